@@ -1,0 +1,1 @@
+"""Benchmarks: every number that README or docs quote comes from here, one command each."""

@@ -1,0 +1,69 @@
+"""How a benchmark's numbers are kept: one JSON file a benchmark, from which bench/README.md and the README are generated.
+
+So a published number always has a command, a commit and a date beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured number; `goal` in words ("<= 150"), `met` None where there is no goal."""
+
+    metric: str
+    value: float
+    unit: str
+    goal: str = ""
+    met: bool | None = None
+    note: str = ""
+
+
+def below(metric: str, value: float, unit: str, ceiling: float, note: str = "") -> Row:
+    """A row whose goal is a ceiling."""
+    return Row(metric, value, unit, f"<= {ceiling:g}", value <= ceiling, note)
+
+
+def above(metric: str, value: float, unit: str, floor: float, note: str = "") -> Row:
+    """A row whose goal is a floor."""
+    return Row(metric, value, unit, f">= {floor:g}", value >= floor, note)
+
+
+def record(name: str, command: str, rows: Sequence[Row]) -> None:
+    """Write bench/results/NAME.json and print the rows."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    document = {
+        "name": name,
+        "command": command,
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "rows": [asdict(row) for row in rows],
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    for row in rows:
+        verdict = "" if row.met is None else ("  met" if row.met else "  NOT MET")
+        print(f"{name}: {row.metric} = {row.value:g} {row.unit}  {row.goal}{verdict}  {row.note}")
+
+
+def traces() -> Path | None:
+    """Folder of real traces for development, or None (then say so and record nothing)."""
+    folder = Path(os.environ.get("COTENANT_TRACES", ROOT.parent / "shared" / "data"))
+    return folder if folder.is_dir() else None
+
+
+def _commit() -> str:
+    out = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    dirty = subprocess.run(["git", "status", "--porcelain", "--", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return out.stdout.strip() + ("+" if dirty.stdout.strip() else "")

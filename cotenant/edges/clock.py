@@ -1,0 +1,33 @@
+"""EDGE: time. Whoever needs "now" is handed a Clock, so that tests and the demo can stand still or jump."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now_seconds(self) -> float:
+        """Unix time, UTC."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_seconds(self) -> float:
+        """Unix time, UTC."""
+        return time.time()
+
+
+@dataclass(frozen=True, slots=True)
+class FixedClock:
+    """A clock that stands still."""
+
+    seconds: float
+
+    def now_seconds(self) -> float:
+        """Always the same moment."""
+        return self.seconds

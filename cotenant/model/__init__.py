@@ -1,0 +1,8 @@
+"""The vocabulary of the house: read this package first.
+
+Frozen dataclasses and pure algorithms that two or more rooms need. Units stand in names (`_millicores`, `_bytes`,
+`_seconds`) or follow from `Resource.unit`. Nothing here reads a file, a clock or the network.
+
+Order to read: `resource`, `identity`, `quantity`, `qos`, `usage`, `cluster`, `portrait`, `forecast`, `reclaimable`,
+`recommendation`; `reasons` names every non-action and `errors` every way to fail.
+"""

@@ -1,0 +1,63 @@
+"""Names of things: cluster, workload, container, pod, node. Hashable, ordered, cheap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WorkloadRef:
+    """A controller (Deployment, StatefulSet, Job...) or a bare pod (kind "Pod")."""
+
+    namespace: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ContainerRef:
+    """A container of a workload's template: what a recommendation is about."""
+
+    workload: WorkloadRef
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.container}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodContainerRef:
+    """A container of one pod: what a usage series is about."""
+
+    namespace: str
+    pod: str
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod}/{self.container}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeRef:
+    """A node, by name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClusterRef:
+    """The whole cluster, for totals."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+SeriesRef = PodContainerRef | ContainerRef | WorkloadRef | NodeRef | ClusterRef

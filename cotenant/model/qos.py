@@ -1,0 +1,67 @@
+"""Koordinator's QoS classes and priority bands, with its defaulting rules.
+
+Source: Koordinator's protocol (labels `koordinator.sh/qosClass`, `koordinator.sh/priority-class`, spec.priority bands).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+QOS_LABEL = "koordinator.sh/qosClass"
+PRIORITY_CLASS_LABEL = "koordinator.sh/priority-class"
+
+
+class QosClass(StrEnum):
+    """How a pod shares a node; NONE means the pod carries no (known) label."""
+
+    LSE = "LSE"
+    LSR = "LSR"
+    LS = "LS"
+    BE = "BE"
+    SYSTEM = "SYSTEM"
+    NONE = ""
+
+
+class PriorityClass(StrEnum):
+    """Who may displace whom; NONE means outside every band."""
+
+    PROD = "koord-prod"
+    MID = "koord-mid"
+    BATCH = "koord-batch"
+    FREE = "koord-free"
+    NONE = ""
+
+    @property
+    def is_reclaimer(self) -> bool:
+        """Whether pods of this class live on reclaimed capacity and do not count as its owners."""
+        return self in (PriorityClass.BATCH, PriorityClass.FREE)
+
+
+BANDS: dict[PriorityClass, tuple[int, int]] = {
+    PriorityClass.PROD: (9000, 9999),
+    PriorityClass.MID: (7000, 7999),
+    PriorityClass.BATCH: (5000, 5999),
+    PriorityClass.FREE: (3000, 3999),
+}
+
+
+def qos_of(labels: Mapping[str, str]) -> QosClass:
+    """QoS class by label; unknown text counts as none."""
+    text = labels.get(QOS_LABEL, "")
+    return QosClass(text) if text in set(QosClass) else QosClass.NONE
+
+
+def priority_of(labels: Mapping[str, str], priority: int | None) -> PriorityClass:
+    """Raw priority class: the label's name, else the band that holds spec.priority, else none."""
+    name = labels.get(PRIORITY_CLASS_LABEL, "")
+    if name in BANDS:
+        return PriorityClass(name)
+    return next((c for c, (low, high) in BANDS.items() if priority is not None and low <= priority <= high), PriorityClass.NONE)
+
+
+def with_default(qos: QosClass, priority: PriorityClass) -> PriorityClass:
+    """Priority class for calculations: raw, else from the QoS class (BE -> batch, the others -> prod), else none."""
+    if priority is not PriorityClass.NONE or qos is QosClass.NONE:
+        return priority
+    return PriorityClass.BATCH if qos is QosClass.BE else PriorityClass.PROD

@@ -1,0 +1,55 @@
+"""Every non-action has a reason, and every reason a sentence: shown to people, exported as a metric label.
+
+Adding a member here without a sentence in `SENTENCES` fails a test; so does a reason that the docs do not list.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a value stands as it stands, or why there is none."""
+
+    OK = "ok"
+    # no value at all
+    NO_DATA = "no-data"
+    NOT_ENOUGH_HISTORY = "not-enough-history"
+    LOW_COVERAGE = "low-coverage"
+    HPA_ON_RESOURCE = "hpa-on-resource"
+    FORBIDDEN = "forbidden"
+    STALE = "stale"
+    FAILED = "failed"
+    # a value that a rule other than the percentile decided
+    OOM_BUMP = "oom-bump"
+    FLOOR = "floor"
+    OBSERVED_MAXIMUM = "observed-maximum"
+    WITHIN_DEAD_BAND = "within-dead-band"
+    COLD_START = "cold-start"
+    # reclaimable capacity
+    METRIC_MISSING = "metric-missing"
+    METRIC_EXPIRED = "metric-expired"
+    # forecasts
+    NO_PEAK = "no-peak"
+    FROM_PORTRAIT = "from-portrait"
+
+
+SENTENCES: dict[Reason, str] = {
+    Reason.OK: "Computed from the observed history.",
+    Reason.NO_DATA: "No usage sample was found for this container in the window.",
+    Reason.NOT_ENOUGH_HISTORY: "The history is shorter than the strategy asks for.",
+    Reason.LOW_COVERAGE: "Too many samples are missing in the window to trust a value.",
+    Reason.HPA_ON_RESOURCE: "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target.",
+    Reason.FORBIDDEN: "The source refused to show this object.",
+    Reason.STALE: "The newest sample is too old.",
+    Reason.FAILED: "The computation failed for this object; the log names the cause.",
+    Reason.OOM_BUMP: "Raised at once because the container was killed for lack of memory.",
+    Reason.FLOOR: "The computed value was below the configured minimum.",
+    Reason.OBSERVED_MAXIMUM: "Held at the highest value ever observed, with its margin.",
+    Reason.WITHIN_DEAD_BAND: "The change is too small to be worth a restart.",
+    Reason.COLD_START: "Too young for its own forecast; the whole request counts as used.",
+    Reason.METRIC_MISSING: "The node reports no metric; nothing is reclaimed.",
+    Reason.METRIC_EXPIRED: "The node's metric is too old; nothing is reclaimed.",
+    Reason.NO_PEAK: "Usage is too even to speak of a peak.",
+    Reason.FROM_PORTRAIT: "Not enough history to test a forecast; quantiles of the portrait are shown.",
+}

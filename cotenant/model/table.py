@@ -1,0 +1,108 @@
+"""Tables that surfaces show: one column contract for the CLI, the JSON/CSV outputs and the dashboard.
+
+A `Schema` names the columns with title, unit and kind; a `Table` holds numpy columns in that order. The pipeline makes the
+tables, the store keeps them as Parquet, every surface renders the same cells: so a CLI table equals its JSON and its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Kind(StrEnum):
+    """How a column is typed, aligned and formatted."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    NUMBER = "number"
+    MILLICORES = "millicores"
+    BYTES = "bytes"
+    RATIO = "ratio"
+    TIME = "time"
+    """Unix seconds."""
+    LIST = "list"
+    """A short float list, for sparklines."""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether cells are numbers (missing = NaN)."""
+        return self not in (Kind.TEXT, Kind.LIST)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default."""
+
+    name: str
+    title: str
+    kind: Kind
+    doc: str
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A table's columns; `key` columns identify a row."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    def column(self, name: str) -> Column:
+        """Column by name; KeyError names the table."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(f"table {self.name} has no column {name}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Rows of one schema, stored as columns: float64 (missing = NaN) for numeric kinds, object arrays for TEXT and LIST."""
+
+    schema: Schema
+    columns: Mapping[str, npt.NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @classmethod
+    def from_rows(cls, schema: Schema, rows: Sequence[Mapping[str, Any]]) -> Table:
+        """Build from row mappings; a missing or None numeric cell is NaN, a missing text is ""."""
+        return cls(schema, {c.name: _column(c, rows) for c in schema.columns})
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Plain Python rows in column order: numbers as int where the kind is whole, missing as None."""
+        names = [c.name for c in self.schema.columns]
+        cells = [_plain(self.schema.column(n), self.columns[n]) for n in names]
+        return (dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True))
+
+    def take(self, index: npt.NDArray[Any]) -> Table:
+        """The rows at the indices or where the mask is true."""
+        return Table(self.schema, {n: v[index] for n, v in self.columns.items()})
+
+
+WHOLE = (Kind.INTEGER, Kind.MILLICORES, Kind.BYTES, Kind.TIME)
+
+
+def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[Any]:
+    if column.kind.numeric:
+        return np.array([np.nan if r.get(column.name) is None else r[column.name] for r in rows], dtype=np.float64)
+    cells = np.empty(len(rows), dtype=object)
+    cells[:] = [r.get(column.name) or ("" if column.kind is Kind.TEXT else ()) for r in rows]
+    return cells
+
+
+def _plain(column: Column, cells: npt.NDArray[Any]) -> list[Any]:
+    if column.kind is Kind.TEXT:
+        return [str(c) for c in cells]
+    if column.kind is Kind.LIST:
+        return [[None if np.isnan(v) else float(v) for v in c] for c in cells]
+    whole = column.kind in WHOLE
+    return [None if np.isnan(c) else (int(c) if whole else float(c)) for c in cells]

@@ -1,0 +1,189 @@
+"""What surfaces show: the schemas of the result tables, and the overview document.
+
+The pipeline fills them from portraits, forecasts and recommendations and stores them; the CLI and the dashboard read them.
+Amounts: millicores and bytes; ratios 0..1; times Unix seconds UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.model.table import Column, Kind, Schema
+
+_WORKLOAD_KEY = (
+    Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
+    Column("kind", "Kind", Kind.TEXT, "Kind of the controller; Pod for a bare pod."),
+    Column("workload", "Workload", Kind.TEXT, "Name of the controller."),
+)
+
+WORKLOADS: Final = Schema(
+    "workloads",
+    (
+        *_WORKLOAD_KEY,
+        Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class; empty when the pods carry no label."),
+        Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
+        Column("replicas", "Replicas", Kind.INTEGER, "Pods running now."),
+        Column("pattern", "Pattern", Kind.TEXT, "How CPU usage moves: idle, flat, daily, weekly, bursty, trend, unknown."),
+        Column("cpu_request", "CPU request", Kind.MILLICORES, "Sum of requests over the running pods."),
+        Column("cpu_mean", "CPU mean", Kind.MILLICORES, "Mean usage of the whole workload."),
+        Column("cpu_p95", "CPU p95", Kind.MILLICORES, "95th percentile of the whole workload's usage (decaying histogram)."),
+        Column("cpu_max", "CPU max", Kind.MILLICORES, "Highest 5-minute value of the whole workload."),
+        Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean usage / request."),
+        Column("cpu_throttled_ratio", "Throttled", Kind.RATIO, "Throttled core time / demand (usage + throttled)."),
+        Column("memory_request", "Memory request", Kind.BYTES, "Sum of requests over the running pods."),
+        Column("memory_p95", "Memory p95", Kind.BYTES, "95th percentile of the whole workload's working set.", wide=True),
+        Column("memory_max", "Memory max", Kind.BYTES, "Highest working set of the whole workload."),
+        Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
+        Column("peak_time", "Next peak", Kind.TIME, "Start of the next forecast peak window; empty when there is no peak."),
+        Column("peak_cpu", "Peak CPU (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."),
+        Column("model", "Model", Kind.TEXT, "Forecast member chosen by back-test.", wide=True),
+        Column("forecast_error", "rel. WQL", Kind.NUMBER, "Measured forecast loss / that of the seasonal naive (< 1 is better).", wide=True),
+        Column("oom_kills", "OOM kills", Kind.INTEGER, "OOM kills in the window."),
+        Column("restarts", "Restarts", Kind.INTEGER, "Restarts in the window.", wide=True),
+        Column("days", "Days", Kind.NUMBER, "Days between the first and the last sample."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of slots with a sample between the first and the last.", wide=True),
+        Column("sparkline", "Last 7 days", Kind.LIST, "CPU usage of the last 7 days in 84 two-hour means, millicores.", wide=True),
+    ),
+    ("namespace", "kind", "workload"),
+)
+
+RECOMMENDATIONS: Final = Schema(
+    "recommendations",
+    (
+        *_WORKLOAD_KEY,
+        Column("container", "Container", Kind.TEXT, "Container of the workload's template."),
+        Column("replicas", "Replicas", Kind.INTEGER, "Pods running now; every delta is multiplied by it."),
+        Column("severity", "Severity", Kind.TEXT, "Worst of the fields: unknown, good, ok, warning, critical."),
+        Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
+        Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty = withheld or unset."),
+        Column("cpu_limit_now", "CPU limit now", Kind.MILLICORES, "Present CPU limit; empty = not set."),
+        Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit; empty = withheld or unset."),
+        Column("memory_request_now", "Mem req now", Kind.BYTES, "Present memory request; empty = not set."),
+        Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request."),
+        Column("memory_limit_now", "Mem limit now", Kind.BYTES, "Present memory limit; empty = not set.", wide=True),
+        Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit.", wide=True),
+        Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand ever seen in one pod.", wide=True),
+        Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
+        Column("cpu_delta_total", "CPU delta", Kind.MILLICORES, "Change of the CPU request over all replicas."),
+        Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all replicas."),
+        Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code of the CPU request."),
+        Column("memory_reason", "Memory reason", Kind.TEXT, "Reason code of the memory request."),
+        Column("cpu_action", "CPU action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column("memory_action", "Memory action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column("cpu_limit_action", "CPU limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column("memory_limit_action", "Memory limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy that made the proposal.", wide=True),
+    ),
+    ("namespace", "kind", "workload", "container"),
+)
+
+NODES: Final = Schema(
+    "nodes",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of the node."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods running on it."),
+        Column("cpu_allocatable", "CPU alloc.", Kind.MILLICORES, "Allocatable CPU."),
+        Column("cpu_request", "CPU requests", Kind.MILLICORES, "Sum of CPU requests of its pods."),
+        Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present CPU usage (mean of the last aggregation window)."),
+        Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "Reclaimable for batch pods."),
+        Column("mid_cpu", "Mid CPU", Kind.MILLICORES, "Reclaimable for mid pods."),
+        Column("memory_allocatable", "Memory alloc.", Kind.BYTES, "Allocatable memory."),
+        Column("memory_request", "Memory requests", Kind.BYTES, "Sum of memory requests of its pods."),
+        Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set."),
+        Column("batch_memory", "Batch memory", Kind.BYTES, "Reclaimable for batch pods."),
+        Column("mid_memory", "Mid memory", Kind.BYTES, "Reclaimable for mid pods."),
+        Column("cpu_peak", "CPU peak (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."),
+        Column("reason", "Reason", Kind.TEXT, "Why nothing is reclaimed, or ok."),
+    ),
+    ("node",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The six kubernetes-mixin numbers of one cluster, ratios 0..1 of allocatable."""
+
+    cpu_utilisation: float
+    cpu_requests_commitment: float
+    cpu_limits_commitment: float
+    memory_utilisation: float
+    memory_requests_commitment: float
+    memory_limits_commitment: float
+
+
+@dataclass(frozen=True, slots=True)
+class BandSeries:
+    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN.
+
+    `times`/`usage`/`request` are history (hourly means); `ahead`/`quantiles` are the forecast, keyed "0.1", "0.5", "0.9", "0.95".
+    """
+
+    times: list[int]
+    usage: list[float]
+    request: list[float]
+    allocatable: float
+    ahead: list[int]
+    quantiles: Mapping[str, list[float]]
+    batch_now: float
+    mid_now: float
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceWaste:
+    """Requested minus used of one namespace (mean of the window, floor 0 per workload)."""
+
+    namespace: str
+    cpu_millicores: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeakAhead:
+    """The next forecast peak of the cluster's CPU; `above_now_millicores` compares with the present usage."""
+
+    start_seconds: int
+    end_seconds: int
+    height_millicores: int
+    above_now_millicores: int
+    led_by: str
+    """Workload that adds most to the peak, namespace/name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything on the overview page, and what `cotenant demo --once` prints."""
+
+    cluster: str
+    source: str
+    demo: bool
+    time_seconds: int
+    """Moment of the newest sample."""
+    computed_seconds: int
+    window_days: float
+    scrape_interval_seconds: float
+    nodes: int
+    workloads: int
+    containers: int
+    pods: int
+    headline: Headline
+    cpu: BandSeries
+    memory: BandSeries
+    heat: list[list[float]]
+    """7 x 24 mean CPU usage / allocatable by weekday (0 = Monday) and UTC hour, NaN where never seen."""
+    waste: list[NamespaceWaste]
+    peak: PeakAhead | None
+    peak_reason: str
+    severities: Mapping[str, int]
+    patterns: Mapping[str, int]
+    reasons: Mapping[str, int]
+    """How many CPU or memory request values carry each reason code."""
+    saving_cpu_millicores: int
+    saving_memory_bytes: int
+    worth_the_effort: int
+    """Fewest recommendations that together give 70 % of the CPU saving."""
+    strategy: str
+    settings_digest: str
+    coverage: float
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,28 @@
+"""How a setting is declared: `seconds(300, "How long...", ge=1)` gives a type with domain, unit and doc in one place.
+
+Example of a room's file:
+
+    class ProfilerSettings(Section, frozen=True):
+        window_days: Annotated[int, setting("History that a scan asks for.", unit="days", ge=1, le=90)] = 14
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of every room's settings: frozen, unknown keys refused."""
+
+
+def setting(doc: str, *, unit: str = "", **domain: Any) -> msgspec.Meta:
+    """Metadata of one setting; `domain` takes msgspec's ge, gt, le, lt, min_length, pattern."""
+    return msgspec.Meta(description=doc, extra={"unit": unit} if unit else {}, **domain)
+
+
+def digest(section: msgspec.Struct) -> str:
+    """Twelve hex digits that change whenever a value of the settings changes; stamped on every published result."""
+    return hashlib.sha256(msgspec.json.encode(section, order="deterministic")).hexdigest()[:12]

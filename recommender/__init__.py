@@ -1,0 +1,1 @@
+"""What to do about it: reclaimable capacity per node, requests and limits per container."""

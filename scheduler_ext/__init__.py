@@ -1,0 +1,1 @@
+"""Scheduling: load-aware extender and Reservation controllers. The room is empty so far; docs/house.md says what will live here."""
