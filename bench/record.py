@@ -1,4 +1,4 @@
-"""How a benchmark's numbers are kept: one JSON file a benchmark, from which bench/README.md and the README are generated.
+"""How benchmark numbers are kept: one JSON file each, from which bench/README.md and README are generated.
 
 So a published number always has a command, a commit and a date beside it.
 """
@@ -65,5 +65,7 @@ def traces() -> Path | None:
 
 def _commit() -> str:
     out = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    dirty = subprocess.run(["git", "status", "--porcelain", "--", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    dirty = subprocess.run(
+        ["git", "status", "--porcelain", "--", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return out.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -1,0 +1,45 @@
+"""What one run of the corridor knows: every stage's message side by side, before anything is written or shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cotenant.model.cluster import Inventory
+from cotenant.model.forecast import Forecasts
+from cotenant.model.identity import ClusterRef, NodeRef, PodContainerRef, WorkloadRef
+from cotenant.model.portrait import Portraits
+from cotenant.model.quality import QualityRecord
+from cotenant.model.reclaimable import Reclaimable
+from cotenant.model.recommendation import Recommendation
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Signal, TimeGrid, Usage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """What the store holds for one window: usage by signal, the inventory, the last pull's account."""
+
+    inventory: Inventory
+    window: TimeGrid
+    usage: Mapping[Signal, Usage[PodContainerRef]]
+    node_usage: Mapping[Signal, Usage[NodeRef]]
+    quality: QualityRecord | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Analysis:
+    """The corridor's result. Totals are 5-minute sums over a workload's pods, rows in the order of `workloads`."""
+
+    history: History
+    workloads: tuple[WorkloadRef, ...]
+    totals: Mapping[Signal, Usage[WorkloadRef]]
+    cluster_totals: Mapping[Resource, Usage[ClusterRef]]
+    portraits: Mapping[Resource, Portraits[WorkloadRef]]
+    forecasts: Mapping[Resource, Forecasts[WorkloadRef]]
+    node_forecasts: Mapping[Resource, Forecasts[NodeRef]]
+    cluster_forecasts: Mapping[Resource, Forecasts[ClusterRef]]
+    reclaimable: tuple[Reclaimable, ...]
+    recommendations: tuple[Recommendation, ...]
+    settings_digest: str
+    computed_seconds: int

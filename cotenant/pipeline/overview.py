@@ -1,0 +1,213 @@
+"""From an Analysis to the Overview document: headline numbers, band, heat map, waste, next peak. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Container, Inventory, Workload
+from cotenant.model.forecast import LEVELS, WindowKind
+from cotenant.model.identity import ClusterRef
+from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.model.reclaimable import Band, Reclaimable
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
+from cotenant.pipeline.analysis import Analysis
+
+SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
+REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
+TOTAL_SIGNAL = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+WORTH_SHARE = 0.7
+
+
+def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
+    """Everything on the overview page. Window ratios rest on the newest hour, waste on the whole window."""
+    history, inventory = analysis.history, analysis.history.inventory
+    quality = history.quality
+    cpu_saving, memory_saving = (_saving(analysis.recommendations, r) for r in Resource)
+    return Overview(
+        cluster=inventory.cluster,
+        source=quality.source if quality else "unknown",
+        demo=demo,
+        time_seconds=_newest(analysis),
+        computed_seconds=analysis.computed_seconds,
+        window_days=history.window.size * history.window.step_seconds / DAY_SECONDS,
+        scrape_interval_seconds=quality.scrape_interval_seconds if quality else 0.0,
+        nodes=len(inventory.nodes),
+        workloads=len(inventory.workloads),
+        containers=sum(len(w.containers) for w in inventory.workloads),
+        pods=sum(p.running for p in inventory.pods),
+        headline=_headline(analysis),
+        cpu=_band(analysis, Resource.CPU),
+        memory=_band(analysis, Resource.MEMORY),
+        heat=_heat(analysis),
+        waste=_waste(analysis),
+        peak=_peak(analysis),
+        peak_reason=_peak_reason(analysis),
+        severities={s.value: n for s, n in Counter(r.severity for r in analysis.recommendations).items()},
+        patterns={p.value: n for p, n in Counter(analysis.portraits[Resource.CPU].pattern).items()},
+        reasons={r.value: n for r, n in Counter(v.reason for v in _requests(analysis.recommendations)).items()},
+        saving_cpu_millicores=sum(cpu_saving),
+        saving_memory_bytes=sum(memory_saving),
+        worth_the_effort=_worth(cpu_saving),
+        strategy=strategy,
+        settings_digest=analysis.settings_digest,
+        coverage=quality.coverage if quality else float("nan"),
+        notes=[*inventory.notes, *(quality.notes if quality else ())],
+    )
+
+
+def allocatable(inventory: Inventory, resource: Resource) -> int:
+    """Sum over the nodes, in the resource's unit."""
+    return sum(n.allocatable.get(resource, 0) for n in inventory.nodes)
+
+
+def _newest(analysis: Analysis) -> int:
+    total = analysis.cluster_totals[Resource.CPU]
+    seen = np.flatnonzero(~np.isnan(total.values[0])) if total.values.size else np.array([], dtype=np.intp)
+    return int(total.grid.times()[seen[-1]] + total.grid.step_seconds) if seen.size else total.grid.start_seconds
+
+
+def now(usage: Usage[ClusterRef]) -> float:
+    """Mean of the newest hour that has data; NaN without any."""
+    row = usage.values[0] if len(usage.values) else np.array([], dtype=np.float32)
+    seen = row[~np.isnan(row)][-HOUR_SECONDS // usage.grid.step_seconds :]
+    return float(seen.mean()) if seen.size else float("nan")
+
+
+def _headline(analysis: Analysis) -> Headline:
+    inventory = analysis.history.inventory
+    ratios = []
+    for resource in Resource:
+        room = allocatable(inventory, resource) or float("nan")
+        requested = sum(_committed(w, resource, Field.REQUEST) for w in inventory.workloads)
+        limited = sum(_committed(w, resource, Field.LIMIT) for w in inventory.workloads)
+        ratios += [now(analysis.cluster_totals[resource]) / room, requested / room, limited / room]
+    return Headline(*ratios)
+
+
+def _committed(workload: Workload, resource: Resource, field: Field) -> int:
+    return workload.replicas * sum(_amount(c, resource, field) for c in workload.containers)
+
+
+def _amount(container: Container, resource: Resource, field: Field) -> int:
+    amounts = container.requests if field is Field.REQUEST else container.limits
+    return amounts.get(resource, 0)
+
+
+def _band(analysis: Analysis, resource: Resource) -> BandSeries:
+    hourly = analysis.cluster_totals[resource].coarser(HOUR_SECONDS // analysis.history.window.step_seconds)
+    forecast = analysis.cluster_forecasts[resource]
+    reclaimed = {band: reclaimed_now(analysis.reclaimable, band, resource) for band in Band}
+    return BandSeries(
+        times=[int(t) for t in hourly.grid.times()],
+        usage=_floats(hourly.values[0]),
+        request=_request_history(analysis, resource, hourly.grid.times()),
+        allocatable=float(allocatable(analysis.history.inventory, resource)),
+        ahead=[int(t) for t in forecast.grid.times()],
+        quantiles={q: _floats(forecast.quantiles[0, :, LEVELS.index(float(q))]) for q in SHOWN_LEVELS},
+        batch_now=reclaimed[Band.BATCH],
+        mid_now=reclaimed[Band.MID],
+    )
+
+
+def reclaimed_now(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> float:
+    """Sum over the nodes, in the resource's unit."""
+    return float(sum(r.amount for r in reclaimable if r.band is band and r.resource is resource))
+
+
+def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[np.int64]) -> list[float]:
+    """Sum of requests over the pods that ran in each hour; NaN where nothing was recorded."""
+    stored = analysis.history.usage.get(REQUEST_SIGNAL[resource])
+    if stored is None or not stored.values.size:
+        return [float("nan")] * len(hours)
+    index = (hours - stored.grid.start_seconds) // stored.grid.step_seconds
+    inside = (index >= 0) & (index < stored.grid.size)
+    total = np.nansum(stored.values, axis=0, dtype=np.float64)
+    total[np.isnan(stored.values).all(axis=0)] = np.nan
+    return _floats(np.where(inside, total[np.clip(index, 0, stored.grid.size - 1)], np.nan))
+
+
+def _heat(analysis: Analysis) -> list[list[float]]:
+    usage, room = analysis.cluster_totals[Resource.CPU], allocatable(analysis.history.inventory, Resource.CPU) or np.nan
+    hour_of_week = ((usage.grid.times() // HOUR_SECONDS) + 3 * 24) % 168  # 1970-01-01 was a Thursday
+    row = usage.values[0].astype(np.float64)
+    seen = ~np.isnan(row)
+    total = np.bincount(hour_of_week[seen], weights=row[seen], minlength=168)
+    count = np.bincount(hour_of_week[seen], minlength=168)
+    mean = np.divide(total, count, out=np.full(168, np.nan), where=count > 0) / room
+    return [_floats(day) for day in mean.reshape(7, 24)]
+
+
+def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
+    sums: dict[str, dict[Resource, float]] = defaultdict(lambda: dict.fromkeys(Resource, 0.0))
+    by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
+    for resource in Resource:
+        means = analysis.portraits[resource].mean
+        for ref, mean in zip(analysis.workloads, means, strict=True):
+            if ref in by_ref and np.isfinite(mean):
+                spare = _committed(by_ref[ref], resource, Field.REQUEST) - mean
+                sums[ref.namespace][resource] += max(0.0, float(spare))
+    rows = [NamespaceWaste(ns, int(w[Resource.CPU]), int(w[Resource.MEMORY])) for ns, w in sums.items()]
+    return sorted(rows, key=lambda w: -w.cpu_millicores)[:most]
+
+
+def _peak(analysis: Analysis) -> PeakAhead | None:
+    forecast = analysis.cluster_forecasts[Resource.CPU]
+    peaks = [w for w in (forecast.windows[0] if forecast.windows else ()) if w.kind is WindowKind.PEAK]
+    if not peaks:
+        return None
+    window = max(peaks, key=lambda w: w.height)
+    present = now(analysis.cluster_totals[Resource.CPU])
+    leader = _leader(analysis, window.start_seconds, window.end_seconds)
+    return PeakAhead(
+        window.start_seconds,
+        window.end_seconds,
+        int(window.height),
+        int(window.height - np.nan_to_num(present)),
+        leader,
+    )
+
+
+def _leader(analysis: Analysis, start_seconds: int, end_seconds: int) -> str:
+    """Workload whose forecast rises most in the window over its own mean of the horizon."""
+    forecast = analysis.forecasts[Resource.CPU]
+    inside = (forecast.grid.times() >= start_seconds) & (forecast.grid.times() < end_seconds)
+    median = np.nan_to_num(forecast.level(0.5).astype(np.float64))
+    if not inside.any() or not len(median):
+        return ""
+    rise = median[:, inside].mean(axis=1) - median.mean(axis=1)
+    ref = forecast.refs[int(np.argmax(rise))]
+    return f"{ref.namespace}/{ref.name}"
+
+
+def _peak_reason(analysis: Analysis) -> str:
+    forecast = analysis.cluster_forecasts[Resource.CPU]
+    reason = forecast.reason[0] if forecast.reason else Reason.NO_DATA
+    return SENTENCES[reason]
+
+
+def _requests(recommendations: Iterable[Recommendation]) -> Iterable[Value]:
+    return (v for r in recommendations for v in r.values if v.field is Field.REQUEST)
+
+
+def _saving(recommendations: Sequence[Recommendation], resource: Resource) -> list[int]:
+    """Reduction of the request over all replicas, one entry a recommendation (0 where it grows or is withheld)."""
+    values = ((r, r.value(resource, Field.REQUEST)) for r in recommendations)
+    return [max(0, -(v.change or 0)) * r.replicas if v is not None and v.action is Action.SET else 0 for r, v in values]
+
+
+def _worth(savings: Sequence[int]) -> int:
+    """Fewest recommendations that together give 70 % of the saving."""
+    ordered = np.sort(np.array(savings, dtype=np.float64))[::-1]
+    total = float(ordered.sum())
+    return int(np.searchsorted(np.cumsum(ordered), WORTH_SHARE * total) + 1) if total > 0 else 0
+
+
+def _floats(values: npt.NDArray[np.floating]) -> list[float]:
+    return [float(v) for v in values]

@@ -1,0 +1,186 @@
+"""From an Analysis to the tables of `cotenant.model.views`: rows that every surface shows alike. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cotenant.model.cluster import EventKind, Pod, Workload
+from cotenant.model.forecast import WindowKind
+from cotenant.model.identity import NodeRef, WorkloadRef
+from cotenant.model.reclaimable import Band
+from cotenant.model.recommendation import Field, Recommendation
+from cotenant.model.resource import Resource
+from cotenant.model.table import Table
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS
+from cotenant.pipeline.analysis import Analysis
+
+SPARKLINE_HOURS = 2
+SPARKLINE_DAYS = 7
+
+
+def workloads(analysis: Analysis) -> Table:
+    """One row per workload that runs or left usage in the window."""
+    known = {w.ref: w for w in analysis.history.inventory.workloads}
+    sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
+    kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
+    throttled = _throttled_ratio(analysis)
+    p95 = {r: analysis.portraits[r].percentile(0.95) for r in Resource}
+    return Table.from_rows(
+        WORKLOADS,
+        [
+            {
+                **_name(ref),
+                **_identity(known.get(ref)),
+                **_figures(analysis, i, known.get(ref)),
+                **_ahead(analysis, i),
+                **{f"{r}_p95": float(p95[r][i]) for r in Resource},
+                "cpu_throttled_ratio": throttled[i],
+                "oom_kills": kills[ref],
+                "restarts": restarts[ref],
+                "sparkline": sparklines[i],
+            }
+            for i, ref in enumerate(analysis.workloads)
+        ],
+    )
+
+
+def _name(ref: WorkloadRef) -> dict[str, Any]:
+    return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+
+
+def _identity(workload: Workload | None) -> dict[str, Any]:
+    if workload is None:
+        return {"qos": "", "priority": "", "replicas": 0}
+    return {"qos": workload.qos.value, "priority": workload.priority.value, "replicas": workload.replicas}
+
+
+def _figures(analysis: Analysis, i: int, workload: Workload | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"pattern": analysis.portraits[Resource.CPU].pattern[i].value}
+    for resource in Resource:
+        portraits = analysis.portraits[resource]
+        request = _requested(workload, resource)
+        highest, mean = float(portraits.maximum[i]), float(portraits.mean[i])
+        row |= {f"{resource}_request": request, f"{resource}_mean": mean, f"{resource}_max": highest}
+        base = mean if resource is Resource.CPU else highest
+        row[f"{resource}_used_ratio"] = base / request if request else None
+    row["days"] = float(analysis.portraits[Resource.CPU].span_days[i])
+    row["coverage"] = float(analysis.portraits[Resource.CPU].coverage[i])
+    return row
+
+
+def _requested(workload: Workload | None, resource: Resource) -> int | None:
+    """Sum over the running pods; None where no container asks for anything."""
+    if workload is None:
+        return None
+    asked = [c.requests[resource] for c in workload.containers if resource in c.requests]
+    return workload.replicas * sum(asked) if asked else None
+
+
+def _ahead(analysis: Analysis, i: int) -> dict[str, Any]:
+    forecast = analysis.forecasts[Resource.CPU]
+    peaks = [w for w in forecast.windows[i] if w.kind is WindowKind.PEAK]
+    return {
+        "peak_time": min((w.start_seconds for w in peaks), default=None),
+        "peak_cpu": float(forecast.peak_level(0.95)[i]),
+        "model": forecast.model[i],
+        "forecast_error": forecast.error[i].relative_wql,
+    }
+
+
+def _sparklines(usage: Usage[WorkloadRef]) -> list[list[float]]:
+    step = usage.grid.step_seconds
+    recent = usage.tail(SPARKLINE_DAYS * DAY_SECONDS // step).coarser(SPARKLINE_HOURS * HOUR_SECONDS // step)
+    return [[float(v) for v in row] for row in recent.values]
+
+
+def _throttled_ratio(analysis: Analysis) -> list[float]:
+    used = np.nansum(analysis.totals[Signal.CPU_USAGE_MEAN].values, axis=1, dtype=np.float64)
+    refused = np.nansum(analysis.totals[Signal.CPU_THROTTLED_MEAN].values, axis=1, dtype=np.float64)
+    demand = used + refused
+    return [float(v) for v in np.divide(refused, demand, out=np.zeros_like(demand), where=demand > 0)]
+
+
+def _events(analysis: Analysis, kind: EventKind) -> Counter[WorkloadRef]:
+    inventory, window = analysis.history.inventory, analysis.history.window
+    owners = inventory.owners()
+    subjects = (
+        owners.get((e.subject.namespace, e.subject.pod))
+        for e in inventory.events
+        if e.kind is kind and window.start_seconds <= e.time_seconds < window.end_seconds
+    )
+    return Counter(s for s in subjects if s is not None)
+
+
+def recommendations(found: Iterable[Recommendation]) -> Table:
+    """One row per container."""
+    return Table.from_rows(RECOMMENDATIONS, [_recommendation(r) for r in found])
+
+
+def _recommendation(found: Recommendation) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        **_name(found.container.workload),
+        "container": found.container.container,
+        "replicas": found.replicas,
+        "severity": found.severity.value,
+        "strategy": found.strategy,
+    }
+    for value in found.values:
+        prefix = f"{value.resource}_{value.field}"
+        row |= {f"{prefix}_now": value.now, prefix: value.amount}
+        row[f"{value.resource}_action" if value.field is Field.REQUEST else f"{prefix}_action"] = value.action.value
+        if value.field is Field.REQUEST:
+            row[f"{value.resource}_reason"] = value.reason.value
+            row[f"{value.resource}_observed_max"] = value.inputs.get("observed_max")
+            row[f"{value.resource}_delta_total"] = None if value.change is None else value.change * found.replicas
+    return row
+
+
+def nodes(analysis: Analysis) -> Table:
+    """One row per node: allocatable, requested, used now, reclaimable, the peak ahead."""
+    pods: dict[str, list[Pod]] = defaultdict(list)
+    for pod in analysis.history.inventory.pods:
+        if pod.running:
+            pods[pod.node].append(pod)
+    present = {r: _present(analysis, r) for r in Resource}
+    peaks = _node_peaks(analysis)
+    reclaimed = {(r.node, r.band, r.resource): r for r in analysis.reclaimable}
+    rows = []
+    for node in analysis.history.inventory.nodes:
+        row: dict[str, Any] = {"node": node.name, "pods": len(pods[node.name]), "cpu_peak": peaks.get(node.name)}
+        for resource in Resource:
+            row[f"{resource}_allocatable"] = node.allocatable.get(resource)
+            row[f"{resource}_request"] = sum(p.requests.get(resource, 0) for p in pods[node.name])
+            row[f"{resource}_usage"] = present[resource].get(node.name)
+            for band in Band:
+                found = reclaimed.get((node.name, band, resource))
+                row[f"{band}_{resource}"] = found.amount if found else None
+                row["reason"] = found.reason.value if found else row.get("reason", "")
+        rows.append(row)
+    return Table.from_rows(NODES, rows)
+
+
+NODE_SIGNAL = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
+
+
+def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
+    usage = analysis.history.node_usage.get(NODE_SIGNAL[resource])
+    return {} if usage is None else {ref.name: float(v) for ref, v in zip(usage.refs, newest(usage), strict=True)}
+
+
+def newest(usage: Usage[NodeRef]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Newest value of each series, NaN for a series without any; shape (n,)."""
+    seen = ~np.isnan(usage.values)
+    last = usage.grid.size - 1 - np.argmax(seen[:, ::-1], axis=1)
+    return np.where(seen.any(axis=1), usage.values[np.arange(len(usage.values)), last], np.nan)
+
+
+def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
+    forecast = analysis.node_forecasts.get(Resource.CPU)
+    if forecast is None:
+        return {}
+    return {ref.name: float(v) for ref, v in zip(forecast.refs, forecast.peak_level(0.95), strict=True)}

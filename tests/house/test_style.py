@@ -1,0 +1,74 @@
+"""How we write, as far as a machine can see it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cotenant.model.quality import DEFECT_SENTENCES, Defect
+from cotenant.model.reasons import SENTENCES, Reason
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("cotenant", "profiler", "forecasting", "recommender", "scheduler_ext", "admission", "enforcer", "dashboard")
+SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
+TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
+def functions(path: Path) -> list[tuple[str, int]]:
+    tree = ast.parse(path.read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [(n.name, (n.end_lineno or 0) - n.lineno + 1) for n in ast.walk(tree) if isinstance(n, kinds)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_module_says_what_it_is_for_and_stays_readable(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "a module opens with its purpose"
+    assert path.read_text().count("\n") <= 500
+    assert [f for f in functions(path) if f[1] > 60] == []
+
+
+def test_functions_are_small_as_a_habit() -> None:
+    sizes = sorted(size for path in SOURCES for _, size in functions(path))
+    # A clear idea comes to about ten lines: three quarters below 15 and hardly one above 40.
+    assert sizes[int(len(sizes) * 0.75)] <= 15
+    assert sum(size > 40 for size in sizes) <= 0.01 * len(sizes) + 1
+
+
+def test_there_is_no_drawer_for_odds_and_ends() -> None:
+    assert [p for p in SOURCES if p.stem in {"utils", "util", "helpers", "common", "misc"}] == []
+
+
+def test_every_reason_and_defect_has_a_sentence() -> None:
+    assert set(SENTENCES) == set(Reason)
+    assert set(DEFECT_SENTENCES) == set(Defect)
+    assert all(text.endswith(".") for text in [*SENTENCES.values(), *DEFECT_SENTENCES.values()])
+
+
+def test_every_reason_stands_in_the_documentation() -> None:
+    page = (ROOT / "docs" / "reasons.md").read_text()
+    assert [r.value for r in Reason if f"`{r.value}`" not in page] == []
+    assert [d.value for d in Defect if f"`{d.value}`" not in page] == []
+
+
+@pytest.mark.parametrize("lock", sorted((ROOT / "locks").glob("*.txt")), ids=lambda p: p.name)
+def test_a_lock_carries_hashes_and_no_address(lock: Path) -> None:
+    text = lock.read_text()
+    pins = re.findall(r"^[a-zA-Z0-9][\w.\[\],-]*==", text, re.MULTILINE)
+    assert len(pins) > 3
+    assert text.count("--hash=sha256:") >= len(pins)
+    assert not re.search(r"https?://|file:|index-url|find-links|^-e|^/", text, re.MULTILINE)
+
+
+def test_no_tracked_file_holds_a_path_of_a_machine_or_a_foreign_lock() -> None:
+    pattern = re.compile(r"(?<![\w.])/(?:work|home|root)/[\w.-]+")
+    assert [f for f in TRACKED if Path(f).name == "uv.lock"] == []
+    texts = {
+        f: (ROOT / f).read_text(errors="ignore")
+        for f in TRACKED
+        if (ROOT / f).suffix not in {".png", ".parquet"} and (ROOT / f).is_file()
+    }
+    assert {f: pattern.findall(t) for f, t in texts.items() if pattern.search(t)} == {}

@@ -1,0 +1,42 @@
+"""What people install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    files = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    for name in files:  # a copy, so that the build leaves nothing in the checkout
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_file():
+            target.write_bytes((ROOT / name).read_bytes())
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
+    done = subprocess.run(build, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+    tops = {n.partition("/")[0] for n in names if ".dist-info" not in n}
+    assert tops == {
+        "cotenant",
+        "profiler",
+        "forecasting",
+        "recommender",
+        "scheduler_ext",
+        "admission",
+        "enforcer",
+        "dashboard",
+    }
+    assert [n for n in names if "test" in Path(n).name or n.endswith(".ipynb")] == []
+    assert any(n.endswith("LICENSE") for n in names)
