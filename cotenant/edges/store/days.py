@@ -1,0 +1,113 @@
+"""One UTC day of one signal as Parquet: encode, decode, merge. Pure: bytes and arrays in, bytes and arrays out.
+
+One row per series, sorted by reference: the reference's parts as dictionary columns, then all values of the day as one
+fixed-size list of float32 in the signal's unit, NaN for a gap. A day is one flat buffer and nothing is done per cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from cotenant.edges.store import parquet
+from cotenant.model.identity import NodeRef, PodContainerRef
+from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, SignalSpec
+
+Key = tuple[str, ...]
+"""A reference as plain text parts: (namespace, pod, container) or (node,)."""
+
+_POD_PARTS: Final = ("namespace", "pod", "container")
+_NODE_PARTS: Final = ("node",)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Day:
+    """Series of one day: keys sorted and distinct, values (len(keys), slots per day) float32."""
+
+    keys: tuple[Key, ...]
+    values: FloatMatrix
+
+
+def parts_of(spec: SignalSpec) -> tuple[str, ...]:
+    """Names of a key's parts, which are also the file's columns."""
+    return _NODE_PARTS if spec.per_node else _POD_PARTS
+
+
+def key_of(ref: PodContainerRef | NodeRef) -> Key:
+    """Plain parts of a reference."""
+    return (ref.name,) if isinstance(ref, NodeRef) else (ref.namespace, ref.pod, ref.container)
+
+
+def ref_of(key: Key) -> PodContainerRef | NodeRef:
+    """Reference of plain parts."""
+    return NodeRef(*key) if len(key) == 1 else PodContainerRef(*key)
+
+
+def day_name(start_seconds: int) -> str:
+    """File name of the day that starts at a UTC midnight."""
+    return f"{datetime.fromtimestamp(start_seconds, UTC):%Y-%m-%d}.parquet"
+
+
+def day_start(name: str) -> int | None:
+    """Midnight of a day's file, None for another name."""
+    try:
+        return int(datetime.strptime(name, "%Y-%m-%d.parquet").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        return None
+
+
+def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
+    """The day's file."""
+    spec = signal.spec
+    columns = zip(*day.keys, strict=True) if day.keys else ((),) * len(parts_of(spec))
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    flat = pa.array(np.ascontiguousarray(day.values).reshape(-1))
+    arrays.append(pa.FixedSizeListArray.from_arrays(flat, DAY_SECONDS // spec.step_seconds))
+    names = parts_of(spec)
+    return parquet.encode(pa.table(arrays, names=[*names, "values"]), _stamp(signal, start_seconds), names)
+
+
+def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
+    """Inverse of `encode`; raises one of `parquet.UNREADABLE` when the file is not this signal's day."""
+    table, stamp = parquet.decode(content)
+    names = parts_of(signal.spec)
+    if {k: stamp.get(k) for k in _stamp(signal, start_seconds)} != _stamp(signal, start_seconds):
+        raise ValueError(f"the file says it is {stamp}")
+    slots = DAY_SECONDS // signal.spec.step_seconds
+    column = table["values"].combine_chunks()
+    if column.type != pa.list_(pa.float32(), slots) or column.null_count or column.flatten().null_count:
+        raise ValueError(f"values are {column.type}, not {slots} floats a row")
+    values = column.flatten().to_numpy(zero_copy_only=True).reshape(len(table), slots)
+    return Day(tuple(zip(*(table[name].to_pylist() for name in names), strict=True)), values)
+
+
+def merge(old: Day | None, new: Day) -> Day:
+    """Union of series; a new value wins, a new gap leaves the old value.
+
+    Associative, so a history appended in pieces equals the same history appended at once.
+    """
+    if old is None:
+        return new
+    keys = old.keys if old.keys == new.keys else tuple(sorted(set(old.keys) | set(new.keys)))
+    values = np.full((len(keys), new.values.shape[1]), np.nan, dtype=np.float32)
+    row = {key: i for i, key in enumerate(keys)}
+    values[rows(row, old.keys)] = old.values
+    target = rows(row, new.keys)
+    values[target] = np.where(np.isnan(new.values), values[target], new.values)
+    return Day(keys, values)
+
+
+def rows(index: dict[Key, int], keys: Sequence[Key]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Row numbers of keys."""
+    return np.fromiter((index[key] for key in keys), dtype=np.intp, count=len(keys))
+
+
+def _stamp(signal: Signal, start_seconds: int) -> dict[str, str]:
+    """What the file says about itself."""
+    spec = signal.spec
+    return {"signal": signal.value, "start": str(start_seconds), "step": str(spec.step_seconds), "unit": spec.unit}

@@ -1,0 +1,61 @@
+"""Parquet bytes with our stamp: what days.py and tables.py have in common.
+
+Every file carries `cotenant.schema` (a number that grows when the layout changes) and what it is in its metadata. Page
+checksums are written and verified, so that a flipped bit is found and not believed. No pandas, no pyarrow.dataset: a
+scan's memory is budgeted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cotenant.edges.store.version import SCHEMA_VERSION, check
+
+_VERSION_KEY: Final = b"cotenant.schema"
+
+UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError)
+"""What pyarrow raises on bytes in memory that are not Parquet; no real I/O happens, so OSError is one of them too."""
+
+
+def encode(table: pa.Table, stamp: Mapping[str, str], dictionary: Iterable[str] = ()) -> bytes:
+    """Parquet file as bytes: zstd, byte-stream-split floats, page checksums; `stamp` goes into the metadata."""
+    metadata: dict[Any, Any] = {_VERSION_KEY: str(SCHEMA_VERSION)}
+    metadata.update({f"cotenant.{k}": v for k, v in stamp.items()})
+    columns = list(dictionary)
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata(metadata),
+        sink,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=columns,
+        use_byte_stream_split=_float_paths(table.schema),
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def decode(content: bytes) -> tuple[pa.Table, dict[str, str]]:
+    """Table and stamp; NewerVersionError for a later version, one of UNREADABLE when the bytes are not ours."""
+    file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    metadata = file.schema_arrow.metadata or {}
+    check(int(metadata[_VERSION_KEY]))
+    table = file.read(use_threads=False)
+    table.validate()
+    return table, {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
+
+
+def _float_paths(schema: pa.Schema) -> list[str]:
+    """Parquet leaf paths of float columns and lists of floats, which compress better byte by byte."""
+    leaves = []
+    for field in schema:
+        nested = pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)
+        if pa.types.is_floating(field.type.value_type if nested else field.type):
+            leaves.append(f"{field.name}.list.element" if nested else field.name)
+    return leaves

@@ -1,0 +1,251 @@
+"""EDGE: the Store of one cluster: usage in day files, inventory, quality records, result tables and documents.
+
+The profiler writes usage, inventory and quality; the pipeline reads them and writes results; the CLI and the dashboard
+read results. Reading needs no lock, because files are only ever replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+import structlog
+
+from cotenant.edges.store import days, documents, parquet, tables
+from cotenant.edges.store.days import Day, Key
+from cotenant.edges.store.files import Folder
+from cotenant.edges.store.version import SCHEMA_VERSION, NewerVersionError
+from cotenant.model.cluster import Inventory
+from cotenant.model.errors import NoData, StoreCorrupt, StoreError, UsageError
+from cotenant.model.quality import QualityRecord
+from cotenant.model.table import Schema, Table
+from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
+
+QUALITY_RECORDS_KEPT: Final = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
+_CONTENTS: Final = frozenset({"usage", "inventory.json", "results"})
+_ASIDE = re.compile(r"(?P<name>.+)\.corrupt-\d+")
+
+ValueT = TypeVar("ValueT")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A day that was lost: its file could not be read and was set aside as `path`."""
+
+    signal: Signal
+    start_seconds: int
+    path: str
+
+
+class Store:
+    """History and results of one cluster behind an fsspec URL."""
+
+    def __init__(self, url: str, cluster: str) -> None:
+        """Nothing is read or made yet; UsageError for a cluster name that is not a plain file name."""
+        self._folder = Folder(url)
+        self.url = url
+        self.cluster = _checked(cluster, "cluster")
+
+    @staticmethod
+    def clusters(url: str) -> tuple[str, ...]:
+        """Names of the clusters that have a folder in the store, sorted."""
+        folder = Folder(url)
+        return tuple(name for name in folder.names() if _NAME.fullmatch(name) and _CONTENTS & set(folder.names(name)))
+
+    # ---- usage
+
+    def append(self, signal: Signal, usage: Usage[Any]) -> None:
+        """Merge a block of any length into the day files: new values win, new gaps leave what is stored.
+
+        StoreError when the block's step is not the signal's or a series appears twice.
+        """
+        grid = _checked_grid(signal, usage.grid)
+        keys = [days.key_of(ref) for ref in usage.refs]
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)
+        ordered = [keys[i] for i in order]
+        if len(set(ordered)) != len(ordered):
+            raise StoreError(f"{signal}: a series appears twice in one block of usage")
+        with self._folder.exclusive(f"{self.cluster}/.lock"):
+            for start, inside, of_day in _days_of(grid):
+                block = usage.values[order, inside]
+                self._append_day(signal, start, _expand(ordered, block, of_day, grid.slots_per_day))
+
+    def _append_day(self, signal: Signal, start_seconds: int, new: Day) -> None:
+        if not new.keys:
+            return
+        merged = days.merge(self._read_day(signal, start_seconds), new)
+        self._folder.write(self._day_file(signal, start_seconds), days.encode(signal, start_seconds, merged))
+
+    def read(self, signal: Signal, grid: TimeGrid) -> Usage[Any]:
+        """Series with at least one value in the grid, sorted by reference; gaps and lost days are NaN.
+
+        References are NodeRef when the signal is per node, else PodContainerRef. StoreError for another step than the
+        signal's.
+        """
+        _checked_grid(signal, grid)
+        found = [(inside, of_day, self._read_day(signal, start)) for start, inside, of_day in _days_of(grid)]
+        parts = [(inside, _with_values(day, of_day)) for inside, of_day, day in found if day is not None]
+        keys: list[Key] = sorted(set().union(*(part.keys for _, part in parts)))
+        values = np.full((len(keys), grid.size), np.nan, dtype=np.float32)
+        row = {key: i for i, key in enumerate(keys)}
+        for inside, part in parts:
+            values[days.rows(row, part.keys), inside] = part.values
+        refs = tuple(days.ref_of(key) for key in keys)
+        return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
+
+    def span(self, signal: Signal) -> tuple[int, int] | None:
+        """[start of the first, end of the last) slot with a value of any series, Unix seconds; None when empty."""
+        starts = self._stored_days(signal)
+        first = next(self._filled(signal, starts), None)
+        last = next(self._filled(signal, reversed(starts)), None)
+        return None if first is None or last is None else (first[0], last[1])
+
+    def holes(self) -> tuple[Hole, ...]:
+        """Days whose file was set aside because it could not be read, oldest first per signal."""
+        return tuple(hole for signal in Signal for hole in self._holes_of(signal))
+
+    def _holes_of(self, signal: Signal) -> Iterator[Hole]:
+        folder = f"{self.cluster}/usage/{signal.value}"
+        for name in self._folder.names(folder):
+            aside = _ASIDE.fullmatch(name)
+            start = days.day_start(aside["name"]) if aside else None
+            if start is not None:
+                yield Hole(signal, start, self._folder.path(f"{folder}/{name}"))
+
+    def _filled(self, signal: Signal, starts: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """[first, last) of the slots with a value, day by day in the order given."""
+        step = signal.spec.step_seconds
+        for start in starts:
+            day = self._read_day(signal, start)
+            slots = [] if day is None else np.flatnonzero(~np.isnan(day.values).all(axis=0)).tolist()
+            if slots:
+                yield start + slots[0] * step, start + (slots[-1] + 1) * step
+
+    def _stored_days(self, signal: Signal) -> list[int]:
+        names = self._folder.names(f"{self.cluster}/usage/{signal.value}")
+        return [start for start in map(days.day_start, names) if start is not None]
+
+    def _day_file(self, signal: Signal, start_seconds: int) -> str:
+        return f"{self.cluster}/usage/{signal.value}/{days.day_name(start_seconds)}"
+
+    def _read_day(self, signal: Signal, start_seconds: int) -> Day | None:
+        """A day's series; None when there is no file, or when it was corrupt and has just been set aside."""
+        try:
+            return self._read(self._day_file(signal, start_seconds), lambda b: days.decode(b, signal, start_seconds))
+        except StoreCorrupt as error:
+            _log.warning("store_day_lost", signal=signal.value, day=days.day_name(start_seconds), error=error.message)
+            return None
+
+    # ---- inventory and quality
+
+    def write_inventory(self, inventory: Inventory) -> None:
+        """Replace the inventory."""
+        self._folder.write(f"{self.cluster}/inventory.json", documents.encode(inventory))
+
+    def read_inventory(self) -> Inventory | None:
+        """The stored inventory; StoreCorrupt when it cannot be read."""
+        return self._read(f"{self.cluster}/inventory.json", lambda b: documents.decode(b, Inventory))
+
+    def append_quality(self, record: QualityRecord) -> None:
+        """Add a record; the last 100 are kept."""
+        with self._folder.exclusive(f"{self.cluster}/.lock"):
+            kept = (*self.read_quality(), record)[-QUALITY_RECORDS_KEPT:]
+            self._folder.write(f"{self.cluster}/quality.json", documents.encode(kept))
+
+    def read_quality(self) -> tuple[QualityRecord, ...]:
+        """Records in the order they were appended."""
+        kind = tuple[QualityRecord, ...]
+        return self._read(f"{self.cluster}/quality.json", lambda b: documents.decode(b, kind)) or ()
+
+    # ---- results
+
+    def write_table(self, table: Table) -> None:
+        """Replace a result table."""
+        self._folder.write(self._result(table.schema.name, "parquet"), tables.encode(table))
+
+    def read_table(self, schema: Schema) -> Table:
+        """A result table; NoData when it was never written, StoreCorrupt when it cannot be read."""
+        found = self._read(self._result(schema.name, "parquet"), lambda b: tables.decode(b, schema))
+        if found is None:
+            raise NoData(
+                f"the store {self.url} has no {schema.name} of cluster {self.cluster} yet",
+                fix="Run `cotenant scan`, or `cotenant demo` for a synthetic cluster.",
+            )
+        return found
+
+    def write_document(self, name: str, document: object) -> None:
+        """Replace a document: any dataclass or struct; a float that is not finite comes back as NaN."""
+        self._folder.write(self._result(name, "json"), documents.encode(document))
+
+    def read_document(self, name: str, kind: type[ValueT]) -> ValueT | None:
+        """A document, None when it was never written; StoreCorrupt when it is not of that type."""
+        return self._read(self._result(name, "json"), lambda b: documents.decode(b, kind))
+
+    def _result(self, name: str, suffix: str) -> str:
+        return f"{self.cluster}/results/{_checked(name, 'result')}.{suffix}"
+
+    def _read(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
+        """Decode a file; one of a newer version is refused, one that cannot be read is set aside and reported."""
+        content = self._folder.read(name)
+        if content is None:
+            return None
+        path = self._folder.path(name)
+        try:
+            return decode(content)
+        except NewerVersionError as newer:
+            raise StoreError(
+                f"{path} has layout {newer.args[0]}, newer than the {SCHEMA_VERSION} this cotenant knows",
+                fix="Upgrade cotenant, or point it at another store.",
+            ) from newer
+        except (*parquet.UNREADABLE, msgspec.MsgspecError) as error:
+            aside = self._folder.set_aside(name)
+            raise StoreCorrupt(
+                f"{path} cannot be read ({error}); it was set aside as {self._folder.path(aside)}",
+                fix="Scan again to fill the hole; delete the file that was set aside when it is no longer needed.",
+            ) from error
+
+
+def _checked(name: str, what: str) -> str:
+    """A name that is safe as one path part."""
+    if not _NAME.fullmatch(name) or ".." in name or ".corrupt-" in name:
+        raise UsageError(
+            f"{what} name {name!r} cannot be a folder's name",
+            fix="Use letters, digits and . _ @ : + - (at most 200, no '..'), beginning with a letter or digit.",
+        )
+    return name
+
+
+def _checked_grid(signal: Signal, grid: TimeGrid) -> TimeGrid:
+    if grid.step_seconds != signal.spec.step_seconds:
+        raise StoreError(f"{signal} is stored every {signal.spec.step_seconds} s, not every {grid.step_seconds} s")
+    return grid
+
+
+def _days_of(grid: TimeGrid) -> Iterator[tuple[int, slice, slice]]:
+    """Each UTC day of the grid: its midnight, the slots of the grid inside it, the same slots counted from midnight."""
+    step = grid.step_seconds
+    for midnight in range(grid.start_seconds // DAY_SECONDS * DAY_SECONDS, grid.end_seconds, DAY_SECONDS):
+        begin, end = max(midnight, grid.start_seconds), min(midnight + DAY_SECONDS, grid.end_seconds)
+        inside = slice(grid.index_of(begin), grid.index_of(end))
+        yield midnight, inside, slice((begin - midnight) // step, (end - midnight) // step)
+
+
+def _expand(keys: list[Key], block: FloatMatrix, of_day: slice, slots: int) -> Day:
+    """A whole day from part of one, without the series that have no value in it."""
+    kept = np.flatnonzero(~np.isnan(block).all(axis=1))
+    values = np.full((len(kept), slots), np.nan, dtype=np.float32)
+    values[:, of_day] = block[kept]
+    return Day(tuple(keys[i] for i in kept), values)
+
+
+def _with_values(day: Day, of_day: slice) -> Day:
+    """Part of a day, without the series that have no value in it."""
+    block = day.values[:, of_day]
+    kept = np.flatnonzero(~np.isnan(block).all(axis=1))
+    return Day(day.keys, block) if len(kept) == len(day.keys) else Day(tuple(day.keys[i] for i in kept), block[kept])

@@ -1,0 +1,65 @@
+"""Result tables as Parquet: TEXT -> string, LIST -> list of floats, every other kind -> float64, missing = NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cotenant.edges.store import parquet
+from cotenant.model.table import Column, Kind, Schema, Table
+
+
+def encode(table: Table) -> bytes:
+    """The table's file."""
+    arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
+    names = [column.name for column in table.schema.columns]
+    texts = [column.name for column in table.schema.columns if column.kind is Kind.TEXT]
+    return parquet.encode(pa.table(arrays, names=names), {"table": table.schema.name}, texts)
+
+
+def decode(content: bytes, schema: Schema) -> Table:
+    """Inverse of `encode`; a column that the file does not have is empty, one that the schema dropped is ignored."""
+    stored, stamp = parquet.decode(content)
+    if stamp.get("table") != schema.name:
+        raise ValueError(f"the file says it is table {stamp.get('table')!r}")
+    present = set(stored.column_names)
+    return Table(
+        schema,
+        {
+            c.name: _from_arrow(c, stored[c.name]) if c.name in present else _empty(c, len(stored))
+            for c in schema.columns
+        },
+    )
+
+
+def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
+    if column.kind is Kind.TEXT:
+        return pa.array([str(cell) for cell in cells], pa.string())
+    if column.kind is Kind.LIST:
+        return pa.array([list(cell) for cell in cells], pa.list_(pa.float64()))
+    return pa.array(np.asarray(cells, dtype=np.float64))
+
+
+def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
+    if column.kind.numeric:
+        numbers: npt.NDArray[Any] = stored.cast(pa.float64()).to_numpy().copy()
+        return numbers
+    found = stored.to_pylist()
+    return _objects(found if column.kind is Kind.TEXT else [tuple(cell) for cell in found])
+
+
+def _empty(column: Column, size: int) -> npt.NDArray[Any]:
+    if column.kind.numeric:
+        return np.full(size, np.nan)
+    return _objects(["" if column.kind is Kind.TEXT else ()] * size)
+
+
+def _objects(cells: list[Any]) -> npt.NDArray[Any]:
+    """Object array of one cell per row, also when the cells are sequences."""
+    array = np.empty(len(cells), dtype=object)
+    for i, cell in enumerate(cells):
+        array[i] = cell
+    return array

@@ -1,0 +1,17 @@
+"""The number that every stored file carries; it grows when a layout changes in a way that older code would misread."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCHEMA_VERSION: Final = 1
+
+
+class NewerVersionError(Exception):
+    """The file was written by a newer cotenant; the argument is its version."""
+
+
+def check(version: int) -> None:
+    """Refuse what this code does not know; older layouts are the reader's business."""
+    if version > SCHEMA_VERSION:
+        raise NewerVersionError(version)
