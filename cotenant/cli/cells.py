@@ -1,0 +1,85 @@
+"""How one cell looks: human units in tables, safe text everywhere. Pure; `output` puts the cells together.
+
+Names come from clusters and metric labels, so a cell may hold anything: escape sequences that drive a terminal, marks
+that reverse the reading order, or a formula that a spreadsheet would run. None of them leaves as it came.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cotenant.model.quantity import format_millicores, human_bytes
+from cotenant.model.table import Kind
+
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+def visible(text: str) -> str:
+    r"""The text with control, direction and other invisible characters written out as `\x1b`, `\u202e`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if unicodedata.category(c) in _UNSAFE_CATEGORIES else c for c in text)
+
+
+def csv_text(text: str) -> str:
+    """Text for a CSV cell: visible, and never the start of a spreadsheet formula."""
+    return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
+
+
+def csv_cell(value: Any) -> str:
+    """One CSV cell of a plain row value: numbers stay numbers, None is empty, a list is JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return csv_text(value)
+    return json.dumps(value) if isinstance(value, list) else repr(value)
+
+
+def human(kind: Kind, value: Any) -> str:
+    """One cell for the eye: 250 millicores -> "250m", 1.25e9 bytes -> "1.2Gi", 0.634 -> "63%", None -> ""."""
+    return "" if value is None else _HUMAN[kind](value)
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Bars from 0 to the highest value, a gap as a blank."""
+    top = max((v for v in values if v is not None), default=0.0)
+    return "".join(" " if v is None else _BARS[_bar(v, top)] for v in values)
+
+
+def _bar(value: float, top: float) -> int:
+    return min(len(_BARS) - 1, int(max(value, 0.0) / top * len(_BARS))) if top > 0 else 0
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _bytes(value: int) -> str:
+    return human_bytes(value).replace(" ", "").removesuffix("B")
+
+
+def _time(value: int) -> str:
+    return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+_HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {
+    Kind.TEXT: visible,
+    Kind.INTEGER: str,
+    Kind.NUMBER: _number,
+    Kind.MILLICORES: format_millicores,
+    Kind.BYTES: _bytes,
+    Kind.RATIO: lambda value: f"{100 * value:.0f}%",
+    Kind.TIME: _time,
+    Kind.LIST: sparkline,
+}

@@ -1,0 +1,161 @@
+"""Every setting as one flat catalogue: path, type, default, unit, domain, doc. Pure; read from the sections' types.
+
+`load` finds keys in it, `docs` prints it, `cotenant settings show` joins it with the values in force.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+
+ENV_PREFIX: Final = "COTENANT_"
+MASK: Final = "********"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting; `path` is "room.key" or "room.group.key", `type` its annotation with domain."""
+
+    path: str
+    type: Any
+    default: Any
+    doc: str
+    unit: str
+    domain: str
+
+    @property
+    def env(self) -> str:
+        """Name of its environment variable."""
+        return ENV_PREFIX + self.path.upper().replace(".", "__")
+
+    @property
+    def container(self) -> type | None:
+        """list, dict or None: whether text must be split into several values."""
+        return next((c for t in _parts(self.type) if (c := _container(t))), None)
+
+
+def catalogue(root: type[msgspec.Struct]) -> dict[str, Setting]:
+    """Path -> setting, in the order of declaration."""
+    return {s.path: s for s in _walk(root, "", {})}
+
+
+def sections(root: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type[msgspec.Struct]]]:
+    """("room", its class) and ("room.group", ...) for every section below the root, parents first."""
+    for info in msgspec.structs.fields(root):
+        if section := section_of(info.type):
+            path = f"{prefix}{info.name}"
+            yield path, section
+            yield from sections(section, f"{path}.")
+
+
+def section_of(annotation: Any) -> type[msgspec.Struct] | None:
+    """The Struct class behind a field that is a section, None for a plain setting."""
+    bare = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return bare if isinstance(bare, type) and issubclass(bare, msgspec.Struct) else None
+
+
+def masked(path: str, value: Any) -> Any:
+    """The value as it may be shown: header values and passwords inside URLs are hidden.
+
+    Secrets are settings by reference only (`..._file`, `..._env`); what is hidden here is what people put elsewhere.
+    """
+    if isinstance(value, Mapping) and "header" in path:
+        return dict.fromkeys(value, MASK)
+    if isinstance(value, str) and "://" in value:
+        scheme, rest = value.split("://", 1)
+        authority, slash, tail = rest.partition("/")
+        if "@" in authority:
+            return f"{scheme}://{MASK}@{authority.rpartition('@')[2]}{slash}{tail}"
+    return value
+
+
+def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -> Iterator[Setting]:
+    """Settings of a section; `defaults` are the values that its parent gives it."""
+    for info in msgspec.structs.fields(cls):
+        default = defaults.get(info.name, _default(info))
+        path = f"{prefix}{info.name}"
+        if section := section_of(info.type):
+            given = msgspec.structs.asdict(default) if isinstance(default, msgspec.Struct) else {}
+            yield from _walk(section, f"{path}.", given)
+        else:
+            metas = [
+                m for t in _parts(info.type) for m in getattr(t, "__metadata__", ()) if isinstance(m, msgspec.Meta)
+            ]
+            doc = next((m.description for m in metas if m.description), "")
+            unit = next((m.extra["unit"] for m in metas if m.extra and m.extra.get("unit")), "")
+            yield Setting(path, info.type, default, doc, unit, _domain(info.type, metas))
+
+
+def _default(info: msgspec.structs.FieldInfo) -> Any:
+    if info.default is not msgspec.NODEFAULT:
+        return info.default
+    return info.default_factory() if info.default_factory is not msgspec.NODEFAULT else msgspec.NODEFAULT
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """The annotation, what it annotates, and the members of a union."""
+    yield annotation
+    if get_origin(annotation) is Annotated:
+        yield from _parts(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for member in get_args(annotation):
+            yield from _parts(member)
+
+
+def _container(annotation: Any) -> type | None:
+    origin = get_origin(annotation) or annotation
+    if not isinstance(origin, type) or issubclass(origin, (str, bytes)):
+        return None
+    if issubclass(origin, Mapping):
+        return dict
+    return list if issubclass(origin, (list, tuple, set, frozenset)) else None
+
+
+def _domain(annotation: Any, metas: list[msgspec.Meta]) -> str:
+    """The values a setting may take, in words: "whole number >= 1, <= 90", "one of a, b"."""
+    names = [name for part in _parts(annotation) if (name := _type_words(part))]
+    limits = [
+        words.format(limit) for m in metas for key, words in _LIMITS.items() if (limit := getattr(m, key)) is not None
+    ]
+    return ", ".join([" or ".join(dict.fromkeys(names)), *limits])
+
+
+_LIMITS: Final = {
+    "ge": ">= {}",
+    "gt": "> {}",
+    "le": "<= {}",
+    "lt": "< {}",
+    "multiple_of": "a multiple of {}",
+    "min_length": "at least {} long",
+    "max_length": "at most {} long",
+    "pattern": "matching `{}`",
+}
+_WORDS: Final[dict[Any, str]] = {
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    type(None): "null",
+}
+
+
+def _type_words(annotation: Any) -> str:
+    """One unannotated member of a type in words, "" for wrappers whose members speak for themselves."""
+    if annotation in _WORDS:
+        return _WORDS[annotation]
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, args))
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return "one of " + ", ".join(str(member.value) for member in annotation)
+    inner = [" or ".join(w for part in _parts(a) if (w := _type_words(part))) for a in args if a is not Ellipsis]
+    if _container(annotation) is dict:
+        return f"map of {' to '.join(inner)}"
+    if _container(annotation) is list:
+        return f"list of {inner[0] if len(set(inner)) == 1 else ', '.join(inner)}"
+    return annotation.__name__ if isinstance(annotation, type) and not args else ""

@@ -1,0 +1,197 @@
+"""EDGE: settings from defaults < file < environment < flags, each value with where it came from.
+
+    load(file, env, flags) -> Loaded(settings, origins)      reads the file
+    join(text, name, env, flags) -> Loaded                   the same, pure
+
+An unknown key is an error that names the nearest known one; a value outside its domain is an error that names the
+setting, the value, the domain, the unit and the place. Text is converted by the setting's declared type (msgspec).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.model.errors import SettingsError
+from cotenant.settings.catalogue import ENV_PREFIX, Setting, catalogue, masked, section_of, sections
+from cotenant.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
+from cotenant.settings.root import Settings
+
+_LIST_FIX = "`cotenant settings show` lists every setting."
+
+
+class Source(StrEnum):
+    """Who set a value; later members win."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENV = "env"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who set a value, and the place in words: "settings.yaml line 3", a variable's name; empty for a default."""
+
+    source: Source
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings in force, and the origin of every one by its path."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as it was written, before conversion."""
+
+    value: Any
+    origin: Origin
+
+
+def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded:
+    """Settings in force; `flags` maps paths ("room.key") to text or values. SettingsError says what is wrong where."""
+    return join(_read(file) if file else "", str(file or ""), env, flags)
+
+
+def join(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded:
+    """The same from the text of a settings file (empty = none) called `name`."""
+    known = catalogue(Settings)
+    given = dict(_from_file(parse(text, name), name, known))
+    given |= dict(_from_env(env, known))
+    for path, value in flags.items():
+        setting, key = _find(path, known)
+        whole = {**_mapping(given.get(setting.path), setting), key: value} if key else value
+        given[setting.path] = _Given(whole, Origin(Source.FLAG, f"flag {path}"))
+    values = {path: _convert(known[path], g) for path, g in given.items()}
+    origins = {path: given[path].origin if path in given else Origin(Source.DEFAULT) for path in known}
+    return Loaded(_build(Settings(), "", values, given), origins)
+
+
+def value_at(settings: msgspec.Struct, path: str) -> Any:
+    """The value of one setting by its path."""
+    value: Any = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(SIZE_CAP_BYTES + 1).decode("utf-8")
+    except FileNotFoundError as error:
+        raise SettingsError(f"settings file {file} does not exist", fix="Name another with --config FILE.") from error
+    except OSError as error:
+        raise SettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"settings file {file} is not UTF-8: byte {error.start}") from error
+
+
+def _from_file(tree: Tree, name: str, known: Mapping[str, Setting]) -> Iterator[tuple[str, _Given]]:
+    groups = {path for path, _ in sections(Settings)}
+    yield from _leaves(tree, "", name, (known, groups))
+
+
+def _leaves(
+    tree: Tree, prefix: str, name: str, vocabulary: tuple[Mapping[str, Setting], set[str]]
+) -> Iterator[tuple[str, _Given]]:
+    known, groups = vocabulary
+    for key, value in tree.children.items():
+        path, where = f"{prefix}{key}", f"{name} line {tree.lines[key]}"
+        if path in known:
+            yield path, _Given(plain(value), Origin(Source.FILE, where))
+        elif path not in groups:
+            raise _unknown(path, where, [*known, *groups])
+        elif isinstance(value, Tree):
+            yield from _leaves(value, f"{path}.", name, vocabulary)
+        elif value is not None:
+            raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
+
+
+def _from_env(env: Mapping[str, str], known: Mapping[str, Setting]) -> Iterator[tuple[str, _Given]]:
+    """Variables COTENANT_ROOM__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
+    by_name = {setting.env: path for path, setting in known.items()}
+    for name, value in env.items():
+        if name.startswith(ENV_PREFIX) and "__" in name:
+            if name not in by_name:
+                raise _unknown(name, "the environment", by_name)
+            yield by_name[name], _Given(value, Origin(Source.ENV, name))
+
+
+def _find(path: str, known: Mapping[str, Setting]) -> tuple[Setting, str]:
+    """The setting that a flag names, and the key when it names one entry of a map ("room.headers.X-Scope")."""
+    if path in known:
+        return known[path], ""
+    for setting in known.values():
+        if setting.container is dict and path.startswith(f"{setting.path}."):
+            return setting, path.removeprefix(f"{setting.path}.")
+    raise _unknown(path, "a flag", known)
+
+
+def _unknown(name: str, where: str, known: Iterable[str]) -> SettingsError:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return SettingsError(f"{where}: unknown setting {name!r}{hint}", fix=_LIST_FIX)
+
+
+def _convert(setting: Setting, given: _Given) -> Any:
+    value = _split(setting, given)
+    try:
+        converted = msgspec.convert(value, setting.type, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise _outside(setting, given) from error
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise _outside(setting, given)
+    return converted
+
+
+def _split(setting: Setting, given: _Given) -> Any:
+    """Text for a list or map: "a,b" or YAML flow style "[a, b]", "{k: v}"."""
+    value = given.value
+    if not isinstance(value, str) or setting.container is None:
+        return value
+    if value.lstrip().startswith(("[", "{")):
+        tree = parse(f"value: {value}", given.origin.where)
+        return plain(tree.children["value"]) if set(tree.children) == {"value"} else value
+    return [part.strip() for part in value.split(",") if part.strip()] if setting.container is list else value
+
+
+def _mapping(given: _Given | None, setting: Setting) -> dict[str, Any]:
+    """The entries that a map has before a flag adds one."""
+    value = setting.default if given is None else _split(setting, given)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _outside(setting: Setting, given: _Given) -> SettingsError:
+    shown = repr(masked(setting.path, given.value))
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    unit = f" ({setting.unit})" if setting.unit else ""
+    return SettingsError(f"{given.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}")
+
+
+def _build(default: Any, prefix: str, values: Mapping[str, Any], given: Mapping[str, _Given]) -> Any:
+    """The section with the given values in place of its defaults; unchanged sections are kept as they are."""
+    changed: dict[str, Any] = {}
+    for info in msgspec.structs.fields(default):
+        path = f"{prefix}{info.name}"
+        if path in values:
+            changed[info.name] = values[path]
+        elif section_of(info.type) and any(p.startswith(f"{path}.") for p in values):
+            changed[info.name] = _build(getattr(default, info.name), f"{path}.", values, given)
+    try:
+        return msgspec.structs.replace(default, **changed)
+    except (ValueError, TypeError) as error:  # a section's own check of values that do not fit together
+        places = ", ".join(sorted({given[prefix + name].origin.where for name in changed if prefix + name in given}))
+        raise SettingsError(f"{places}: {prefix.rstrip('.')} settings do not fit together: {error}") from error
