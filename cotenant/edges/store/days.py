@@ -74,16 +74,29 @@ def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
 
 def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
     """Inverse of `encode`; raises one of `parquet.UNREADABLE` when the file is not this signal's day."""
-    table, stamp = parquet.decode(content)
-    names = parts_of(signal.spec)
-    if {k: stamp.get(k) for k in _stamp(signal, start_seconds)} != _stamp(signal, start_seconds):
-        raise ValueError(f"the file says it is {stamp}")
+    table = _checked(*parquet.decode(content), signal, start_seconds)
     slots = DAY_SECONDS // signal.spec.step_seconds
     column = table["values"].combine_chunks()
     if column.type != pa.list_(pa.float32(), slots) or column.null_count or column.flatten().null_count:
         raise ValueError(f"values are {column.type}, not {slots} floats a row")
     values = column.flatten().to_numpy(zero_copy_only=True).reshape(len(table), slots)
-    return Day(tuple(zip(*(table[name].to_pylist() for name in names), strict=True)), values)
+    return Day(_keys(table, signal), values)
+
+
+def decode_keys(content: bytes, signal: Signal, start_seconds: int) -> tuple[Key, ...]:
+    """The day's keys alone; the values are neither read nor checked."""
+    return _keys(_checked(*parquet.decode(content, parts_of(signal.spec)), signal, start_seconds), signal)
+
+
+def _checked(table: pa.Table, stamp: dict[str, str], signal: Signal, start_seconds: int) -> pa.Table:
+    expected = _stamp(signal, start_seconds)
+    if {name: stamp.get(name) for name in expected} != expected:
+        raise ValueError(f"the file says it is {stamp}")
+    return table
+
+
+def _keys(table: pa.Table, signal: Signal) -> tuple[Key, ...]:
+    return tuple(zip(*(table[name].to_pylist() for name in parts_of(signal.spec)), strict=True))
 
 
 def merge(old: Day | None, new: Day) -> Day:

@@ -7,7 +7,7 @@ scan's memory is budgeted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -41,12 +41,15 @@ def encode(table: pa.Table, stamp: Mapping[str, str], dictionary: Iterable[str] 
     return content
 
 
-def decode(content: bytes) -> tuple[pa.Table, dict[str, str]]:
-    """Table and stamp; NewerVersionError for a later version, one of UNREADABLE when the bytes are not ours."""
+def decode(content: bytes, columns: Sequence[str] | None = None) -> tuple[pa.Table, dict[str, str]]:
+    """Table (all columns, or those named) and stamp.
+
+    NewerVersionError for a later version, one of UNREADABLE when the bytes are not ours.
+    """
     file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
     metadata = file.schema_arrow.metadata or {}
     check(int(metadata[_VERSION_KEY]))
-    table = file.read(use_threads=False)
+    table = file.read(columns=columns, use_threads=False)
     table.validate()
     return table, {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
 

@@ -7,8 +7,9 @@ read results. Reading needs no lock, because files are only ever replaced as a w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -79,7 +80,7 @@ class Store:
     def _append_day(self, signal: Signal, start_seconds: int, new: Day) -> None:
         if not new.keys:
             return
-        merged = days.merge(self._read_day(signal, start_seconds), new)
+        merged = days.merge(self._read_day(signal, start_seconds, days.decode), new)
         self._folder.write(self._day_file(signal, start_seconds), days.encode(signal, start_seconds, merged))
 
     def read(self, signal: Signal, grid: TimeGrid) -> Usage[Any]:
@@ -89,15 +90,29 @@ class Store:
         signal's.
         """
         _checked_grid(signal, grid)
-        found = [(inside, of_day, self._read_day(signal, start)) for start, inside, of_day in _days_of(grid)]
-        parts = [(inside, _with_values(day, of_day)) for inside, of_day, day in found if day is not None]
-        keys: list[Key] = sorted(set().union(*(part.keys for _, part in parts)))
+        keys: list[Key] = sorted(set().union(*(self._keys_in(signal, *day) for day in _days_of(grid))))
         values = np.full((len(keys), grid.size), np.nan, dtype=np.float32)
+        filled = np.zeros(len(keys), dtype=np.bool_)
         row = {key: i for i, key in enumerate(keys)}
-        for inside, part in parts:
-            values[days.rows(row, part.keys), inside] = part.values
+        for start, inside, of_day in _days_of(grid):
+            day = _part(self._read_day(signal, start, days.decode), of_day, row)
+            target = days.rows(row, day.keys)
+            values[target, inside] = day.values
+            filled[target] = True
+        if not filled.all():  # a day was lost between its keys and its values
+            keys, values = list(compress(keys, filled)), values[filled]
         refs = tuple(days.ref_of(key) for key in keys)
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
+
+    def _keys_in(self, signal: Signal, start_seconds: int, inside: slice, of_day: slice) -> tuple[Key, ...]:
+        """Series with a value in that part of the day; a whole day needs only the key columns.
+
+        Read before the values so that the matrix is allocated once and no two copies of a history exist.
+        """
+        if inside.stop - inside.start == DAY_SECONDS // signal.spec.step_seconds:
+            return self._read_day(signal, start_seconds, days.decode_keys) or ()
+        day = self._read_day(signal, start_seconds, days.decode)
+        return _part(day, of_day).keys
 
     def span(self, signal: Signal) -> tuple[int, int] | None:
         """[start of the first, end of the last) slot with a value of any series, Unix seconds; None when empty."""
@@ -122,7 +137,7 @@ class Store:
         """[first, last) of the slots with a value, day by day in the order given."""
         step = signal.spec.step_seconds
         for start in starts:
-            day = self._read_day(signal, start)
+            day = self._read_day(signal, start, days.decode)
             slots = [] if day is None else np.flatnonzero(~np.isnan(day.values).all(axis=0)).tolist()
             if slots:
                 yield start + slots[0] * step, start + (slots[-1] + 1) * step
@@ -134,10 +149,12 @@ class Store:
     def _day_file(self, signal: Signal, start_seconds: int) -> str:
         return f"{self.cluster}/usage/{signal.value}/{days.day_name(start_seconds)}"
 
-    def _read_day(self, signal: Signal, start_seconds: int) -> Day | None:
-        """A day's series; None when there is no file, or when it was corrupt and has just been set aside."""
+    def _read_day(
+        self, signal: Signal, start_seconds: int, decode: Callable[[bytes, Signal, int], ValueT]
+    ) -> ValueT | None:
+        """A day's series, or its keys; None when there is no file, or it was corrupt and has just been set aside."""
         try:
-            return self._read(self._day_file(signal, start_seconds), lambda b: days.decode(b, signal, start_seconds))
+            return self._read(self._day_file(signal, start_seconds), lambda b: decode(b, signal, start_seconds))
         except StoreCorrupt as error:
             _log.warning("store_day_lost", signal=signal.value, day=days.day_name(start_seconds), error=error.message)
             return None
@@ -244,8 +261,13 @@ def _expand(keys: list[Key], block: FloatMatrix, of_day: slice, slots: int) -> D
     return Day(tuple(keys[i] for i in kept), values)
 
 
-def _with_values(day: Day, of_day: slice) -> Day:
-    """Part of a day, without the series that have no value in it."""
+def _part(day: Day | None, of_day: slice, known: Container[Key] | None = None) -> Day:
+    """Part of a day: the series that have a value in it, and that are known when somebody asks for known ones."""
+    if day is None:
+        return Day((), np.empty((0, of_day.stop - of_day.start), dtype=np.float32))
     block = day.values[:, of_day]
-    kept = np.flatnonzero(~np.isnan(block).all(axis=1))
-    return Day(day.keys, block) if len(kept) == len(day.keys) else Day(tuple(day.keys[i] for i in kept), block[kept])
+    empty = np.isnan(block).all(axis=1)
+    wanted = [not gone and (known is None or key in known) for key, gone in zip(day.keys, empty.tolist(), strict=True)]
+    if all(wanted):
+        return Day(day.keys, block)
+    return Day(tuple(compress(day.keys, wanted)), block[wanted])
