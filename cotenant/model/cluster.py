@@ -117,7 +117,9 @@ class Inventory:
         """(namespace, pod) -> workload, gone pods included."""
         return {(p.namespace, p.name): p.workload for p in self.pods}
 
-    def container_of(self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]) -> ContainerRef | None:
+    def container_of(
+        self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]
+    ) -> ContainerRef | None:
         """The template's container behind a usage series, None for a pod nobody knows."""
         owner = owners.get((series.namespace, series.pod))
         return ContainerRef(owner, series.container) if owner else None

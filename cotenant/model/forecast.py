@@ -1,7 +1,7 @@
 """Forecast: what usage may be over the next 24 hours, and how wrong such forecasts were on this very series.
 
-Level and peak have different heads: `quantiles` describe each half hour's mean, `peak` the maximum 5-minute value of the
-whole horizon. "No peak" is an answer: `windows` is then empty and the reason says so.
+Level and peak have different heads: `quantiles` describe each half hour's mean, `peak` the maximum 5-minute value of
+the whole horizon. "No peak" is an answer: `windows` is then empty and the reason says so.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ class Window:
 class MeasuredError:
     """How forecasts of this kind did on this series' own past; NaN where it could not be measured.
 
-    relative_wql: weighted quantile loss relative to the seasonal naive of the day with empirical residual quantiles (< 1 is
-    better); coverage_95: share of values at or below the forecast 0.95 quantile; origins: number of back-tests behind it.
+    relative_wql: weighted quantile loss relative to the seasonal naive of the day with empirical residual quantiles
+    (< 1 is
+    better); coverage_95: share of values at or below the forecast 0.95 quantile; origins: number of back-tests behind
+    it.
     """
 
     relative_wql: float
@@ -56,8 +58,9 @@ class MeasuredError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasts(Generic[RefT]):
-    """Forecasts of n series. quantiles: (n, grid.size, len(LEVELS)); peak: (n, len(LEVELS)); non-decreasing in the level.
+    """Forecasts of n series.
 
+    quantiles: (n, grid.size, len(LEVELS)); peak: (n, len(LEVELS)); both non-decreasing in the level.
     Values are finite and >= 0 in the resource's unit, or all NaN for a series whose reason is NO_DATA.
     """
 

@@ -57,7 +57,9 @@ def priority_of(labels: Mapping[str, str], priority: int | None) -> PriorityClas
     name = labels.get(PRIORITY_CLASS_LABEL, "")
     if name in BANDS:
         return PriorityClass(name)
-    return next((c for c, (low, high) in BANDS.items() if priority is not None and low <= priority <= high), PriorityClass.NONE)
+    return next(
+        (c for c, (low, high) in BANDS.items() if priority is not None and low <= priority <= high), PriorityClass.NONE
+    )
 
 
 def with_default(qos: QosClass, priority: PriorityClass) -> PriorityClass:

@@ -11,7 +11,7 @@ from cotenant.model.resource import Resource
 
 
 class Band(StrEnum):
-    """Who may use it: batch (reclaimed from what prod does not use now) or mid (from what prod will not use for long)."""
+    """Who may use it: batch (what prod does not use now) or mid (what prod will not use for long)."""
 
     MID = "mid"
     BATCH = "batch"

@@ -1,13 +1,14 @@
 """Recommendation: what a container requests now, what it should request, and why.
 
-A value is never a bare number: it carries the reason code and the inputs it was computed from. Where evidence is short the
-value is withheld (`amount` None and a reason), never guessed.
+A value is never a bare number: it carries the reason code and the inputs it was computed from. Where evidence is
+short the value is withheld (`amount` None and a reason), never guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as attribute
 from enum import StrEnum
 
 from cotenant.model.identity import ContainerRef
@@ -58,7 +59,7 @@ class Value:
     action: Action
     reason: Reason
     severity: Severity = Severity.UNKNOWN
-    inputs: Mapping[str, float | int | str] = field(default_factory=dict)
+    inputs: Mapping[str, float | int | str] = attribute(default_factory=dict)
     formula: str = ""
 
     @property

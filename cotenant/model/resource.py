@@ -1,6 +1,7 @@
 """The two compressible and incompressible resources, as values instead of twin classes.
 
-Amounts of a resource are integers in its `unit` everywhere: millicores and bytes. Matrices hold the same unit as float32.
+Amounts of a resource are integers in its `unit` everywhere: millicores and bytes. Matrices hold the same unit as
+float32.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Tables that surfaces show: one column contract for the CLI, the JSON/CSV outputs and the dashboard.
 
-A `Schema` names the columns with title, unit and kind; a `Table` holds numpy columns in that order. The pipeline makes the
-tables, the store keeps them as Parquet, every surface renders the same cells: so a CLI table equals its JSON and its page.
+A `Schema` names the columns with title, unit and kind; a `Table` holds numpy columns in that order. The pipeline
+makes the
+tables, the store keeps them as Parquet, every surface renders the same cells: so a CLI table equals its JSON and its
+page.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows of one schema, stored as columns: float64 (missing = NaN) for numeric kinds, object arrays for TEXT and LIST."""
+    """Rows of one schema as columns: float64 (missing = NaN) for numeric kinds, else object arrays."""
 
     schema: Schema
     columns: Mapping[str, npt.NDArray[Any]]

@@ -1,7 +1,7 @@
 """Usage: what the profiler hands on. A matrix of series on a regular time grid, gaps explicit as NaN.
 
-The grid is UTC and aligned to its step: slot k covers [start + k*step, start + (k+1)*step) and holds the statistic over it.
-(Prometheus evaluates `rate(x[w])` at the END of a slot; the edge does that shift, nobody else has to know.)
+The grid is UTC and aligned to its step: slot k covers [start + k*step, start + (k+1)*step) and holds the statistic
+over it. (Prometheus evaluates `rate(x[w])` at the END of a slot; the edge does that shift, nobody else has to know.)
 """
 
 from __future__ import annotations

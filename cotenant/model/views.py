@@ -25,26 +25,54 @@ WORKLOADS: Final = Schema(
         Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class; empty when the pods carry no label."),
         Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
         Column("replicas", "Replicas", Kind.INTEGER, "Pods running now."),
-        Column("pattern", "Pattern", Kind.TEXT, "How CPU usage moves: idle, flat, daily, weekly, bursty, trend, unknown."),
+        Column(
+            "pattern", "Pattern", Kind.TEXT, "How CPU usage moves: idle, flat, daily, weekly, bursty, trend, unknown."
+        ),
         Column("cpu_request", "CPU request", Kind.MILLICORES, "Sum of requests over the running pods."),
         Column("cpu_mean", "CPU mean", Kind.MILLICORES, "Mean usage of the whole workload."),
-        Column("cpu_p95", "CPU p95", Kind.MILLICORES, "95th percentile of the whole workload's usage (decaying histogram)."),
+        Column(
+            "cpu_p95", "CPU p95", Kind.MILLICORES, "95th percentile of the whole workload's usage (decaying histogram)."
+        ),
         Column("cpu_max", "CPU max", Kind.MILLICORES, "Highest 5-minute value of the whole workload."),
         Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean usage / request."),
         Column("cpu_throttled_ratio", "Throttled", Kind.RATIO, "Throttled core time / demand (usage + throttled)."),
         Column("memory_request", "Memory request", Kind.BYTES, "Sum of requests over the running pods."),
-        Column("memory_p95", "Memory p95", Kind.BYTES, "95th percentile of the whole workload's working set.", wide=True),
+        Column(
+            "memory_p95", "Memory p95", Kind.BYTES, "95th percentile of the whole workload's working set.", wide=True
+        ),
         Column("memory_max", "Memory max", Kind.BYTES, "Highest working set of the whole workload."),
         Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
-        Column("peak_time", "Next peak", Kind.TIME, "Start of the next forecast peak window; empty when there is no peak."),
-        Column("peak_cpu", "Peak CPU (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."),
+        Column(
+            "peak_time", "Next peak", Kind.TIME, "Start of the next forecast peak window; empty when there is no peak."
+        ),
+        Column(
+            "peak_cpu", "Peak CPU (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
+        ),
         Column("model", "Model", Kind.TEXT, "Forecast member chosen by back-test.", wide=True),
-        Column("forecast_error", "rel. WQL", Kind.NUMBER, "Measured forecast loss / that of the seasonal naive (< 1 is better).", wide=True),
+        Column(
+            "forecast_error",
+            "rel. WQL",
+            Kind.NUMBER,
+            "Measured forecast loss / that of the seasonal naive (< 1 is better).",
+            wide=True,
+        ),
         Column("oom_kills", "OOM kills", Kind.INTEGER, "OOM kills in the window."),
         Column("restarts", "Restarts", Kind.INTEGER, "Restarts in the window.", wide=True),
         Column("days", "Days", Kind.NUMBER, "Days between the first and the last sample."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of slots with a sample between the first and the last.", wide=True),
-        Column("sparkline", "Last 7 days", Kind.LIST, "CPU usage of the last 7 days in 84 two-hour means, millicores.", wide=True),
+        Column(
+            "coverage",
+            "Coverage",
+            Kind.RATIO,
+            "Share of slots with a sample between the first and the last.",
+            wide=True,
+        ),
+        Column(
+            "sparkline",
+            "Last 7 days",
+            Kind.LIST,
+            "CPU usage of the last 7 days in 84 two-hour means, millicores.",
+            wide=True,
+        ),
     ),
     ("namespace", "kind", "workload"),
 )
@@ -64,7 +92,9 @@ RECOMMENDATIONS: Final = Schema(
         Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request."),
         Column("memory_limit_now", "Mem limit now", Kind.BYTES, "Present memory limit; empty = not set.", wide=True),
         Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit.", wide=True),
-        Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand ever seen in one pod.", wide=True),
+        Column(
+            "cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand ever seen in one pod.", wide=True
+        ),
         Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
         Column("cpu_delta_total", "CPU delta", Kind.MILLICORES, "Change of the CPU request over all replicas."),
         Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all replicas."),
@@ -94,10 +124,64 @@ NODES: Final = Schema(
         Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set."),
         Column("batch_memory", "Batch memory", Kind.BYTES, "Reclaimable for batch pods."),
         Column("mid_memory", "Mid memory", Kind.BYTES, "Reclaimable for mid pods."),
-        Column("cpu_peak", "CPU peak (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."),
+        Column(
+            "cpu_peak", "CPU peak (q95)", Kind.MILLICORES, "95 % quantile of the next 24 hours' highest 5-minute value."
+        ),
         Column("reason", "Reason", Kind.TEXT, "Why nothing is reclaimed, or ok."),
     ),
     ("node",),
+)
+
+FORECASTS: Final = Schema(
+    "forecasts",
+    (
+        Column("scope", "Scope", Kind.TEXT, "cluster, node or workload."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
+        Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload."),
+        Column("resource", "Resource", Kind.TEXT, "cpu (amounts in millicores) or memory (amounts in bytes)."),
+        Column(
+            "peak", "24 h peak (q95)", Kind.INTEGER, "95 % quantile of the highest 5-minute value of the next 24 hours."
+        ),
+        Column("peak_median", "24 h peak (q50)", Kind.INTEGER, "Median of the same.", wide=True),
+        Column("peak_time", "Peak window", Kind.TIME, "Start of the highest peak window; empty when there is no peak."),
+        Column("peak_end", "until", Kind.TIME, "End of that window."),
+        Column("valley_time", "Valley window", Kind.TIME, "Start of the lowest valley window.", wide=True),
+        Column("model", "Model", Kind.TEXT, "Member chosen by back-test."),
+        Column(
+            "relative_wql",
+            "rel. WQL",
+            Kind.NUMBER,
+            "Measured loss / that of the seasonal naive of the day (< 1 is better).",
+        ),
+        Column(
+            "coverage_95",
+            "q95 coverage",
+            Kind.RATIO,
+            "Measured share of values at or below the 0.95 quantile; 0.95 is right.",
+        ),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why the forecast is of another kind."),
+        Column("start", "Start", Kind.TIME, "Start of the first half hour.", wide=True),
+        Column("q10", "q10", Kind.LIST, "0.1 quantile of 48 half hours.", wide=True),
+        Column("q50", "q50", Kind.LIST, "Median of 48 half hours.", wide=True),
+        Column("q90", "q90", Kind.LIST, "0.9 quantile of 48 half hours.", wide=True),
+        Column("q95", "q95", Kind.LIST, "0.95 quantile of 48 half hours.", wide=True),
+    ),
+    ("scope", "namespace", "kind", "name", "resource"),
+)
+
+RECLAIMABLE: Final = Schema(
+    "reclaimable",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of the node."),
+        Column("band", "Band", Kind.TEXT, "batch or mid."),
+        Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
+        Column("amount", "Amount", Kind.INTEGER, "Reclaimable amount."),
+        Column("policy", "Policy", Kind.TEXT, "Formula variant."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why nothing is reclaimed."),
+        Column("terms", "Terms", Kind.TEXT, "Every term of the formula, same unit.", wide=True),
+    ),
+    ("node", "band", "resource"),
 )
 
 

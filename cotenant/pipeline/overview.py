@@ -128,8 +128,7 @@ def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[
         return [float("nan")] * len(hours)
     index = (hours - stored.grid.start_seconds) // stored.grid.step_seconds
     inside = (index >= 0) & (index < stored.grid.size)
-    total = np.nansum(stored.values, axis=0, dtype=np.float64)
-    total[np.isnan(stored.values).all(axis=0)] = np.nan
+    total = np.where(np.isnan(stored.values).all(axis=0), np.nan, np.nansum(stored.values, axis=0))
     return _floats(np.where(inside, total[np.clip(index, 0, stored.grid.size - 1)], np.nan))
 
 

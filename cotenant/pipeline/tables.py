@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from cotenant.model.cluster import EventKind, Pod, Workload
-from cotenant.model.forecast import WindowKind
-from cotenant.model.identity import NodeRef, WorkloadRef
-from cotenant.model.reclaimable import Band
+from cotenant.model.forecast import Forecasts, Window, WindowKind
+from cotenant.model.identity import ClusterRef, NodeRef, WorkloadRef
+from cotenant.model.reclaimable import Band, Reclaimable
 from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.table import Table
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
-from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS
+from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.pipeline.analysis import Analysis
 
 SPARKLINE_HOURS = 2
@@ -184,3 +184,71 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
     if forecast is None:
         return {}
     return {ref.name: float(v) for ref, v in zip(forecast.refs, forecast.peak_level(0.95), strict=True)}
+
+
+def forecasts(analysis: Analysis) -> Table:
+    """One row per cluster, node and workload, and resource."""
+    rows = []
+    for resource in Resource:
+        rows += _forecasts(analysis.cluster_forecasts[resource], resource)
+        rows += _forecasts(analysis.node_forecasts[resource], resource)
+        rows += _forecasts(analysis.forecasts[resource], resource)
+    return Table.from_rows(FORECASTS, rows)
+
+
+def _forecasts(found: Forecasts[Any], resource: Resource) -> list[dict[str, Any]]:
+    paths = {f"q{int(q * 100)}": found.level(q) for q in (0.1, 0.5, 0.9, 0.95)}
+    peak, median = found.peak_level(0.95), found.peak_level(0.5)
+    rows = []
+    for i, ref in enumerate(found.refs):
+        peaks = [w for w in found.windows[i] if w.kind is WindowKind.PEAK]
+        valleys = [w for w in found.windows[i] if w.kind is WindowKind.VALLEY]
+        highest = max(peaks, key=_height, default=None)
+        lowest = min(valleys, key=_height, default=None)
+        rows.append(
+            {
+                **_subject(ref),
+                "resource": resource.value,
+                "peak": float(peak[i]),
+                "peak_median": float(median[i]),
+                "peak_time": highest.start_seconds if highest else None,
+                "peak_end": highest.end_seconds if highest else None,
+                "valley_time": lowest.start_seconds if lowest else None,
+                "model": found.model[i],
+                "relative_wql": found.error[i].relative_wql,
+                "coverage_95": found.error[i].coverage_95,
+                "reason": found.reason[i].value,
+                "start": found.grid.start_seconds,
+                **{name: [float(v) for v in path[i]] for name, path in paths.items()},
+            }
+        )
+    return rows
+
+
+def _height(window: Window) -> float:
+    return window.height
+
+
+def _subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
+    if isinstance(ref, WorkloadRef):
+        return {"scope": "workload", "namespace": ref.namespace, "kind": ref.kind, "name": ref.name}
+    return {"scope": "node" if isinstance(ref, NodeRef) else "cluster", "name": ref.name}
+
+
+def reclaimable(found: Iterable[Reclaimable]) -> Table:
+    """One row per node, band and resource, with the terms written out."""
+    return Table.from_rows(
+        RECLAIMABLE,
+        [
+            {
+                "node": r.node,
+                "band": r.band.value,
+                "resource": r.resource.value,
+                "amount": r.amount,
+                "policy": r.policy,
+                "reason": r.reason.value,
+                "terms": ", ".join(f"{name} {amount}" for name, amount in r.terms.items()),
+            }
+            for r in found
+        ],
+    )

@@ -20,7 +20,10 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def setting(doc: str, *, unit: str = "", **domain: Any) -> msgspec.Meta:
     """Metadata of one setting; `domain` takes msgspec's ge, gt, le, lt, min_length, pattern."""
-    return msgspec.Meta(description=doc, extra={"unit": unit} if unit else {}, **domain)
+    extra = {"unit": unit} if unit else {}
+    return msgspec.Meta(
+        description=doc, extra=extra, extra_json_schema={f"x-{k}": v for k, v in extra.items()}, **domain
+    )
 
 
 def digest(section: msgspec.Struct) -> str:
