@@ -1,0 +1,217 @@
+"""The whole way from a spec to a cluster; last module of the flow, read it first.
+
+nodes, blueprints -> loads -> lives -> sizes -> places -> seats -> CPU and memory -> pods -> usage by signal
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import EventKind, Inventory, Node
+from cotenant.model.identity import NodeRef, PodContainerRef
+from cotenant.model.resource import GIB, Resource
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from profiler.synthetic import demand, fleet, lifetimes, patterns, placement, pods, seats, sizing
+from profiler.synthetic.demand import Crowd, Matrix
+from profiler.synthetic.pods import Population, Series
+from profiler.synthetic.seats import Seats
+from profiler.synthetic.sizing import Sized
+from profiler.synthetic.spec import SyntheticCluster, SyntheticSpec, Truth
+
+NAME = "demo"
+
+
+def generate(spec: SyntheticSpec) -> SyntheticCluster:
+    """The cluster of a spec; the same spec gives the same bytes."""
+    grid = spec.grid
+    nodes = fleet.nodes(spec)
+    plan = fleet.blueprints(spec, _stream(spec, 1))
+    holidays = _holidays(spec)
+    load = patterns.loads(plan, grid, holidays, _stream(spec, 2))
+    lives = lifetimes.lives(plan, load, grid, _stream(spec, 3))
+    running = np.array([life.running(grid.size - 1) for life in lives], dtype=float)
+    sized = sizing.size(spec, plan, running, nodes)
+    places = placement.place(sized, nodes)
+    rows = seats.seats(spec, sized, lives, places, nodes)
+    people = pods.populate(sized, lives, rows, nodes, (grid, _stream(spec, 4)))
+    crowd = Crowd(plan, lives, _per_replica(plan, load, lives))
+    usage, outages = _usage(spec, (rows, crowd, people), nodes, sized)
+    inventory = Inventory(NAME, grid.end_seconds, nodes, pods.workloads(sized, people.pods), people.pods, people.events)
+    truth = Truth(
+        {b.ref: b.shape for b in plan}, {b.ref: b.memory for b in plan}, holidays, outages
+    )  # fmt: skip
+    return SyntheticCluster(spec, inventory, usage, truth)
+
+
+def _stream(spec: SyntheticSpec, stage: int) -> np.random.Generator:
+    """A stage's own random numbers, so that a change in one stage leaves the others' draws alone."""
+    return np.random.default_rng([spec.seed, stage])
+
+
+def _holidays(spec: SyntheticSpec) -> tuple[int, ...]:
+    """One holiday in four weeks, on a working day two thirds in; none in a window under ten days."""
+    if spec.days < 10:
+        return ()
+    day = (spec.grid.start_seconds // DAY_SECONDS + spec.days * 2 // 3) * DAY_SECONDS
+    weekday = (day // DAY_SECONDS + 3) % 7
+    return (day - max(0, weekday - 4) * DAY_SECONDS,)
+
+
+def _per_replica(plan: Sequence[fleet.Blueprint], load: Matrix, lives: Sequence[lifetimes.Lives]) -> Matrix:
+    """Load that one replica carries: an autoscaled workload's is shared by those that run."""
+    for row, blueprint in enumerate(plan):
+        if blueprint.scaled:
+            replicas = np.zeros(load.shape[1], dtype=np.float32)
+            for life in lives[row].seats:
+                for start, end in life.runs:
+                    replicas[max(start, 0) : max(end, 0)] += 1
+            load[row] *= float(replicas.mean()) / np.maximum(replicas, 1.0)
+    return load
+
+
+def _usage(
+    spec: SyntheticSpec, made: tuple[Seats, Crowd, Population], nodes: Sequence[Node], sized: Sequence[Sized]
+) -> tuple[dict[Signal, Usage[Any]], tuple[tuple[int, int], ...]]:
+    """All signals; scrape gaps strike every 5-minute signal of a node alike."""
+    rows, crowd, people = made
+    grid = spec.grid
+    gaps, outages = _gaps(grid, len(nodes), _stream(spec, 5))
+    node_rows = [np.flatnonzero(rows.node == n) for n in range(len(nodes))]
+    cpu = demand.cpu(rows, crowd, grid, _stream(spec, 6))
+    node_cpu = _node_totals((cpu.mean, cpu.maximum, cpu.throttled), nodes, Resource.CPU, node_rows, _stream(spec, 7))
+    cut = _Cutter(people.series, rows, gaps)
+    limited = [one for one in people.series if np.isfinite(rows.limit[Resource.CPU][one.seat_row])]
+    usage: dict[Signal, Usage[Any]] = {
+        Signal.CPU_USAGE_MEAN: cut(Signal.CPU_USAGE_MEAN, cpu.mean, grid),
+        Signal.CPU_USAGE_MAX: cut(Signal.CPU_USAGE_MAX, cpu.maximum, grid),
+        Signal.CPU_THROTTLED_MEAN: _Cutter(limited, rows, gaps)(Signal.CPU_THROTTLED_MEAN, cpu.throttled, grid),
+        Signal.NODE_CPU_USAGE_MEAN: _of_nodes(Signal.NODE_CPU_USAGE_MEAN, node_cpu, nodes, grid, gaps),
+    }
+    del cpu
+    memory = demand.memory(rows, crowd, grid, _stream(spec, 8))
+    node_memory = _node_totals((memory,), nodes, Resource.MEMORY, node_rows, _stream(spec, 9))
+    usage[Signal.MEMORY_WORKING_SET_MAX] = cut(Signal.MEMORY_WORKING_SET_MAX, memory, grid)
+    usage[Signal.NODE_MEMORY_WORKING_SET_MAX] = _of_nodes(
+        Signal.NODE_MEMORY_WORKING_SET_MAX, node_memory, nodes, grid, gaps
+    )
+    usage |= _declared(people, rows, sized, spec.hours) | _counted(people, spec.hours)
+    return usage, outages
+
+
+class _Cutter:
+    """Cuts the seats' matrices into the series of pods; everything outside a pod's life and in scrape gaps is NaN."""
+
+    def __init__(self, series: Sequence[Series], rows: Seats, gaps: npt.NDArray[np.bool_]) -> None:
+        self.series, self.rows, self.gaps = series, rows, gaps
+
+    def __call__(self, signal: Signal, values: Matrix, grid: TimeGrid) -> Usage[PodContainerRef]:
+        """The series of one signal."""
+        out = np.full((len(self.series), grid.size), np.nan, dtype=np.float32)
+        for row, one in enumerate(self.series):
+            out[row, one.start : one.end] = values[one.seat_row, one.start : one.end]
+            out[row, self.gaps[self.rows.node[one.seat_row]]] = np.nan
+        refs = tuple(one.ref for one in self.series)
+        return Usage(refs, grid, out, signal.spec.resource, signal.spec.statistic)
+
+
+def _gaps(
+    grid: TimeGrid, nodes: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.bool_], tuple[tuple[int, int], ...]]:
+    """Where nothing was scraped, (nodes, grid.size): an outage of everything every two weeks, some of single nodes."""
+    gaps = rng.random((nodes, grid.size)) < 0.0008
+    outages = []
+    for _ in range(grid.size // (14 * grid.slots_per_day)):
+        start, length = int(rng.integers(0, grid.size - 24)), int(rng.integers(5, 13))
+        gaps[:, start : start + length] = True
+        outages.append(
+            (grid.start_seconds + start * grid.step_seconds, grid.start_seconds + (start + length) * grid.step_seconds)
+        )
+    for node in np.flatnonzero(rng.random(nodes) < 0.1):
+        start = int(rng.integers(0, grid.size - 1))
+        gaps[node, start : start + int(rng.integers(3, 30))] = True
+    return gaps, tuple(sorted(outages))
+
+
+def _node_totals(
+    matrices: tuple[Matrix, ...],
+    nodes: Sequence[Node],
+    resource: Resource,
+    node_rows: Sequence[npt.NDArray[np.int64]],
+    rng: np.random.Generator,
+) -> Matrix:
+    """Usage of every node, pods plus system; where it would pass 98 % of capacity, the pods are squeezed in place."""
+    total = np.zeros((len(nodes), matrices[0].shape[1]), dtype=np.float32)
+    for n, (node, mine) in enumerate(zip(nodes, node_rows, strict=True)):
+        system = _system(node, resource, matrices[0].shape[1], rng)
+        pods_total = matrices[0][mine].sum(axis=0, dtype=np.float32)
+        room = np.maximum(0.98 * node.capacity[resource] - system, 0.0)
+        squeeze = np.minimum(room / np.maximum(pods_total, 1.0), 1.0).astype(np.float32)
+        if (squeeze < 1.0).any():
+            for matrix in matrices:
+                matrix[mine] *= squeeze
+        total[n] = pods_total * squeeze + system
+    return total
+
+
+def _system(node: Node, resource: Resource, size: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """What kubelet, runtime and kernel use: about 1.5 % of the cores; 1 GiB and 1 % of the memory."""
+    capacity = node.capacity[resource]
+    level = 0.015 * capacity + 80 if resource is Resource.CPU else 0.01 * capacity + GIB
+    return (level * np.exp(0.08 * rng.standard_normal(size))).astype(np.float32)
+
+
+def _of_nodes(
+    signal: Signal, values: Matrix, nodes: Sequence[Node], grid: TimeGrid, gaps: npt.NDArray[np.bool_]
+) -> Usage[NodeRef]:
+    values[gaps] = np.nan
+    return Usage(tuple(NodeRef(n.name) for n in nodes), grid, values, signal.spec.resource, signal.spec.statistic)
+
+
+_DECLARED = {
+    Signal.CPU_REQUEST: ("requests", Resource.CPU),
+    Signal.CPU_LIMIT: ("limits", Resource.CPU),
+    Signal.MEMORY_REQUEST: ("requests", Resource.MEMORY),
+    Signal.MEMORY_LIMIT: ("limits", Resource.MEMORY),
+}
+
+
+def _declared(people: Population, rows: Seats, sized: Sequence[Sized], hours: TimeGrid) -> dict[Signal, Usage[Any]]:
+    """Requests and limits by the hour, for the containers that have them."""
+    usage: dict[Signal, Usage[Any]] = {}
+    for signal, (field, resource) in _DECLARED.items():
+        amounts = [
+            getattr(sized[rows.workload[one.seat_row]].containers[rows.part[one.seat_row]], field).get(resource)
+            for one in people.series
+        ]
+        kept = [(one, amount) for one, amount in zip(people.series, amounts, strict=True) if amount is not None]
+        values = _hourly([one for one, _ in kept], [float(amount) for _, amount in kept], hours)
+        refs = tuple(one.ref for one, _ in kept)
+        usage[signal] = Usage(refs, hours, values, resource, signal.spec.statistic)
+    return usage
+
+
+def _counted(people: Population, hours: TimeGrid) -> dict[Signal, Usage[Any]]:
+    """Kills and restarts per hour: 0 while a container lives, NaN else."""
+    refs = tuple(one.ref for one in people.series)
+    index = {ref: row for row, ref in enumerate(refs)}
+    usage: dict[Signal, Usage[Any]] = {}
+    for signal, kind in ((Signal.OOM_KILLS, EventKind.OOM_KILL), (Signal.RESTARTS, EventKind.RESTART)):
+        values = _hourly(people.series, [0.0] * len(refs), hours)
+        for event in people.events:
+            if event.kind is kind:
+                values[index[event.subject], hours.index_of(event.time_seconds)] += 1.0
+        usage[signal] = Usage(refs, hours, values, None, signal.spec.statistic)
+    return usage
+
+
+def _hourly(series: Sequence[Series], amounts: Sequence[float], hours: TimeGrid) -> Matrix:
+    """Rows that hold one amount in every hour the series touches, NaN else."""
+    slots = HOUR_SECONDS // 300
+    values = np.full((len(series), hours.size), np.nan, dtype=np.float32)
+    for row, (one, amount) in enumerate(zip(series, amounts, strict=True)):
+        values[row, one.start // slots : -(-one.end // slots)] = amount
+    return values

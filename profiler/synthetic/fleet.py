@@ -1,0 +1,225 @@
+"""Who exists: nodes, and a blueprint for every workload, drawn from `archetypes` and a few that tell a story.
+
+Second step of the flow; `sizing` then scales the requests to the cluster, `placement` gives every seat a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cotenant.model.cluster import Autoscaler, Node
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from profiler.synthetic.archetypes import AGENT, AGENTS, ARCHETYPES, REGIONS, ROLES, UTC_OFFSET_HOURS, WORDS, Archetype
+from profiler.synthetic.spec import MemoryShape, Shape, SyntheticSpec
+
+SIZES = ((16, 64, 0.4), (32, 128, 0.4), (64, 256, 0.2))
+"""Cores, GiB and share of the three node sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A container of a blueprint: wanted amounts (0 = none) and how busy and full it is, relative to them."""
+
+    name: str
+    request: Mapping[Resource, float]
+    limit: Mapping[Resource, float]
+    declared: bool
+    busy: float
+    full: float
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """Everything that is decided about a workload before a single number of usage is made."""
+
+    ref: WorkloadRef
+    archetype: str
+    shape: Shape
+    parts: tuple[Part, ...]
+    qos: QosClass = QosClass.NONE
+    priority: PriorityClass = PriorityClass.NONE
+    seats: int = 1
+    memory: MemoryShape = MemoryShape.STEADY
+    utc_offset_hours: float = 1.0
+    peak_hour: float = 19.0
+    """Local hour of the daily peak."""
+    leisure: bool = False
+    """Busier, not quieter, at week-ends and on holidays."""
+    jvm: bool = False
+    autoscaler: Autoscaler | None = None
+    scaled: bool = False
+    """Whether the autoscaler really moves; many sit at their minimum for ever."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def nodes(spec: SyntheticSpec) -> tuple[Node, ...]:
+    """The nodes, sizes mixed by their shares; allocatable = capacity minus what the kubelet reserves."""
+    shares = np.array([share for *_, share in SIZES])
+    counts = largest_remainder(spec.nodes, shares)
+    sizes = [size for size, count in zip(SIZES, counts, strict=True) for _ in range(count)]
+    return tuple(_node(number, cores, gib) for number, (cores, gib, _) in enumerate(sizes))
+
+
+def _node(number: int, cores: int, gib: int) -> Node:
+    capacity = {Resource.CPU: cores * MILLICORES_PER_CORE, Resource.MEMORY: gib * GIB}
+    reserved = {Resource.CPU: 200 + 10 * cores, Resource.MEMORY: GIB + gib * GIB // 50}
+    allocatable = {resource: capacity[resource] - reserved[resource] for resource in capacity}
+    labels = {
+        "topology.kubernetes.io/zone": f"eu-1{'abc'[number % 3]}",
+        "node.kubernetes.io/instance-type": f"general-{cores}x{gib}",
+    }
+    return Node(f"node-{number:03d}", capacity, allocatable, labels)
+
+
+def blueprints(spec: SyntheticSpec, rng: np.random.Generator) -> tuple[Blueprint, ...]:
+    """One blueprint per workload, in a fixed order: node agents, the story's, then the crowd by archetype."""
+    agents = [_agent(namespace, name, spec.nodes) for namespace, name in AGENTS]
+    told = (agents + story())[: spec.workloads]
+    counts = largest_remainder(spec.workloads - len(told), np.array([a.share for a in ARCHETYPES]))
+    taken = {blueprint.ref for blueprint in told}
+    crowd: list[Blueprint] = []
+    for archetype, count in zip(ARCHETYPES, counts, strict=True):
+        shapes = _shapes(archetype, count, rng)
+        crowd += [_draw(archetype, shape, taken, rng) for shape in shapes]
+    return tuple(told + crowd)
+
+
+def largest_remainder(total: int, shares: np.ndarray) -> list[int]:
+    """Split `total` into whole parts proportional to `shares`; every part gets one before any gets two."""
+    parts = np.zeros(len(shares), dtype=int)
+    first = min(total, len(shares))
+    parts[np.argsort(-shares, kind="stable")[:first]] = 1
+    exact = shares / shares.sum() * (total - first)
+    parts += exact.astype(int)
+    short = total - int(parts.sum())
+    parts[np.argsort(-(exact - exact.astype(int)), kind="stable")[:short]] += 1
+    return [int(part) for part in parts]
+
+
+def _shapes(archetype: Archetype, count: int, rng: np.random.Generator) -> list[Shape]:
+    kinds = list(archetype.shapes)
+    counts = largest_remainder(count, np.array(list(archetype.shapes.values())))
+    drawn = [kind for kind, n in zip(kinds, counts, strict=True) for _ in range(n)]
+    return [drawn[i] for i in rng.permutation(len(drawn))]
+
+
+def _draw(archetype: Archetype, shape: Shape, taken: set[WorkloadRef], rng: np.random.Generator) -> Blueprint:
+    ref, region = _name(archetype, taken, rng)
+    moving = archetype.scaled > 0 and shape is Shape.DAILY and rng.random() < archetype.scaled / archetype.shapes[shape]
+    pinned = archetype.scaled > 0 and not moving and rng.random() < archetype.scaled
+    seats = 1 if archetype.kind in ("Pod", "Job", "CronJob") else int(rng.geometric(1.0 / archetype.replicas))
+    seats = int(rng.integers(4, 8)) if moving else min(seats, 10)
+    return Blueprint(
+        ref, archetype.name, shape, _parts(archetype, shape, rng), archetype.qos, archetype.priority, seats,
+        memory=_memory_shape(archetype, rng),
+        utc_offset_hours=UTC_OFFSET_HOURS[region],
+        peak_hour=float(rng.normal(19.0, 1.2)) if archetype.kind != "CronJob" else float(rng.integers(0, 6)),
+        leisure=ref.namespace in ("feed", "media", "chat", "shop"),
+        jvm=bool(rng.random() < archetype.jvm),
+        autoscaler=_autoscaler(ref, seats, moving, rng) if moving or pinned else None,
+        scaled=moving,
+        labels={"app.kubernetes.io/name": ref.name},
+    )  # fmt: skip
+
+
+def _name(archetype: Archetype, taken: set[WorkloadRef], rng: np.random.Generator) -> tuple[WorkloadRef, str]:
+    """A free name; after some failures a number makes it one."""
+    for attempt in range(10_000):
+        namespace = str(rng.choice(archetype.namespaces))
+        word = str(rng.choice(WORDS[namespace]))
+        role = str(rng.choice(ROLES)) if archetype.kind == "Deployment" else ""
+        region = str(rng.choice(list(REGIONS), p=list(REGIONS.values())))
+        number = "" if attempt < 4 else f"-{int(rng.integers(2, 10 + attempt))}"
+        ref = WorkloadRef(namespace, archetype.kind, f"{word}{role}{region}{number}")
+        if not any(WorkloadRef(namespace, kind, ref.name) in taken for kind in _NAMED_ALIKE):
+            taken.add(ref)
+            return ref, region
+    raise ValueError(f"no free name left for {archetype.name}")
+
+
+_NAMED_ALIKE = ("Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod")
+"""Two kinds may share a name in Kubernetes; here they do not, so that a list can be read."""
+
+
+def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tuple[Part, ...]:
+    declared = bool(rng.random() >= archetype.bare)
+    cores = archetype.cores * float(np.exp(rng.normal(0.0, 0.8)))
+    gib = archetype.gib * float(np.exp(rng.normal(0.0, 0.7)))
+    busy = _busy(archetype, shape, rng)
+    full = float(np.clip(archetype.full * np.exp(rng.normal(0.0, 0.35)), 0.08, 1.1))
+    cpu_limit = cores * float(rng.choice([1.0, 1.5, 2.0, 4.0])) if rng.random() < archetype.limited else 0.0
+    if archetype.qos is QosClass.LSR:
+        cpu_limit = cores
+    gib_limit = gib * float(rng.choice([1.0, 1.25, 1.5, 2.0])) if declared or rng.random() < 0.5 else 0.0
+    main = _part("app" if archetype.kind == "Deployment" else archetype.name, (cores, gib), (cpu_limit, gib_limit))
+    parts = [replace(main, declared=declared, busy=busy, full=full)]
+    if rng.random() < archetype.sidecars:
+        name = "exporter" if archetype.kind == "StatefulSet" else "istio-proxy"
+        side = _part(name, (0.1, 0.125), (2.0 if name == "istio-proxy" else 0.0, 0.5))
+        parts.append(
+            replace(side, busy=min(busy, 0.6) * float(rng.uniform(0.3, 1.5)), full=float(rng.uniform(0.4, 0.9)))
+        )
+    return tuple(parts)
+
+
+def _busy(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> float:
+    """CPU used / requested on average: log-normal, and near nothing for an idle workload."""
+    if shape is Shape.IDLE:
+        return float(np.clip(0.006 * np.exp(rng.normal(0.0, 0.8)), 0.0005, 0.04))
+    return float(np.clip(archetype.busy * np.exp(rng.normal(0.0, 0.9)), 0.01, 1.2))
+
+
+def _part(name: str, request: tuple[float, float], limit: tuple[float, float]) -> Part:
+    """A declared part from (cores, GiB) pairs."""
+    units = {Resource.CPU: float(MILLICORES_PER_CORE), Resource.MEMORY: float(GIB)}
+    wanted = {resource: amount * units[resource] for resource, amount in zip(units, request, strict=True)}
+    capped = {resource: amount * units[resource] for resource, amount in zip(units, limit, strict=True)}
+    return Part(name, wanted, capped, declared=True, busy=0.2, full=0.6)
+
+
+def _memory_shape(archetype: Archetype, rng: np.random.Generator) -> MemoryShape:
+    if archetype.kind not in ("Deployment", "StatefulSet") or archetype.qos is QosClass.LSR:
+        return MemoryShape.STEADY
+    kinds = (MemoryShape.STEADY, MemoryShape.FOLLOWS_LOAD, MemoryShape.LEAK, MemoryShape.SAWTOOTH)
+    return kinds[int(rng.choice(4, p=[0.68, 0.27, 0.03, 0.02]))]
+
+
+def _autoscaler(ref: WorkloadRef, seats: int, moving: bool, rng: np.random.Generator) -> Autoscaler:
+    lowest = max(1, seats // 2) if moving else seats
+    return Autoscaler(
+        ref.name, lowest, seats if moving else seats + 4, {Resource.CPU: int(rng.choice([50, 60, 70, 80]))}
+    )
+
+
+def _agent(namespace: str, name: str, seats: int) -> Blueprint:
+    part = replace(_part(name, (AGENT.cores, AGENT.gib), (0.0, 0.5)), busy=AGENT.busy, full=AGENT.full)
+    ref = WorkloadRef(namespace, "DaemonSet", name)
+    return Blueprint(ref, AGENT.name, Shape.FLAT, (part,), AGENT.qos, AGENT.priority, seats, labels={"app": name})
+
+
+def story() -> list[Blueprint]:
+    """The workloads that a tour of the demo visits; `lifetimes` gives them their deploy and their kill."""
+    checkout = replace(_part("app", (2.0, 2.0), (4.0, 2.5)), busy=0.32, full=0.86)
+    proxy = replace(_part("istio-proxy", (0.1, 0.125), (2.0, 0.5)), busy=0.4, full=0.6)
+    rank = replace(_part("app", (6.0, 12.0), (0.0, 16.0)), busy=0.5, full=0.6)
+    ls, prod = QosClass.LS, PriorityClass.PROD
+    return [
+        Blueprint(
+            WorkloadRef("pay", "Deployment", "checkout"), "story", Shape.WEEKLY, (checkout, proxy), ls, prod, 4,
+            memory=MemoryShape.FOLLOWS_LOAD, leisure=True, labels={"app.kubernetes.io/name": "checkout"},
+        ),
+        Blueprint(
+            WorkloadRef("feed", "Deployment", "rank"), "story", Shape.DAILY, (rank,), ls, prod, 10,
+            memory=MemoryShape.FOLLOWS_LOAD, leisure=True, labels={"app.kubernetes.io/name": "rank"},
+        ),
+    ]  # fmt: skip
+
+
+def pods_per_workload(plan: Sequence[Blueprint]) -> np.ndarray:
+    """Seats of each blueprint, shape (len(plan),)."""
+    return np.array([blueprint.seats for blueprint in plan], dtype=np.int64)

@@ -1,0 +1,109 @@
+"""The seats' containers as columns: what `demand` computes with, one row per (workload, seat, container)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Node
+from cotenant.model.resource import Resource
+from cotenant.model.usage import TimeGrid
+from profiler.synthetic.lifetimes import Life, Lives
+from profiler.synthetic.placement import UNPLACED
+from profiler.synthetic.sizing import Sized
+from profiler.synthetic.spec import Shape, SyntheticSpec
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seats:
+    """Columns of length n; amounts in millicores and bytes, infinite limits where none is set."""
+
+    workload: Ints
+    seat: Ints
+    part: Ints
+    node: Ints
+    life: tuple[Life, ...]
+    wish: dict[Resource, Floats]
+    limit: dict[Resource, Floats]
+    level: dict[Resource, Floats]
+    """Mean use at relative load 1."""
+
+    def __len__(self) -> int:
+        return len(self.workload)
+
+    def alive(self, grid: TimeGrid, rows: slice) -> npt.NDArray[np.bool_]:
+        """Where the rows' seats are taken, (rows, grid.size)."""
+        mask = np.zeros((len(self.workload[rows]), grid.size), dtype=bool)
+        for row, life in enumerate(self.life[rows]):
+            for start, end in life.runs:
+                mask[row, max(start, 0) : max(end, 0)] = True
+        return mask
+
+    def age(self, grid: TimeGrid, rows: slice) -> npt.NDArray[np.float32]:
+        """Slots since the container's last start, (rows, grid.size); meaningless where nobody sits."""
+        slots = np.arange(grid.size)
+        started = np.full((len(self.workload[rows]), grid.size), -(1 << 20), dtype=np.int64)
+        for row, (life, part) in enumerate(zip(self.life[rows], self.part[rows], strict=True)):
+            starts = [start for start, _ in life.runs] + [r.slot for r in life.restarts if part == 0]
+            for start in sorted(starts):
+                started[row, max(start, 0) : max(start, 0) + 1] = start
+        return (slots - np.maximum.accumulate(started, axis=1)).astype(np.float32)
+
+
+def seats(
+    spec: SyntheticSpec, fleet: Sequence[Sized], lives: Sequence[Lives], places: Sequence[Ints], nodes: Sequence[Node]
+) -> Seats:
+    """Every placed seat's containers, levels scaled so that the cluster uses what the spec says."""
+    rows = [
+        (w, s, p)
+        for w, sized in enumerate(fleet)
+        for s in range(sized.blueprint.seats)
+        if places[w][s] != UNPLACED
+        for p in range(len(sized.containers))
+    ]
+    workload, seat, part = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    life = tuple(lives[w].seats[s] for w, s, _ in rows)
+    wish = {r: np.array([fleet[w].wish[p][r] for w, _, p in rows], dtype=float) for r in Resource}
+    limit = {r: np.array([fleet[w].containers[p].limits.get(r, np.inf) for w, _, p in rows]) for r in Resource}
+    share = _alive_share(spec.grid, life)
+    fixed = np.array([_fixed(fleet[w]) for w, *_ in rows])
+    parts = [fleet[w].blueprint.parts[p] for w, _, p in rows]
+    factor = {Resource.CPU: np.array([q.busy for q in parts]), Resource.MEMORY: np.array([q.full for q in parts])}
+    target = {Resource.CPU: spec.cpu_used - 0.02, Resource.MEMORY: spec.memory_used - 0.03}
+    roof = {Resource.CPU: 0.8, Resource.MEMORY: 0.88}
+    level = {
+        r: _scaled(
+            wish[r] * factor[r], np.minimum(limit[r] * roof[r], wish[r] * 3.0), share, fixed,
+            target[r] * sum(node.allocatable[r] for node in nodes),
+        )
+        for r in Resource
+    }  # fmt: skip
+    node = np.array([places[w][s] for w, s, _ in rows], dtype=np.int64)
+    return Seats(workload, seat, part, node, life, wish, limit, level)
+
+
+def _fixed(sized: Sized) -> bool:
+    """Whether a workload keeps its level whatever the cluster's target: the story's, the agents and the idle."""
+    return sized.blueprint.archetype in ("story", "agent") or sized.blueprint.shape is Shape.IDLE
+
+
+def _alive_share(grid: TimeGrid, life: Sequence[Life]) -> Floats:
+    taken = [sum(min(b, grid.size) - max(a, 0) for a, b in one.runs if b > 0 and a < grid.size) for one in life]
+    return np.array(taken, dtype=float) / grid.size
+
+
+def _scaled(level: Floats, roof: Floats, share: Floats, fixed: npt.NDArray[np.bool_], target: float) -> Floats:
+    """Levels times one factor, under their roofs, so that their expected sum is the target, as near as roofs allow."""
+    factor = 1.0
+    for _ in range(20):
+        scaled = np.minimum(np.where(fixed, level, level * factor), roof)
+        moving = float((scaled * share)[~fixed].sum())
+        missing = target - float((scaled * share)[fixed].sum())
+        factor *= float(np.clip(missing / moving, 0.5, 2.0)) if moving > 0 and missing > 0 else 1.0
+    return np.minimum(np.where(fixed, level, level * factor), roof)

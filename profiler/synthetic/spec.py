@@ -1,0 +1,90 @@
+"""What can be asked of the synthetic cluster, and what it answers with: first in the flow, no algorithm in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.model.cluster import Inventory
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+
+DEFAULT_END_SECONDS: Final = 1_795_089_600
+"""2026-11-19 12:00 UTC, a Thursday: the evening peak lies ahead."""
+
+
+class Shape(StrEnum):
+    """How the load of a workload moves; the generator's own word, which a portrait has to find out."""
+
+    IDLE = "idle"
+    FLAT = "flat"
+    DAILY = "daily"
+    WEEKLY = "weekly"
+    BURSTY = "bursty"
+    TREND = "trend"
+    SCHEDULED = "scheduled"
+
+
+class MemoryShape(StrEnum):
+    """How the working set moves."""
+
+    STEADY = "steady"
+    FOLLOWS_LOAD = "follows-load"
+    LEAK = "leak"
+    SAWTOOTH = "sawtooth"
+    """Grows to the limit, is killed, starts again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticSpec:
+    """A cluster to generate. The ratios are shares of the nodes' allocatable sum: requests now, usage on average."""
+
+    nodes: int = 60
+    workloads: int = 900
+    days: int = 28
+    seed: int = 7
+    end_seconds: int = DEFAULT_END_SECONDS
+    cpu_requested: float = 0.81
+    cpu_used: float = 0.23
+    memory_requested: float = 0.75
+    memory_used: float = 0.50
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.workloads < 1 or self.days < 1:
+            raise ValueError(f"a cluster needs nodes, workloads and days of at least 1, not {self}")
+
+    @property
+    def grid(self) -> TimeGrid:
+        """The 5-minute grid; it ends at the whole hour at or before `end_seconds`."""
+        end = self.end_seconds // HOUR_SECONDS * HOUR_SECONDS
+        return TimeGrid.between(end - self.days * DAY_SECONDS, end, FIVE_MINUTES_SECONDS)
+
+    @property
+    def hours(self) -> TimeGrid:
+        """The hourly grid over the same span."""
+        grid = self.grid
+        return TimeGrid.between(grid.start_seconds, grid.end_seconds, HOUR_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What the generator knows and nobody else may: answers for tests. Deploys and kills are the inventory's events."""
+
+    shape: Mapping[WorkloadRef, Shape]
+    memory: Mapping[WorkloadRef, MemoryShape]
+    holidays: tuple[int, ...]
+    """Start of each holiday (UTC day) in Unix seconds."""
+    outages: tuple[tuple[int, int], ...]
+    """Stretches without any scrape in the whole cluster, [start, end) in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SyntheticCluster:
+    """A whole cluster: what exists and what it used; `usage[signal]` has its rows sorted by ref."""
+
+    spec: SyntheticSpec
+    inventory: Inventory
+    usage: Mapping[Signal, Usage[Any]]
+    truth: Truth
