@@ -1,0 +1,79 @@
+"""How usage moves, told from the portrait alone: idle, flat, trend, weekly, daily or bursty. Pure.
+
+`profiler.portrait` calls it after each update. The first rule that fits wins, in the order of that list; "unknown"
+stands before all of them while history is short.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.portrait import Floats, Pattern, Portraits, RefT
+from cotenant.model.resource import Resource
+from cotenant.settings.portrait import PortraitSettings
+
+Flags = npt.NDArray[np.bool_]
+
+_TREND_DAYS = 5
+
+
+def classify(portraits: Portraits[RefT], settings: PortraitSettings) -> tuple[Pattern, ...]:
+    """Pattern of each portrait."""
+    mean, (p5, p95) = portraits.mean, portraits.histograms.percentiles((0.05, 0.95)).T
+    daily, weekly = _explained(portraits)
+    idle_below = settings.idle_millicores if portraits.resource is Resource.CPU else 0.0
+    short = ~(portraits.span_days >= settings.pattern_days) | ~(portraits.samples > 0)
+    rules = (
+        (Pattern.UNKNOWN, short),
+        (Pattern.IDLE, (p95 <= idle_below) | ~(mean > 0)),
+        (Pattern.FLAT, p95 - p5 <= settings.flat_amplitude * mean),
+        (Pattern.TREND, _trending(portraits.daily_means, settings)),
+        (Pattern.WEEKLY, (weekly - daily >= settings.week_share) & (weekly >= settings.season_share)),
+        (Pattern.DAILY, daily >= settings.season_share),
+    )
+    names = np.select([flags for _, flags in rules], [name.value for name, _ in rules], Pattern.BURSTY.value)
+    return tuple(Pattern(name) for name in names.tolist())
+
+
+def _explained(portraits: Portraits[RefT]) -> tuple[Floats, Floats]:
+    """Shares of variance that the half hour of the day explains, alone and together with workday/weekend; (n,) each.
+
+    Between-group over total sum of squares (the correlation ratio of one-way analysis of variance).
+    """
+    mean, samples = portraits.mean, portraits.samples
+    total = portraits.square_sums - samples * mean**2
+    by_day = _between(portraits.slot_sums.sum(axis=1), portraits.slot_counts.sum(axis=1), mean)
+    size = len(mean)
+    by_week = _between(portraits.slot_sums.reshape(size, -1), portraits.slot_counts.reshape(size, -1), mean)
+    # A variance that is a rounding error of the squares says nothing.
+    real = total > 1e-9 * portraits.square_sums
+    shares = [np.divide(part, total, out=np.zeros(size), where=real) for part in (by_day, by_week)]
+    return shares[0], shares[1]
+
+
+def _between(sums: Floats, counts: Floats, mean: Floats) -> Floats:
+    """Sum over groups of count x (group mean - mean)^2."""
+    group = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+    between: Floats = np.nansum(counts * (group - mean[:, None]) ** 2, axis=1)
+    return between
+
+
+def _trending(daily: Floats, settings: PortraitSettings) -> Flags:
+    """Whether a straight line through the daily means rises (or falls) enough and explains them well enough."""
+    seen = np.isfinite(daily)
+    days = seen.sum(axis=1)
+    when = np.where(seen, np.arange(daily.shape[1]), np.nan)
+    enough = days >= _TREND_DAYS
+    daily, when = np.where(seen, daily, 0.0)[enough], when[enough]
+    seen = seen[enough]
+    count = days[enough][:, None]
+    dx = np.where(seen, when - np.nansum(when, axis=1, keepdims=True) / count, 0.0)
+    dy = np.where(seen, daily - daily.sum(axis=1, keepdims=True) / count, 0.0)
+    slope = (dx * dy).sum(axis=1) / (dx * dx).sum(axis=1)
+    rise = np.abs(slope) * (np.nanmax(when, axis=1, initial=0) - np.nanmin(when, axis=1, initial=daily.shape[1]))
+    variance = (dy * dy).sum(axis=1)
+    fits = slope**2 * (dx * dx).sum(axis=1) >= settings.trend_fit * variance
+    trending = np.zeros(len(enough), dtype=bool)
+    trending[enough] = fits & (variance > 0) & (rise >= settings.trend_rise * daily.sum(axis=1) / count[:, 0])
+    return trending

@@ -1,0 +1,250 @@
+"""Usage -> portraits: the fixed-size memory of every series, built and updated by the same code. Pure.
+
+Stands between history and everything that decides. Two granularities: containers of workloads (usage rows are pod
+containers, several rows to one portrait, start-up apart) and totals (`profiler.pooling`; one row each, no start-up).
+`update(build(a), b)` equals `build(a + b)` but for the last digits of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
+from cotenant.model.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
+from cotenant.settings.portrait import PortraitSettings
+from profiler.pattern import classify
+
+Rows = npt.NDArray[np.integer[Any]]
+
+_HALF_HOUR_SECONDS: Final = DAY_SECONDS // SLOTS_PER_DAY
+_WEEKEND: Final = 5
+_THURSDAY: Final = 3
+"""Day of week of 1970-01-01, 0 = Monday."""
+
+
+def build(
+    refs: Sequence[RefT],
+    rows: Rows,
+    usage: Usage[Any],
+    settings: PortraitSettings,
+    pod_start_seconds: Floats | None = None,
+) -> Portraits[RefT]:
+    """Portraits of `refs` from usage; `rows` (len(usage.refs),) names each usage row's portrait, -1 for none.
+
+    `pod_start_seconds`, one per usage row (NaN unknown), tells the start-up phase; None: there is none (totals, nodes).
+    The grid's step must divide half an hour.
+    """
+    return update(_blank(refs, usage, settings), refs, rows, usage, settings, pod_start_seconds)
+
+
+def update(
+    portraits: Portraits[RefT],
+    refs: Sequence[RefT],
+    rows: Rows,
+    usage: Usage[Any],
+    settings: PortraitSettings,
+    pod_start_seconds: Floats | None = None,
+) -> Portraits[RefT]:
+    """The portraits after newer usage; refs not seen before come behind the old ones. `rows` points into `refs`."""
+    if usage.grid.start_seconds < portraits.end_seconds or usage.grid.step_seconds != portraits.step_seconds:
+        raise ValueError(
+            f"usage from {usage.grid.start_seconds} does not follow portraits up to {portraits.end_seconds}"
+        )
+    wide = _widened(portraits, refs)
+    position = {ref: index for index, ref in enumerate(wide.refs)}
+    target = np.append(np.array([position[ref] for ref in refs], dtype=np.int64), -1)[rows]
+    known = target >= 0
+    values, target = (usage.values, target) if known.all() else (usage.values[known], target[known])
+    starts = None if pod_start_seconds is None else pod_start_seconds[known]
+    steady, startup = _split(values, usage, starts, settings)
+    wide = _with_presence(wide, values, startup, target, usage)
+    wide = _with_steady(wide, steady, target, usage)
+    return replace(wide, pattern=classify(wide, settings))
+
+
+def _blank(refs: Sequence[RefT], usage: Usage[Any], settings: PortraitSettings) -> Portraits[RefT]:
+    """Portraits without any sample, ending where the usage begins."""
+    if usage.resource is None or _HALF_HOUR_SECONDS % usage.grid.step_seconds:
+        raise ValueError("a portrait needs a resource and a step that divides half an hour")
+    size, days = len(refs), settings.days_kept
+    half_life = settings.half_life_hours * HOUR_SECONDS
+    return Portraits(
+        refs=tuple(refs),
+        resource=usage.resource,
+        step_seconds=usage.grid.step_seconds,
+        end_seconds=usage.grid.start_seconds,
+        histograms=HistogramBatch.empty(size, buckets_of(usage.resource), half_life),
+        startup_max=np.full(size, np.nan),
+        startup_samples=np.zeros(size),
+        first_seconds=np.full(size, np.nan),
+        last_seconds=np.full(size, np.nan),
+        seen=np.zeros(size),
+        square_sums=np.zeros(size),
+        daily_maxima=np.full((size, days), np.nan),
+        daily_sums=np.zeros((size, days)),
+        daily_counts=np.zeros((size, days)),
+        slot_sums=np.zeros((size, 2, SLOTS_PER_DAY)),
+        slot_counts=np.zeros((size, 2, SLOTS_PER_DAY)),
+        slot_maxima=np.full((size, 7, SLOTS_PER_DAY), np.nan),
+        pattern=(Pattern.UNKNOWN,) * size,
+    )
+
+
+_COLUMNS_OF_NAN: Final = ("startup_max", "first_seconds", "last_seconds", "daily_maxima", "slot_maxima")
+_COLUMNS_OF_ZERO: Final = (
+    *("startup_samples", "seen", "square_sums"),
+    *("daily_sums", "daily_counts", "slot_sums", "slot_counts"),
+)
+
+
+def _widened(portraits: Portraits[RefT], refs: Sequence[RefT]) -> Portraits[RefT]:
+    """The same portraits with blank ones behind them for refs that are new."""
+    known = set(portraits.refs)
+    fresh = tuple(dict.fromkeys(ref for ref in refs if ref not in known))
+    if not fresh:
+        return portraits
+
+    def longer(name: str, fill: float) -> Floats:
+        column: Floats = getattr(portraits, name)
+        return np.append(column, np.full((len(fresh), *column.shape[1:]), fill), axis=0)
+
+    changes: dict[str, Any] = {name: longer(name, np.nan) for name in _COLUMNS_OF_NAN}
+    changes |= {name: longer(name, 0.0) for name in _COLUMNS_OF_ZERO}
+    rows = np.append(np.arange(len(portraits.refs)), np.full(len(fresh), -1))
+    pattern = portraits.pattern + (Pattern.UNKNOWN,) * len(fresh)
+    histograms = portraits.histograms.select(rows)
+    return replace(portraits, refs=portraits.refs + fresh, histograms=histograms, pattern=pattern, **changes)
+
+
+def _split(
+    values: FloatMatrix, usage: Usage[Any], starts: Floats | None, settings: PortraitSettings
+) -> tuple[FloatMatrix, FloatMatrix | None]:
+    """(steady, start-up) samples, each NaN where the other has the value; infinities are gaps.
+
+    A slot belongs to the start-up when the pod began inside it or was younger than `startup_minutes` at its start.
+    """
+    steady = np.where(np.isfinite(values), values, np.float32(np.nan))
+    if starts is None or not settings.startup_minutes:
+        return steady, None
+    age = usage.grid.times() - starts[:, None]
+    young = (age > -usage.grid.step_seconds) & (age < 60 * settings.startup_minutes)
+    startup = np.where(young, steady, np.float32(np.nan))
+    steady[young] = np.nan
+    return steady, startup
+
+
+def _with_presence(
+    portraits: Portraits[RefT], values: FloatMatrix, startup: FloatMatrix | None, target: Rows, usage: Usage[Any]
+) -> Portraits[RefT]:
+    """Portraits that know when samples were there at all, and the start-up phase's maximum and count."""
+    size, times = len(portraits.refs), usage.grid.times()
+    there = _by(np.logical_or, np.isfinite(values), target, size, False)
+    some = there.any(axis=1)
+    first = np.where(some, times[there.argmax(axis=1)] if times.size else 0, np.nan)
+    last = np.where(some, times[::-1][there[:, ::-1].argmax(axis=1)] if times.size else 0, np.nan)
+    changes: dict[str, Any] = {}
+    if startup is not None:
+        highest = np.fmax.reduce(startup, axis=1, initial=np.nan).astype(np.float64)
+        counts = np.isfinite(startup).sum(axis=1).astype(np.float64)
+        changes["startup_max"] = np.fmax(portraits.startup_max, _by(np.fmax, highest, target, size, np.nan))
+        changes["startup_samples"] = portraits.startup_samples + _by(np.add, counts, target, size, 0.0)
+    return replace(
+        portraits,
+        end_seconds=usage.grid.end_seconds,
+        first_seconds=np.fmin(portraits.first_seconds, first),
+        last_seconds=np.fmax(portraits.last_seconds, last),
+        seen=portraits.seen + there.sum(axis=1),
+        daily_maxima=_shifted(portraits.daily_maxima, portraits.end_seconds, usage.grid.end_seconds, np.nan),
+        daily_sums=_shifted(portraits.daily_sums, portraits.end_seconds, usage.grid.end_seconds, 0.0),
+        daily_counts=_shifted(portraits.daily_counts, portraits.end_seconds, usage.grid.end_seconds, 0.0),
+        **changes,
+    )
+
+
+def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, usage: Usage[Any]) -> Portraits[RefT]:
+    """Portraits with the steady samples in histogram, days and slots (`_with_presence` has moved the days)."""
+    size = len(portraits.refs)
+    weight = CPU_SAMPLE_WEIGHT if portraits.resource is Resource.CPU else 1.0
+    sums, counts, maxima = (
+        _by(ufunc, part, target, size, fill)
+        for ufunc, part, fill in zip(
+            (np.add, np.add, np.fmax), _half_hours(steady, usage), (0.0, 0.0, np.nan), strict=True
+        )
+    )
+    squares = np.einsum("ij,ij->i", filled := np.nan_to_num(steady, nan=0.0).astype(np.float64), filled)
+    first = usage.grid.start_seconds // _HALF_HOUR_SECONDS
+    when = np.arange(first, first + sums.shape[1])
+    slot, day = when % SLOTS_PER_DAY, when // SLOTS_PER_DAY
+    weekday = (day + _THURSDAY) % 7
+    season = np.where(weekday >= _WEEKEND, SLOTS_PER_DAY, 0) + slot
+    kept = portraits.daily_sums.shape[1]
+    column = np.maximum(day - (usage.grid.end_seconds - 1) // DAY_SECONDS + kept - 1, -1)
+    return replace(
+        portraits,
+        histograms=portraits.histograms.add(steady, usage.grid.times(), target, weight),
+        square_sums=portraits.square_sums + _by(np.add, squares, target, size, 0.0),
+        daily_maxima=np.fmax(portraits.daily_maxima, _by_column(np.fmax, maxima, column, kept, np.nan)),
+        daily_sums=portraits.daily_sums + _by_column(np.add, sums, column, kept, 0.0),
+        daily_counts=portraits.daily_counts + _by_column(np.add, counts, column, kept, 0.0),
+        slot_sums=portraits.slot_sums + _by_column(np.add, sums, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, -1),
+        slot_counts=portraits.slot_counts
+        + _by_column(np.add, counts, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, -1),
+        slot_maxima=np.fmax(
+            portraits.slot_maxima,
+            _by_column(np.fmax, maxima, weekday * SLOTS_PER_DAY + slot, 7 * SLOTS_PER_DAY, np.nan).reshape(size, 7, -1),
+        ),
+    )
+
+
+def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats, Floats]:
+    """Sum, number and maximum of the samples in each half hour of the clock, (m, K) each."""
+    grid = usage.grid
+    factor = _HALF_HOUR_SECONDS // grid.step_seconds
+    lead = grid.start_seconds % _HALF_HOUR_SECONDS // grid.step_seconds
+    trail = -(lead + grid.size) % factor
+    padded = np.pad(steady, ((0, 0), (lead, trail)), constant_values=np.nan) if lead or trail else steady
+    block = padded.reshape(len(padded), -1, factor)
+    sums, counts = np.zeros(block.shape[:2]), np.zeros(block.shape[:2])
+    maxima = np.full(block.shape[:2], np.nan)
+    for offset in range(factor):  # six strided passes beat a reduction over an axis of six
+        part = block[:, :, offset]
+        there = np.isfinite(part)
+        sums += np.where(there, part, 0.0)
+        counts += there
+        np.fmax(maxima, part, out=maxima)
+    return sums, counts, maxima
+
+
+def _by(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
+    """Reduce rows that share a target: result[t] = ufunc over the rows i with target[i] == t, `fill` for none."""
+    result = np.full((size, *values.shape[1:]), fill, dtype=values.dtype)
+    order = np.argsort(target, kind="stable")
+    met, starts = np.unique(target[order], return_index=True)
+    if len(met) == len(target):
+        result[target] = values
+    elif len(met):
+        result[met] = ufunc.reduceat(values[order], starts, axis=0)
+    return result
+
+
+def _by_column(ufunc: np.ufunc, values: Floats, target: Rows, size: int, fill: float) -> Floats:
+    """`_by` along the second axis; columns with target -1 are left out."""
+    kept = target >= 0
+    result: Floats = _by(ufunc, values[:, kept].T, target[kept], size, fill).T
+    return result
+
+
+def _shifted(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: float) -> Floats:
+    """Columns of UTC days moved left so that the last one is the day of the new end."""
+    moved = (new_end_seconds - 1) // DAY_SECONDS - (old_end_seconds - 1) // DAY_SECONDS
+    if not moved:
+        return days
+    fresh = np.full((len(days), min(moved, days.shape[1])), fill)
+    return np.append(days[:, moved:], fresh, axis=1)
