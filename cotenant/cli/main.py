@@ -35,6 +35,7 @@ class CommandEntry:
 
 
 COMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("settings", "cotenant.cli.settings", "Show, check and document the settings."),
     CommandEntry("version", "cotenant.cli.version", "Show the version, Python, platform and optional packages."),
 )
 

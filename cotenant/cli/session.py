@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import typer
 
     from cotenant.settings.load import Loaded
+    from cotenant.settings.root import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,16 @@ class Session:
     log_format: str | None = None
     debug: bool = False
 
-    def load(self, flags: Mapping[str, Any] | None = None) -> Loaded:
+    def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
         """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given)."""
         from cotenant.settings.load import load
 
         own = {path: value for path, value in (flags or {}).items() if value is not None}
         return load(self.config or default_config(os.environ), os.environ, {**self.overrides, **own})
+
+    def with_config(self, file: Path) -> Session:
+        """The same session with another settings file."""
+        return replace(self, config=file)
 
 
 def session_of(ctx: typer.Context) -> Session:

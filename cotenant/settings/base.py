@@ -9,9 +9,12 @@ Example of a room's file:
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+"""Member of an optional setting, `NotNegative | None`: msgspec wants a limit on the number, not on the union."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -25,6 +25,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 class Tree:
     """A mapping of the file: key -> (text, None, list or Tree), and the line of each key (from 1)."""
 
+    file: str
     children: Mapping[str, Any]
     lines: Mapping[str, int]
 
@@ -43,9 +44,9 @@ def parse(text: str, name: str) -> Tree:
         raise SettingsError(f"{name} line {line} is not YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an escape beyond Unicode
         raise SettingsError(f"{name} is not YAML: {str(error).splitlines()[0]}") from error
-    tree = _value(node, name) if node is not None else Tree({}, {})
+    tree = None if node is None else _value(node, name)
     if tree is None:
-        return Tree({}, {})
+        return Tree(name, {}, {})
     if not isinstance(tree, Tree):
         raise SettingsError(f"{name} is not a mapping of rooms", fix="Write `room:` and, indented, `key: value`.")
     return _without_header(tree, name)
@@ -93,7 +94,7 @@ def _value(node: Any, name: str) -> Any:
         if key in children:
             raise SettingsError(f"{name} line {line} sets {key!r} again (first in line {lines[key]})")
         children[key], lines[key] = _value(value_node, name), line
-    return Tree(children, lines)
+    return Tree(name, children, lines)
 
 
 def _without_header(tree: Tree, name: str) -> Tree:
@@ -102,4 +103,4 @@ def _without_header(tree: Tree, name: str) -> Tree:
             raise SettingsError(
                 f"{name} line {tree.lines[key]}: {key} is {tree.children[key]!r}, this version reads {expected!r}"
             )
-    return Tree({k: v for k, v in tree.children.items() if k not in _HEADER}, tree.lines)
+    return Tree(name, {k: v for k, v in tree.children.items() if k not in _HEADER}, tree.lines)

@@ -1,7 +1,7 @@
 """EDGE: settings from defaults < file < environment < flags, each value with where it came from.
 
     load(file, env, flags) -> Loaded(settings, origins)      reads the file
-    join(text, name, env, flags) -> Loaded                   the same, pure
+    join(root, document, env, flags) -> Loaded               the same, pure, for any root of sections
 
 An unknown key is an error that names the nearest known one; a value outside its domain is an error that names the
 setting, the value, the domain, the unit and the place. Text is converted by the setting's declared type (msgspec).
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -44,11 +44,14 @@ class Origin:
     where: str = ""
 
 
+RootT = TypeVar("RootT", bound=msgspec.Struct)
+
+
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Generic[RootT]):
     """Settings in force, and the origin of every one by its path."""
 
-    settings: Settings
+    settings: RootT
     origins: Mapping[str, Origin]
 
 
@@ -60,15 +63,17 @@ class _Given:
     origin: Origin
 
 
-def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded:
+def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[Settings]:
     """Settings in force; `flags` maps paths ("room.key") to text or values. SettingsError says what is wrong where."""
-    return join(_read(file) if file else "", str(file or ""), env, flags)
+    tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
+    return join(Settings(), tree, env, flags)
 
 
-def join(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded:
-    """The same from the text of a settings file (empty = none) called `name`."""
-    known = catalogue(Settings)
-    given = dict(_from_file(parse(text, name), name, known))
+def join(root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[RootT]:
+    """`root` with what a settings file (`document.parse`), the environment and the flags say in place of its values."""
+    known = catalogue(type(root))
+    groups = {path for path, _ in sections(type(root))}
+    given = dict(_from_file(tree, "", known, groups))
     given |= dict(_from_env(env, known))
     for path, value in flags.items():
         setting, key = _find(path, known)
@@ -76,7 +81,7 @@ def join(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, Any])
         given[setting.path] = _Given(whole, Origin(Source.FLAG, f"flag {path}"))
     values = {path: _convert(known[path], g) for path, g in given.items()}
     origins = {path: given[path].origin if path in given else Origin(Source.DEFAULT) for path in known}
-    return Loaded(_build(Settings(), "", values, given), origins)
+    return Loaded(_build(root, "", values, given), origins)
 
 
 def value_at(settings: msgspec.Struct, path: str) -> Any:
@@ -99,23 +104,15 @@ def _read(file: Path) -> str:
         raise SettingsError(f"settings file {file} is not UTF-8: byte {error.start}") from error
 
 
-def _from_file(tree: Tree, name: str, known: Mapping[str, Setting]) -> Iterator[tuple[str, _Given]]:
-    groups = {path for path, _ in sections(Settings)}
-    yield from _leaves(tree, "", name, (known, groups))
-
-
-def _leaves(
-    tree: Tree, prefix: str, name: str, vocabulary: tuple[Mapping[str, Setting], set[str]]
-) -> Iterator[tuple[str, _Given]]:
-    known, groups = vocabulary
+def _from_file(tree: Tree, prefix: str, known: Mapping[str, Setting], groups: set[str]) -> Iterator[tuple[str, _Given]]:
     for key, value in tree.children.items():
-        path, where = f"{prefix}{key}", f"{name} line {tree.lines[key]}"
+        path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
         if path in known:
             yield path, _Given(plain(value), Origin(Source.FILE, where))
         elif path not in groups:
             raise _unknown(path, where, [*known, *groups])
         elif isinstance(value, Tree):
-            yield from _leaves(value, f"{path}.", name, vocabulary)
+            yield from _from_file(value, f"{path}.", known, groups)
         elif value is not None:
             raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
 
@@ -148,6 +145,11 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> SettingsError:
 
 def _convert(setting: Setting, given: _Given) -> Any:
     value = _split(setting, given)
+    if setting.secret and value and given.origin.source is not Source.ENV:
+        raise SettingsError(
+            f"{given.origin.where}: {setting.path} is a secret; it may not stand in a file of settings or a flag",
+            fix=f"Give it by the variable {setting.env}, or name the file that holds it.",
+        )
     try:
         converted = msgspec.convert(value, setting.type, strict=False)
     except (msgspec.ValidationError, ValueError) as error:

@@ -1,0 +1,80 @@
+"""The settings' page and schema are what their declarations say, and every setting is explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema  # type: ignore[import-untyped]
+import msgspec
+import pytest
+
+from cotenant.settings.catalogue import MASK, catalogue, masked, sections
+from cotenant.settings.docs import markdown, schema
+from cotenant.settings.root import Settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_the_page_is_what_is_generated() -> None:
+    assert PAGE.read_text() == markdown(Settings), "run: cotenant settings docs > docs/settings.md"
+
+
+@pytest.mark.parametrize("path", sorted(catalogue(Settings)))
+def test_every_setting_has_a_doc_a_domain_and_a_default(path: str) -> None:
+    known = catalogue(Settings)[path]
+    assert known.doc.endswith("."), "one sentence, with a full stop"
+    assert known.domain
+    assert known.default is not msgspec.NODEFAULT
+
+
+@pytest.mark.parametrize("path", sorted(catalogue(Settings)))
+def test_a_unit_in_a_name_is_the_unit_declared(path: str) -> None:
+    known = catalogue(Settings)[path]
+    for unit in ("seconds", "minutes", "hours", "days", "bytes", "millicores"):
+        if path.endswith(f"_{unit}"):
+            assert known.unit == unit
+
+
+def test_every_section_says_what_it_is_for() -> None:
+    assert all((section.__doc__ or "").strip() for _, section in sections(Settings))
+
+
+def test_environment_names_are_unique_and_lead_back_to_the_path() -> None:
+    known = catalogue(Settings)
+    assert len({s.env for s in known.values()}) == len(known)
+    assert known["dashboard.port"].env == "COTENANT_DASHBOARD__PORT"
+
+
+def test_the_schema_is_valid_and_accepts_the_defaults() -> None:
+    made = schema(Settings)
+    jsonschema.Draft202012Validator.check_schema(made)
+    validator = jsonschema.Draft202012Validator(made)
+    validator.validate({"apiVersion": "cotenant.dev/v1alpha1", "kind": "Settings", **msgspec.to_builtins(Settings())})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"dashbord": {}}, {"dashboard": {"prt": 1}}, {"dashboard": {"port": 70000}}, {"kind": "Pod"}]
+)
+def test_the_schema_refuses_what_loading_refuses(wrong: dict[str, object]) -> None:
+    assert not jsonschema.Draft202012Validator(schema(Settings)).is_valid(wrong)
+
+
+def test_the_schema_carries_units() -> None:
+    assert schema(Settings)["$defs"]["DashboardSettings"]["properties"]["poll_seconds"]["x-unit"] == "seconds"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "shown"),
+    [
+        ("a.password", "s3cret", MASK),
+        ("a.bearer_token", "s3cret", MASK),
+        ("a.password", "", ""),
+        ("a.bearer_token_file", "/run/token", "/run/token"),
+        ("a.headers", {"X-Key": "s3cret"}, {"X-Key": MASK}),
+        ("a.url", "https://me:s3cret@host:1/p?q=@x", f"https://{MASK}@host:1/p?q=@x"),
+        ("a.url", "https://host/p@q", "https://host/p@q"),
+        ("a.port", 80, 80),
+    ],
+)
+def test_secrets_are_hidden_and_the_rest_is_not(path: str, value: object, shown: object) -> None:
+    assert masked(path, value) == shown
