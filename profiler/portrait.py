@@ -12,16 +12,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cotenant.model.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
 from cotenant.model.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
 from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
 from cotenant.settings.portrait import PortraitSettings
+from profiler.grouping import Rows, reduce_columns, reduce_rows
 from profiler.pattern import classify
-
-Rows = npt.NDArray[np.integer[Any]]
 
 _HALF_HOUR_SECONDS: Final = DAY_SECONDS // SLOTS_PER_DAY
 _WEEKEND: Final = 5
@@ -145,7 +143,7 @@ def _with_presence(
 ) -> Portraits[RefT]:
     """Portraits that know when samples were there at all, and the start-up phase's maximum and count."""
     size, times = len(portraits.refs), usage.grid.times()
-    there = _by(np.logical_or, np.isfinite(values), target, size, False)
+    there = reduce_rows(np.logical_or, np.isfinite(values), target, size, False)
     some = there.any(axis=1)
     first = np.where(some, times[there.argmax(axis=1)] if times.size else 0, np.nan)
     last = np.where(some, times[::-1][there[:, ::-1].argmax(axis=1)] if times.size else 0, np.nan)
@@ -153,8 +151,8 @@ def _with_presence(
     if startup is not None:
         highest = np.fmax.reduce(startup, axis=1, initial=np.nan).astype(np.float64)
         counts = np.isfinite(startup).sum(axis=1).astype(np.float64)
-        changes["startup_max"] = np.fmax(portraits.startup_max, _by(np.fmax, highest, target, size, np.nan))
-        changes["startup_samples"] = portraits.startup_samples + _by(np.add, counts, target, size, 0.0)
+        changes["startup_max"] = np.fmax(portraits.startup_max, reduce_rows(np.fmax, highest, target, size, np.nan))
+        changes["startup_samples"] = portraits.startup_samples + reduce_rows(np.add, counts, target, size, 0.0)
     return replace(
         portraits,
         end_seconds=usage.grid.end_seconds,
@@ -173,7 +171,7 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
     size = len(portraits.refs)
     weight = CPU_SAMPLE_WEIGHT if portraits.resource is Resource.CPU else 1.0
     sums, counts, maxima = (
-        _by(ufunc, part, target, size, fill)
+        reduce_rows(ufunc, part, target, size, fill)
         for ufunc, part, fill in zip(
             (np.add, np.add, np.fmax), _half_hours(steady, usage), (0.0, 0.0, np.nan), strict=True
         )
@@ -189,16 +187,19 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
     return replace(
         portraits,
         histograms=portraits.histograms.add(steady, usage.grid.times(), target, weight),
-        square_sums=portraits.square_sums + _by(np.add, squares, target, size, 0.0),
-        daily_maxima=np.fmax(portraits.daily_maxima, _by_column(np.fmax, maxima, column, kept, np.nan)),
-        daily_sums=portraits.daily_sums + _by_column(np.add, sums, column, kept, 0.0),
-        daily_counts=portraits.daily_counts + _by_column(np.add, counts, column, kept, 0.0),
-        slot_sums=portraits.slot_sums + _by_column(np.add, sums, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, -1),
+        square_sums=portraits.square_sums + reduce_rows(np.add, squares, target, size, 0.0),
+        daily_maxima=np.fmax(portraits.daily_maxima, reduce_columns(np.fmax, maxima, column, kept, np.nan)),
+        daily_sums=portraits.daily_sums + reduce_columns(np.add, sums, column, kept, 0.0),
+        daily_counts=portraits.daily_counts + reduce_columns(np.add, counts, column, kept, 0.0),
+        slot_sums=portraits.slot_sums
+        + reduce_columns(np.add, sums, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, -1),
         slot_counts=portraits.slot_counts
-        + _by_column(np.add, counts, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, -1),
+        + reduce_columns(np.add, counts, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, -1),
         slot_maxima=np.fmax(
             portraits.slot_maxima,
-            _by_column(np.fmax, maxima, weekday * SLOTS_PER_DAY + slot, 7 * SLOTS_PER_DAY, np.nan).reshape(size, 7, -1),
+            reduce_columns(np.fmax, maxima, weekday * SLOTS_PER_DAY + slot, 7 * SLOTS_PER_DAY, np.nan).reshape(
+                size, 7, -1
+            ),
         ),
     )
 
@@ -220,25 +221,6 @@ def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats,
         counts += there
         np.fmax(maxima, part, out=maxima)
     return sums, counts, maxima
-
-
-def _by(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
-    """Reduce rows that share a target: result[t] = ufunc over the rows i with target[i] == t, `fill` for none."""
-    result = np.full((size, *values.shape[1:]), fill, dtype=values.dtype)
-    order = np.argsort(target, kind="stable")
-    met, starts = np.unique(target[order], return_index=True)
-    if len(met) == len(target):
-        result[target] = values
-    elif len(met):
-        result[met] = ufunc.reduceat(values[order], starts, axis=0)
-    return result
-
-
-def _by_column(ufunc: np.ufunc, values: Floats, target: Rows, size: int, fill: float) -> Floats:
-    """`_by` along the second axis; columns with target -1 are left out."""
-    kept = target >= 0
-    result: Floats = _by(ufunc, values[:, kept].T, target[kept], size, fill).T
-    return result
 
 
 def _shifted(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: float) -> Floats:

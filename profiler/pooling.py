@@ -1,0 +1,165 @@
+"""Usage of pod containers -> totals per workload, node and cluster, and what belongs together. Pure.
+
+The rule of a total, which must not show a scrape gap as a valley:
+
+- the total is the sum of its members' values where at least one member has a sample;
+- a silent member between two of its own samples stands in with its last value, however long the silence, unless its pod
+  began anew in between; after its last sample it stands in for one hour more, unless its pod is known to have ended;
+- where no member has a sample, the total is a gap while any member's pod is alive (or its life is unknown), and zero
+  when all are known to be gone; before the first sample of all it is a gap.
+
+So a half-scraped slot holds an estimate, a whole outage stays a gap, and a job between two runs uses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Inventory, Pod
+from cotenant.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
+from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from profiler.grouping import Rows, reduce_rows
+
+RefT = TypeVar("RefT", bound=SeriesRef)
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+_HOLD_SECONDS: Final = HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Members(Generic[RefT]):
+    """Which usage row belongs to which of `refs`, and the life of its pod.
+
+    rows: (m,) position in refs, -1 for none; start_seconds: (m,) start of the pod (of the newest one, when a name came
+    back), NaN unknown; first_seconds: (m,) start of the oldest pod of that name; end_seconds: (m,) inf while running.
+    """
+
+    refs: tuple[RefT, ...]
+    rows: Rows
+    start_seconds: Floats
+    first_seconds: Floats
+    end_seconds: Floats
+
+
+def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ContainerRef]:
+    """Pods pooled by container of the workload's template."""
+    return _members(series, inventory, lambda s, pod: ContainerRef(_owner(s, pod), s.container))
+
+
+def by_workload(
+    series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[WorkloadRef] | None = None
+) -> Members[WorkloadRef]:
+    """Everything of a workload together; `refs` fixes which workloads and their order."""
+    return _members(series, inventory, _owner, refs)
+
+
+def by_node(
+    series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[NodeRef] | None = None
+) -> Members[NodeRef]:
+    """Everything that ran on a node (by the pod's newest placement); pods without a known node belong to none."""
+    return _members(series, inventory, lambda _, pod: NodeRef(pod.node) if pod and pod.node else None, refs)
+
+
+def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ClusterRef]:
+    """Everything of the cluster."""
+    cluster = ClusterRef(inventory.cluster)
+    return _members(series, inventory, lambda _s, _p: cluster, (cluster,))
+
+
+def total(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
+    """Sum per group by the rule above, rows in the order of `members.refs`. Maxima are summed too: an upper bound."""
+    kept = members.rows >= 0
+    rows, size = members.rows[kept], len(members.refs)
+    values = usage.values if kept.all() else usage.values[kept]
+    alive = _alive(members.first_seconds[kept], members.end_seconds[kept], usage.grid)
+    heard = np.isfinite(values)
+    reported = reduce_rows(np.logical_or, heard, rows, size, False)
+    filled = _stand_in(values, heard, members.start_seconds[kept], members.end_seconds[kept], usage.grid)
+    sums = reduce_rows(np.add, filled, rows, size, 0.0)
+    begun = np.logical_or.accumulate(reported, axis=1)
+    unknown = reduce_rows(np.logical_or, alive, rows, size, False) | ~begun
+    sums[~reported & unknown] = np.nan
+    sums[~reported & ~unknown] = 0.0
+    return Usage(members.refs, usage.grid, sums.astype(np.float32), usage.resource, usage.statistic)
+
+
+def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
+    """Highest value among the members of each group, slot by slot; a gap only where no member has a sample."""
+    kept = members.rows >= 0
+    values = reduce_rows(np.fmax, usage.values[kept], members.rows[kept], len(members.refs), np.nan)
+    return Usage(members.refs, usage.grid, values, usage.resource, usage.statistic)
+
+
+def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
+    """What the containers wanted: usage + throttled; missing throttled time counts as 0, missing usage stays a gap."""
+    if throttled is None or not throttled.refs:
+        return usage
+    if throttled.grid != usage.grid:
+        raise ValueError("usage and throttled time must be on one grid")
+    row = {ref: index for index, ref in enumerate(throttled.refs)}
+    found = np.array([row.get(ref, -1) for ref in usage.refs], dtype=np.int64)
+    wanted = usage.values.copy()
+    extra = throttled.values[found[found >= 0]]
+    wanted[found >= 0] += np.where(np.isfinite(extra), extra, np.float32(0))
+    return Usage(usage.refs, usage.grid, wanted, usage.resource, usage.statistic)
+
+
+def _owner(series: PodContainerRef, pod: Pod | None) -> WorkloadRef:
+    """The pod's workload; a pod nobody knows stands for itself."""
+    return pod.workload if pod else WorkloadRef(series.namespace, "Pod", series.pod)
+
+
+def _members(
+    series: Sequence[PodContainerRef],
+    inventory: Inventory,
+    group_of: Callable[[PodContainerRef, Pod | None], RefT | None],
+    refs: Sequence[RefT] | None = None,
+) -> Members[RefT]:
+    lives: dict[tuple[str, str], list[Pod]] = {}
+    for pod in inventory.pods:
+        lives.setdefault((pod.namespace, pod.name), []).append(pod)
+    pods = [sorted(lives.get((s.namespace, s.pod), ()), key=lambda p: p.start_seconds) for s in series]
+    groups = [group_of(s, p[-1] if p else None) for s, p in zip(series, pods, strict=True)]
+    order = tuple(sorted({g for g in groups if g is not None})) if refs is None else tuple(refs)
+    position: dict[RefT | None, int] = {ref: index for index, ref in enumerate(order)}
+    ends = [max((_end(p) for p in same), default=np.inf) for same in pods]
+    return Members(
+        refs=order,
+        rows=np.array([position.get(group, -1) for group in groups], dtype=np.int64),
+        start_seconds=np.array([same[-1].start_seconds if same else np.nan for same in pods], dtype=np.float64),
+        first_seconds=np.array([same[0].start_seconds if same else -np.inf for same in pods], dtype=np.float64),
+        end_seconds=np.array(ends, dtype=np.float64),
+    )
+
+
+def _end(pod: Pod) -> float:
+    return np.inf if pod.end_seconds is None else float(pod.end_seconds)
+
+
+def _alive(first: Floats, end: Floats, grid: TimeGrid) -> Flags:
+    """(m, T): whether a pod may have lived during some of the slot."""
+    times = grid.times()
+    flags: Flags = (times + grid.step_seconds > first[:, None]) & (times < end[:, None])
+    return flags
+
+
+def _stand_in(values: FloatMatrix, heard: Flags, start: Floats, end: Floats, grid: TimeGrid) -> Floats:
+    """Values with silent members standing in for themselves, 0 where they do not; float64 for the sum."""
+    filled = np.where(heard, values, np.float32(0)).astype(np.float64)
+    gappy = np.flatnonzero(~heard.all(axis=1))
+    heard, index = heard[gappy], np.arange(grid.size, dtype=np.int32)
+    last = np.maximum.accumulate(np.where(heard, index, np.int32(-1)), axis=1)
+    began = np.nan_to_num((start[gappy, None] - grid.start_seconds) / grid.step_seconds, nan=-np.inf)
+    final = last[:, -1:] if grid.size else last
+    same_life = (index < final) & (began < last + 1)
+    recent = (index - last <= _HOLD_SECONDS // grid.step_seconds) & (grid.times() < end[gappy, None])
+    stands = (last >= 0) & (same_life | recent)
+    held = np.take_along_axis(filled[gappy], np.maximum(last, 0), axis=1)
+    filled[gappy] = np.where(stands, held, 0.0)
+    return filled
