@@ -211,7 +211,7 @@ def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats,
     lead = grid.start_seconds % _HALF_HOUR_SECONDS // grid.step_seconds
     trail = -(lead + grid.size) % factor
     padded = np.pad(steady, ((0, 0), (lead, trail)), constant_values=np.nan) if lead or trail else steady
-    block = padded.reshape(len(padded), -1, factor)
+    block = padded.reshape(len(padded), padded.shape[1] // factor, factor)
     sums, counts = np.zeros(block.shape[:2]), np.zeros(block.shape[:2])
     maxima = np.full(block.shape[:2], np.nan)
     for offset in range(factor):  # six strided passes beat a reduction over an axis of six

@@ -1,0 +1,146 @@
+"""Settings of the recommender: one section per strategy, and the formulas of reclaimable capacity.
+
+Defaults of `krr` and `vpa` are their peers' own, so that both reproduce their numbers. `cotenant` is the
+balanced profile.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cotenant.settings.base import NotNegative, Section, setting
+
+Percent = float
+MIB = 1024**2
+
+
+class KrrSettings(Section, frozen=True):
+    """Strategies `krr-simple` and `krr-simple-limit` (defaults of Robusta KRR's `simple` and `simple_limit`)."""
+
+    history_hours: Annotated[
+        float, setting("History looked at, never cut to whole days.", unit="hours", gt=0, le=2160)
+    ] = 336.0
+    step_seconds: Annotated[int, setting("Step and rate window of the questions.", unit="seconds", ge=15, le=3600)] = 75
+    cpu_percentile: Annotated[
+        Percent,
+        setting("krr-simple: percentile of each pod's CPU, exact to the decimal.", unit="percent", gt=0, le=100),
+    ] = 95.0
+    cpu_request_percentile: Annotated[
+        Percent,
+        setting("krr-simple-limit: percentile over all pods' points for the request.", unit="percent", gt=0, le=100),
+    ] = 66.0
+    cpu_limit_percentile: Annotated[
+        Percent,
+        setting("krr-simple-limit: percentile over all pods' points for the limit.", unit="percent", gt=0, le=100),
+    ] = 96.0
+    memory_buffer_percent: Annotated[
+        Percent, setting("Added to the highest working set.", unit="percent", ge=0, le=1000)
+    ] = 15.0
+    minimum_history_minutes: Annotated[
+        int,
+        setting("Time with samples that a value needs: 100 steps of 75 s, however many pods.", unit="minutes", ge=0),
+    ] = 125
+    cpu_floor_millicores: Annotated[int, setting("Lowest CPU proposal.", unit="millicores", ge=0)] = 10
+    memory_floor_bytes: Annotated[int, setting("Lowest memory proposal.", unit="bytes", ge=0)] = 100 * MIB
+    allow_hpa: Annotated[bool, setting("Propose also where a HorizontalPodAutoscaler follows the resource.")] = False
+    use_oom_kills: Annotated[bool, setting("Raise memory above the limit at which a container was OOM-killed.")] = False
+    oom_memory_buffer_percent: Annotated[
+        Percent, setting("Added to the limit at which a container was killed.", unit="percent", ge=0, le=1000)
+    ] = 25.0
+
+
+class VpaSettings(Section, frozen=True):
+    """Strategy `vpa` (defaults of the Vertical Pod Autoscaler's recommender)."""
+
+    target_fraction: Annotated[float, setting("Quantile of the target.", gt=0, le=1)] = 0.9
+    lower_fraction: Annotated[float, setting("Quantile of the lower bound.", gt=0, le=1)] = 0.5
+    upper_fraction: Annotated[float, setting("Quantile of the upper bound.", gt=0, le=1)] = 0.95
+    margin_fraction: Annotated[float, setting("Safety margin added to every estimate.", ge=0, le=10)] = 0.15
+    half_life_hours: Annotated[int, setting("Half life of a sample's weight.", unit="hours", ge=1, le=2160)] = 24
+    memory_interval_hours: Annotated[
+        int, setting("One memory peak counts per pod and interval.", unit="hours", ge=1, le=168)
+    ] = 24
+    pod_floor_millicores: Annotated[
+        int, setting("Lowest CPU of a pod, split evenly over its containers.", unit="millicores", ge=0)
+    ] = 25
+    pod_floor_bytes: Annotated[
+        int, setting("Lowest memory of a pod, split evenly over its containers.", unit="bytes", ge=0)
+    ] = 250 * MIB
+    oom_bump_ratio: Annotated[float, setting("Memory after an OOM kill, times what was used.", ge=1, le=10)] = 1.2
+    oom_bump_bytes: Annotated[int, setting("Least that an OOM kill adds.", unit="bytes", ge=0)] = 100 * MIB
+
+
+class CotenantSettings(Section, frozen=True):
+    """Strategy `cotenant`, balanced: CPU for the busy hours, not for the rare burst; memory above all that was seen."""
+
+    cpu_fraction: Annotated[float, setting("Quantile of one pod's demand (usage + throttled).", gt=0, le=1)] = 0.95
+    cpu_margin_fraction: Annotated[float, setting("Added to the CPU demand.", ge=0, le=10)] = 0.15
+    memory_margin_fraction: Annotated[float, setting("Added to the highest memory ever seen.", ge=0, le=10)] = 0.15
+    oom_bump_ratio: Annotated[float, setting("Memory after an OOM kill, times what was used.", ge=1, le=10)] = 1.2
+    oom_bump_bytes: Annotated[int, setting("Least that an OOM kill adds.", unit="bytes", ge=0)] = 100 * MIB
+    pod_floor_millicores: Annotated[
+        int, setting("Lowest CPU request of a pod, split evenly over its containers.", unit="millicores", ge=0)
+    ] = 10
+    pod_floor_bytes: Annotated[
+        int, setting("Lowest memory request of a pod, split evenly over its containers.", unit="bytes", ge=0)
+    ] = 64 * MIB
+    minimum_days: Annotated[
+        float, setting("Days between first and last sample that a value needs.", unit="days", ge=0, le=90)
+    ] = 1.0
+    minimum_coverage: Annotated[float, setting("Share of slots with a sample that a value needs.", ge=0, le=1)] = 0.5
+    dead_band_fraction: Annotated[
+        float, setting("Relative change below which the present value is kept.", ge=0, le=1)
+    ] = 0.1
+    cpu_limit: Annotated[
+        Literal["keep-ratio", "unset"],
+        setting("keep-ratio: the limit follows the request, never below the highest demand; unset: remove it."),
+    ] = "keep-ratio"
+
+
+class ReclaimableSettings(Section, frozen=True):
+    """Reclaimable capacity per node (fields and defaults of Koordinator's colocation-config)."""
+
+    cpu_policy: Annotated[Literal["usage", "maxUsageRequest"], setting("How batch CPU is computed.")] = "usage"
+    memory_policy: Annotated[
+        Literal["usage", "request", "maxUsageRequest"], setting("How batch memory is computed.")
+    ] = "usage"
+    cpu_reclaim_percent: Annotated[
+        int,
+        setting(
+            "Share of capacity that prod and batch may use together; the rest is the safety margin.",
+            unit="percent",
+            ge=0,
+            le=100,
+        ),
+    ] = 60
+    memory_reclaim_percent: Annotated[int, setting("The same for memory.", unit="percent", ge=0, le=100)] = 65
+    batch_cpu_percent: Annotated[
+        NotNegative | None, setting("Most that batch may get, of capacity; null = no cap.", unit="percent")
+    ] = None
+    batch_memory_percent: Annotated[NotNegative | None, setting("The same for memory.", unit="percent")] = None
+    mid_cpu_percent: Annotated[int, setting("Most that mid may get, of capacity.", unit="percent", ge=0, le=100)] = 100
+    mid_memory_percent: Annotated[int, setting("The same for memory.", unit="percent", ge=0, le=100)] = 100
+    mid_unallocated_percent: Annotated[
+        int, setting("Share of what nobody requested that mid may use.", unit="percent", ge=0, le=100)
+    ] = 0
+    mid_mode: Annotated[
+        Literal["dynamic", "static"],
+        setting("dynamic: from the forecast of prod's unused part; static: a fixed share."),
+    ] = "dynamic"
+    mid_static_cpu_percent: Annotated[
+        int, setting("Static mode: mid's share of CPU.", unit="percent", ge=0, le=100)
+    ] = 0
+    mid_static_memory_percent: Annotated[int, setting("The same for memory.", unit="percent", ge=0, le=100)] = 0
+    degrade_minutes: Annotated[
+        int, setting("Age of a node's metric from which nothing is reclaimed.", unit="minutes", ge=1)
+    ] = 15
+
+
+class RecommenderSettings(Section, frozen=True):
+    """What to propose, and how cautiously."""
+
+    strategy: Annotated[str, setting("Strategy that makes the proposals.", min_length=1)] = "cotenant"
+    krr: Annotated[KrrSettings, setting("Strategies krr-simple and krr-simple-limit.")] = KrrSettings()
+    vpa: Annotated[VpaSettings, setting("Strategy vpa.")] = VpaSettings()
+    cotenant: Annotated[CotenantSettings, setting("Strategy cotenant.")] = CotenantSettings()
+    reclaimable: Annotated[ReclaimableSettings, setting("Reclaimable capacity of nodes.")] = ReclaimableSettings()

@@ -1,0 +1,127 @@
+"""Strategies: what one is, which there are, and how one is run so that a bad workload costs only itself.
+
+`load_strategy` finds a strategy by name among the built-in ones and the entry points of group `cotenant.strategies`;
+`recommend` runs it over the evidence. A strategy is a class without arguments that reads evidence and settings alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from math import ceil, isfinite
+from typing import Any, Final, Protocol
+
+import numpy as np
+import structlog
+
+from cotenant.model.errors import CotenantError, SettingsError
+from cotenant.model.quantity import LARGEST
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import Resource
+from cotenant.settings.base import digest
+from cotenant.settings.recommender import RecommenderSettings
+from recommender.evidence import Evidence
+
+GROUP: Final = "cotenant.strategies"
+BUILT_IN: Final[Mapping[str, str]] = {
+    "krr-simple": "recommender.strategies.krr:KrrSimple",
+    "krr-simple-limit": "recommender.strategies.krr:KrrSimpleLimit",
+    "vpa": "recommender.strategies.vpa:Vpa",
+    "cotenant": "recommender.strategies.cotenant:Cotenant",
+}
+
+
+class Strategy(Protocol):
+    """A way to propose requests and limits."""
+
+    name: str
+
+    def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
+        """One recommendation for each of `evidence.containers`, in their order."""
+
+
+def strategies() -> dict[str, EntryPoint]:
+    """Every strategy by name, not yet loaded; a built-in name cannot be taken by a plug-in."""
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    return installed | {name: EntryPoint(name, address, GROUP) for name, address in BUILT_IN.items()}
+
+
+def load_strategy(name: str) -> Strategy:
+    """The strategy of that name; SettingsError for an unknown one, CotenantError for a plug-in that does not load."""
+    known = strategies()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Known strategies: {', '.join(sorted(known))}."
+        raise SettingsError(f"recommender.strategy: no strategy is named {name!r}", fix=hint)
+    try:
+        strategy: Strategy = known[name].load()()
+    except Exception as error:
+        raise CotenantError(
+            f"strategy {name} ({known[name].value}) does not load: {error}", fix="Update or remove the plug-in."
+        ) from error
+    return strategy
+
+
+def recommend(strategy: Strategy, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
+    """Run a strategy; never raises for a bad workload.
+
+    When a run fails, each half of the containers is tried again until the bad ones stand alone: those get withheld
+    values with reason FAILED, and the log names the cause.
+    """
+    try:
+        made = strategy.recommend(evidence, settings)
+        if len(made) != len(evidence):
+            raise ValueError(f"{len(made)} recommendations for {len(evidence)} containers")
+    except Exception as error:  # noqa: BLE001 - whatever a strategy stumbles over, the others go on
+        if len(evidence) > 1:
+            halves = np.array_split(np.arange(len(evidence)), 2)
+            return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
+        return [_failed(strategy.name, evidence, settings, error)] if len(evidence) else []
+    return made
+
+
+def recommendation(
+    strategy: str, evidence: Evidence, index: int, values: list[Value], settings: RecommenderSettings
+) -> Recommendation:
+    """The values of one container with the span they rest on and the digest of the settings."""
+    window = evidence.window
+    return Recommendation(
+        container=evidence.containers[index],
+        strategy=strategy,
+        replicas=evidence.workloads[index].replicas,
+        values=tuple(values),
+        window_seconds=window.end_seconds - window.start_seconds,
+        settings_digest=digest(settings),
+        end_seconds=window.end_seconds,
+    )
+
+
+def withheld(resource: Resource, which: Field, now: int | None, reason: Reason, inputs: Mapping[str, Any]) -> Value:
+    """A value that is not proposed, and why not."""
+    return Value(resource, which, now, None, Action.WITHHELD, reason, inputs=inputs)
+
+
+def known(**inputs: float | int | str) -> dict[str, float | int | str]:
+    """Inputs of a value for display: what is not finite is left out, whole numbers lose their fraction."""
+    return {name: _tidy(given) for name, given in inputs.items() if isinstance(given, str) or isfinite(given)}
+
+
+def rounded_up(amount: float, unit: int) -> int:
+    """Smallest multiple of `unit` not below a finite amount; an excess of 1e-9 of it counts as float noise."""
+    return min(max(0, ceil(amount / unit * (1 - 1e-9))) * unit, LARGEST)
+
+
+def _tidy(given: float | int | str) -> float | int | str:
+    if isinstance(given, str):
+        return given
+    return int(given) if float(given).is_integer() else float(given)
+
+
+def _failed(name: str, evidence: Evidence, settings: RecommenderSettings, error: Exception) -> Recommendation:
+    structlog.get_logger(__name__).error(
+        "no recommendation", strategy=name, container=str(evidence.containers[0]), error=repr(error), exc_info=error
+    )
+    values = [withheld(r, Field.REQUEST, evidence.now(0, r, Field.REQUEST), Reason.FAILED, {}) for r in Resource]
+    return recommendation(name, evidence, 0, values, settings)

@@ -1,0 +1,211 @@
+"""Evidence: all that a strategy may look at, as columns over n containers. The room's first stage, pure.
+
+The corridor calls `assemble` once a run with what profiler and store handed on; every strategy reads the same object.
+Amounts are in the resource's unit; a float column says "not known" or "not set" with NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from dataclasses import field as attribute
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Event, EventKind, Inventory, Workload
+from cotenant.model.identity import ContainerRef, PodContainerRef
+from cotenant.model.portrait import Portraits
+from cotenant.model.recommendation import Field
+from cotenant.model.resource import Resource
+from cotenant.model.server_quantiles import ServerQuantiles
+from cotenant.model.usage import FloatMatrix, Signal, TimeGrid, Usage
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+RowSummary = Callable[[FloatMatrix], Floats]
+"""From (m, T) values with gaps to one number a row, NaN where a row has none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """Everything about n containers. Row i of every column and `workloads[i]` belong to `containers[i]`.
+
+    requests, limits: (n,) of the template, NaN = not set. portraits: CPU is demand (usage + throttled) of one pod,
+    memory its working set; portrait_rows: (n,) row of each container in them, -1 = none. usage: series per pod;
+    usage_rows: for each signal the container index of each of its rows, -1 = a container that is not asked about.
+    oom_kills: per container, oldest first. server: the metric server's answers; server_rows: the container of each.
+    """
+
+    containers: tuple[ContainerRef, ...]
+    workloads: tuple[Workload, ...]
+    window: TimeGrid
+    requests: Mapping[Resource, Floats]
+    limits: Mapping[Resource, Floats]
+    portraits: Mapping[Resource, Portraits[ContainerRef]]
+    portrait_rows: Mapping[Resource, Integers]
+    usage: Mapping[Signal, Usage[PodContainerRef]]
+    usage_rows: Mapping[Signal, Integers]
+    oom_kills: tuple[tuple[Event, ...], ...]
+    server: ServerQuantiles | None = None
+    server_rows: Mapping[PodContainerRef, int] = attribute(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.containers)
+
+    def take(self, index: npt.NDArray[np.integer]) -> Evidence:
+        """The containers at these positions alone; matrices are shared, not copied."""
+        place = np.full(len(self) + 1, -1, dtype=np.int64)
+        place[index] = np.arange(len(index))
+        return replace(
+            self,
+            containers=tuple(self.containers[i] for i in index),
+            workloads=tuple(self.workloads[i] for i in index),
+            requests={r: column[index] for r, column in self.requests.items()},
+            limits={r: column[index] for r, column in self.limits.items()},
+            portrait_rows={r: rows[index] for r, rows in self.portrait_rows.items()},
+            usage_rows={s: place[rows] for s, rows in self.usage_rows.items()},
+            oom_kills=tuple(self.oom_kills[i] for i in index),
+            server_rows={pod: int(place[row]) for pod, row in self.server_rows.items()},
+        )
+
+    def now(self, index: int, resource: Resource, field: Field) -> int | None:
+        """The template's amount, exact; None when it is not set."""
+        container = self.workloads[index].container(self.containers[index].container)
+        if container is None:
+            return None
+        return (container.requests if field is Field.REQUEST else container.limits).get(resource)
+
+    def from_portrait(self, resource: Resource, column: Floats) -> Floats:
+        """A column of the resource's portraits in the order of `containers`; NaN where there is no portrait."""
+        rows = self.portrait_rows[resource]
+        return np.append(column, np.nan)[rows]
+
+    def highest(self, signal: Signal) -> Floats:
+        """Highest stored value over all pods and slots, (n,); NaN where none is finite."""
+        return self.highest_of_pods(signal, row_maximum)
+
+    def highest_of_pods(self, signal: Signal, summary: RowSummary) -> Floats:
+        """`summary` of each pod's series, then the maximum over the pods, (n,); NaN where no pod has a finite one."""
+        found = np.full(len(self) + 1, -np.inf)
+        if signal in self.usage and self.usage[signal].values.size:
+            each = summary(self.usage[signal].values)
+            np.maximum.at(found, self.usage_rows[signal], np.where(np.isfinite(each), each, -np.inf))
+        return np.where(np.isfinite(found), found, np.nan)[:-1]
+
+    def observed_seconds(self, signal: Signal) -> Floats:
+        """Time in which at least one pod was seen, (n,): two pods at once do not make the history longer."""
+        seen = np.zeros(len(self))
+        for container, values in self.by_container(signal):
+            seen[container] = np.isfinite(values).any(axis=0).sum()
+        return seen * (self.usage[signal].grid.step_seconds if signal in self.usage else 0)
+
+    def by_container(self, signal: Signal) -> Iterator[tuple[int, FloatMatrix]]:
+        """(container's position, its pods' series) for every container that has any."""
+        if signal not in self.usage:
+            return
+        rows = self.usage_rows[signal]
+        order = np.argsort(rows, kind="stable")
+        owners, starts = np.unique(rows[order], return_index=True)
+        for owner, group in zip(owners, np.split(order, starts[1:]), strict=True):
+            if owner >= 0:
+                yield int(owner), self.usage[signal].values[group]
+
+    def pods_seen(self, signal: Signal) -> Integers:
+        """Number of pods with a series, (n,), gone ones included."""
+        rows = self.usage_rows.get(signal, np.empty(0, dtype=np.int64))
+        return np.bincount(rows[rows >= 0], minlength=len(self))
+
+    def at(self, signal: Signal, pod: PodContainerRef, seconds: int) -> float:
+        """Newest stored value of one pod's series at or before a moment; NaN without one."""
+        usage = self.usage.get(signal)
+        if usage is None or pod not in usage.refs:
+            return np.nan
+        row = usage.values[usage.refs.index(pod), : max(0, usage.grid.index_of(seconds) + 1)]
+        known = row[np.isfinite(row)]
+        return float(known[-1]) if known.size else np.nan
+
+    def last_seconds(self, seconds: float) -> Evidence:
+        """The same containers, with stored usage of the last `seconds` alone."""
+        tails = {s: u.tail(int(seconds // u.grid.step_seconds)) for s, u in self.usage.items()}
+        start = self.window.end_seconds - seconds
+        kills = tuple(tuple(e for e in k if e.time_seconds >= start) for k in self.oom_kills)
+        return replace(
+            self, usage=tails, oom_kills=kills, window=self.window.last(int(seconds // self.window.step_seconds))
+        )
+
+    def scaled_by_autoscaler(self, resource: Resource) -> npt.NDArray[np.bool_]:
+        """Whether a HorizontalPodAutoscaler follows the utilisation of this resource, (n,)."""
+        scaled = (w.autoscaler is not None and resource in w.autoscaler.targets for w in self.workloads)
+        return np.fromiter(scaled, dtype=np.bool_, count=len(self))
+
+
+def assemble(
+    inventory: Inventory,
+    window: TimeGrid,
+    usage: Mapping[Signal, Usage[PodContainerRef]],
+    portraits: Mapping[Resource, Portraits[ContainerRef]],
+    *,
+    server: ServerQuantiles | None = None,
+) -> Evidence:
+    """Join what is known about every container of the inventory's workloads, in the inventory's order."""
+    pairs = [(ContainerRef(w.ref, c.name), w, c) for w in inventory.workloads for c in w.containers]
+    containers = tuple(ref for ref, _, _ in pairs)
+    place = {ref: index for index, ref in enumerate(containers)}
+    owners = inventory.owners()
+
+    def index_of(series: PodContainerRef) -> int:
+        ref = inventory.container_of(series, owners)
+        return -1 if ref is None else place.get(ref, -1)
+
+    kills: list[list[Event]] = [[] for _ in containers]
+    for event in sorted(inventory.events, key=lambda e: e.time_seconds):
+        if event.kind is EventKind.OOM_KILL and (index := index_of(event.subject)) >= 0:
+            kills[index].append(event)
+    return Evidence(
+        containers=containers,
+        workloads=tuple(w for _, w, _ in pairs),
+        window=window,
+        requests={r: _amounts([c.requests.get(r) for _, _, c in pairs]) for r in Resource},
+        limits={r: _amounts([c.limits.get(r) for _, _, c in pairs]) for r in Resource},
+        portraits=portraits,
+        portrait_rows={r: _rows_of(containers, p.refs) for r, p in portraits.items()},
+        usage=usage,
+        usage_rows={s: np.array([index_of(ref) for ref in u.refs], dtype=np.int64) for s, u in usage.items()},
+        oom_kills=tuple(tuple(k) for k in kills),
+        server=server,
+        server_rows={pod: index_of(pod) for pod in (server.pods if server else ())},
+    )
+
+
+def row_maximum(values: FloatMatrix) -> Floats:
+    """Highest finite value of each row, NaN where there is none."""
+    highest = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
+    return np.where(np.isfinite(highest), highest, np.nan).astype(np.float64)
+
+
+def row_percentile(fraction: float) -> RowSummary:
+    """Percentile of the finite values of each row with linear interpolation (Prometheus' quantile_over_time, numpy)."""
+
+    def percentile(values: FloatMatrix) -> Floats:
+        finite = np.where(np.isfinite(values), values, np.nan)
+        ordered = np.sort(np.pad(finite, ((0, 0), (0, 1)), constant_values=np.nan), axis=1)  # NaN sorts last
+        count = np.isfinite(ordered).sum(axis=1)
+        rank = fraction * np.maximum(count - 1, 0)
+        low = np.floor(rank).astype(np.int64)
+        ends = np.take_along_axis(
+            ordered, np.stack([low, np.minimum(low + 1, np.maximum(count - 1, 0))], axis=1), axis=1
+        )
+        between = ends[:, 0].astype(np.float64) * (1 - (rank - low)) + ends[:, 1].astype(np.float64) * (rank - low)
+        return np.where(count > 0, between, np.nan)
+
+    return percentile
+
+
+def _amounts(given: list[int | None]) -> Floats:
+    return np.array([np.nan if amount is None else amount for amount in given], dtype=np.float64)
+
+
+def _rows_of(containers: tuple[ContainerRef, ...], refs: tuple[ContainerRef, ...]) -> Integers:
+    place = {ref: row for row, ref in enumerate(refs)}
+    return np.array([place.get(ref, -1) for ref in containers], dtype=np.int64)

@@ -1,0 +1,43 @@
+"""Severity: how much a proposed value matters, by KRR's absolute rule or by ours. Pure; used by every strategy.
+
+KRR looks at the absolute difference alone: 0.4 core of a 100-core job weighs as much as 0.4 core of a 0.5-core one.
+Ours asks for both, a change that is large for this container (relative) and large for the cluster (all replicas).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.model.recommendation import Action, Severity
+from cotenant.model.resource import MIB, Resource
+
+KRR_STEPS: Final = {
+    Resource.CPU: ((500, Severity.CRITICAL), (250, Severity.WARNING), (100, Severity.OK)),
+    Resource.MEMORY: ((500 * MIB, Severity.CRITICAL), (250 * MIB, Severity.WARNING), (100 * MIB, Severity.OK)),
+}
+"""Smallest absolute difference of each level, millicores and bytes."""
+RELATIVE_STEPS: Final = {Severity.CRITICAL: 0.5, Severity.WARNING: 0.25, Severity.OK: 0.1}
+"""Smallest change relative to the larger of the two values that a level of ours needs beside KRR's steps."""
+
+
+def absolute_severity(resource: Resource, action: Action, now: int | None, amount: int | None) -> Severity:
+    """KRR's: by |amount - now|; one side unset is a warning, a withheld value unknown."""
+    if action is Action.WITHHELD:
+        return Severity.UNKNOWN
+    if now is None or amount is None:
+        return Severity.GOOD if now is amount else Severity.WARNING
+    difference = abs(amount - now)
+    return next((level for least, level in KRR_STEPS[resource] if difference >= least), Severity.GOOD)
+
+
+def severity(resource: Resource, action: Action, now: int | None, amount: int | None, replicas: int) -> Severity:
+    """Ours: the highest level for which the change over all replicas reaches KRR's step and the ratio its own."""
+    if now is None or amount is None or action is Action.WITHHELD:
+        return absolute_severity(resource, action, now, amount)
+    difference, ratio = abs(amount - now), abs(amount - now) / max(amount, now, 1)
+    reached = (
+        level
+        for least, level in KRR_STEPS[resource]
+        if difference * max(replicas, 1) >= least and ratio >= RELATIVE_STEPS[level]
+    )
+    return next(reached, Severity.GOOD)

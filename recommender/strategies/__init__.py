@@ -1,0 +1,1 @@
+"""The built-in strategies, one file each; every one is evidence + settings -> recommendations."""

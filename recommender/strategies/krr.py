@@ -1,0 +1,216 @@
+"""Strategies `krr-simple` and `krr-simple-limit`: Robusta KRR's rules, without its known errors.
+
+Rules (KRR `strategies/simple.py`, `simple_limit.py`): CPU request is the p95 of each pod, then the maximum over the
+pods, and the CPU limit is removed (`simple`); or request and limit are the p66 and p96 over the points of all pods
+together (`simple_limit`). Memory request and limit are the highest working set of any pod + 15 %. All is rounded up to
+1 m and 1 MiB, then come floors of 10 m and 100 MiB. A value is withheld where an autoscaler follows the resource.
+
+The numbers come from the metric server's own answers at 75 s where it was asked, else from the stored 5-minute series;
+the input `resolution_seconds` says which. Different from KRR on purpose: percentiles are exact (its p99.5 asks for
+0.99), the window is not cut to whole days, and the least history is time, not a number of points that many pods
+collect in minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isclose
+
+import numpy as np
+
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import MIB, Resource
+from cotenant.model.server_quantiles import PodAnswer, ServerQuantiles
+from cotenant.model.usage import Signal
+from cotenant.settings.recommender import KrrSettings, RecommenderSettings
+from recommender.base import known, recommendation, rounded_up, withheld
+from recommender.evidence import Evidence, Floats, Integers, row_percentile
+from recommender.severity import absolute_severity
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+SOURCE = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What a rule found, before rounding: (n,) in the unit, NaN = no data. `limit` None = the limit is removed.
+
+    resolution_seconds: (n,) step of the points behind each; rules: the formula of request and limit in words.
+    """
+
+    request: Floats
+    limit: Floats | None
+    resolution_seconds: Integers
+    rules: tuple[str, str]
+
+
+class KrrSimple:
+    """Percentile of each pod, then the maximum over the pods; no CPU limit."""
+
+    name = "krr-simple"
+
+    def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
+        """One recommendation a container."""
+        return _recommend(self.name, evidence, settings, _percentile_of_pods)
+
+
+class KrrSimpleLimit:
+    """Percentiles over the points of all pods together, for request and limit."""
+
+    name = "krr-simple-limit"
+
+    def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
+        """One recommendation a container."""
+        return _recommend(self.name, evidence, settings, _pooled_percentiles)
+
+
+def _recommend(
+    name: str, evidence: Evidence, settings: RecommenderSettings, cpu_rule: Callable[[Evidence, KrrSettings], Measured]
+) -> list[Recommendation]:
+    krr = settings.krr
+    recent = evidence.last_seconds(krr.history_hours * 3600)
+    columns = [_Column(CPU, cpu_rule(recent, krr), recent, krr), _Column(MEMORY, _memory(recent, krr), recent, krr)]
+    rows = range(len(recent))
+    return [recommendation(name, recent, i, [v for c in columns for v in c.values(i)], settings) for i in rows]
+
+
+class _Column:
+    """One resource of all containers: measured numbers to values with action, reason and inputs."""
+
+    def __init__(self, resource: Resource, measured: Measured, evidence: Evidence, krr: KrrSettings) -> None:
+        self.resource, self.measured, self.evidence = resource, measured, evidence
+        self.unit, self.floor = (1, krr.cpu_floor_millicores) if resource is CPU else (MIB, krr.memory_floor_bytes)
+        self.observed = _observed_seconds(evidence, resource)
+        self.reasons = _reasons(evidence, measured.request, self.observed, resource, krr)
+        self.highest = evidence.highest(Signal.CPU_USAGE_MAX if resource is CPU else SOURCE[MEMORY])
+        self.pods = evidence.pods_seen(SOURCE[resource])
+
+    def values(self, index: int) -> list[Value]:
+        """Request and limit of one container."""
+        limits = self.measured.limit
+        limit = self._unset(index) if limits is None else self._value(index, Field.LIMIT, float(limits[index]))
+        return [self._value(index, Field.REQUEST, float(self.measured.request[index])), limit]
+
+    def _value(self, index: int, which: Field, measured: float) -> Value:
+        now = self.evidence.now(index, self.resource, which)
+        inputs = self._inputs(index, measured)
+        if self.reasons[index] is not Reason.OK:
+            return withheld(self.resource, which, now, self.reasons[index], inputs)
+        amount = max(rounded_up(measured, self.unit), self.floor)
+        reason = Reason.FLOOR if measured < self.floor else Reason.OK
+        level = absolute_severity(self.resource, Action.SET, now, amount)
+        return Value(self.resource, which, now, amount, Action.SET, reason, level, inputs, self._formula(which))
+
+    def _unset(self, index: int) -> Value:
+        """The limit is taken away (where the request is withheld, so is this)."""
+        now = self.evidence.now(index, self.resource, Field.LIMIT)
+        if self.reasons[index] is not Reason.OK:
+            return withheld(self.resource, Field.LIMIT, now, self.reasons[index], {})
+        level = absolute_severity(self.resource, Action.UNSET, now, None)
+        return Value(self.resource, Field.LIMIT, now, None, Action.UNSET, Reason.OK, level, {}, "no CPU limit")
+
+    def _inputs(self, index: int, measured: float) -> dict[str, float | int | str]:
+        return known(
+            measured=measured,
+            observed_max=float(self.highest[index]),
+            pods=int(self.pods[index]),
+            history_hours=float(self.observed[index]) / 3600,
+            resolution_seconds=int(self.measured.resolution_seconds[index]),
+            floor=self.floor,
+        )
+
+    def _formula(self, which: Field) -> str:
+        unit = "1 m" if self.resource is CPU else "1 MiB"
+        return f"max(round up to {unit} ({self.measured.rules[which is Field.LIMIT]}), floor)"
+
+
+def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> Measured:
+    """Percentile of each pod's CPU, then the maximum over the pods; the server's answer if it was asked for it."""
+    fraction, rule = krr.cpu_percentile / 100, f"max over pods of p{krr.cpu_percentile:g} of CPU usage"
+    answers = np.full(len(evidence), np.nan)
+    if evidence.server is not None and isclose(evidence.server.cpu_fraction, fraction):
+        answers = _over_pods(evidence, evidence.server, lambda a: a.cpu_percentile_millicores)
+    stored = evidence.highest_of_pods(SOURCE[CPU], row_percentile(fraction))
+    return Measured(_answer_else_stored(answers, stored), None, _resolution(evidence, answers), (rule, "no CPU limit"))
+
+
+def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
+    """Percentiles over all pods' points together: the server's raw points where pooled, else the stored ones."""
+    percentiles = (krr.cpu_request_percentile, krr.cpu_limit_percentile)
+    pooled = evidence.server.pooled if evidence.server is not None else {}
+    answers = np.array([[pooled.get(c, {}).get(p / 100, np.nan) for c in evidence.containers] for p in percentiles])
+    stored = np.full((2, len(evidence)), np.nan)
+    for container, values in evidence.by_container(SOURCE[CPU]):
+        points = values[np.isfinite(values)].astype(np.float64)
+        stored[:, container] = np.quantile(points, [p / 100 for p in percentiles]) if points.size else np.nan
+    found = _answer_else_stored(answers, stored)
+    request_rule, limit_rule = (f"p{p:g} over all pods' points of CPU usage" for p in percentiles)
+    return Measured(found[0], found[1], _resolution(evidence, answers[0]), (request_rule, limit_rule))
+
+
+def _memory(evidence: Evidence, krr: KrrSettings) -> Measured:
+    """Highest working set of any pod with its buffer; with `use_oom_kills` not below the killing limit with its own."""
+    answers = np.full(len(evidence), np.nan)
+    if evidence.server is not None:
+        answers = _over_pods(evidence, evidence.server, lambda a: a.memory_max_bytes)
+    highest = _answer_else_stored(answers, evidence.highest(SOURCE[MEMORY]))
+    amounts = highest * (100 + krr.memory_buffer_percent) / 100
+    rule = f"max over pods of memory x {1 + krr.memory_buffer_percent / 100:g}"
+    if krr.use_oom_kills:
+        killed = _highest_killing_limit(evidence) * (100 + krr.oom_memory_buffer_percent) / 100
+        amounts = np.where(np.isfinite(amounts), np.fmax(amounts, killed), amounts)
+        rule = f"max({rule}, limit at an OOM kill x {1 + krr.oom_memory_buffer_percent / 100:g})"
+    return Measured(amounts, amounts, _resolution(evidence, answers), (rule, rule))
+
+
+def _answer_else_stored(answers: Floats, stored: Floats) -> Floats:
+    """The server's answer where it has one, else the number from the stored series."""
+    return np.where(np.isfinite(answers), answers, stored)
+
+
+def _resolution(evidence: Evidence, answers: Floats) -> Integers:
+    """Step of the points behind each number, seconds, (n,)."""
+    step = evidence.server.step_seconds if evidence.server is not None else 0
+    return np.where(np.isfinite(answers), step, SOURCE[CPU].spec.step_seconds)
+
+
+def _highest_killing_limit(evidence: Evidence) -> Floats:
+    """Highest memory limit in force at any OOM kill, (n,); the template's where the event does not know it."""
+    found = np.full(len(evidence), np.nan)
+    for index, kills in enumerate(evidence.oom_kills):
+        for kill in kills:
+            limit = kill.memory_limit_bytes or evidence.limits[MEMORY][index]
+            found[index] = np.fmax(found[index], limit)
+    return found
+
+
+def _over_pods(evidence: Evidence, server: ServerQuantiles, what: Callable[[PodAnswer], float]) -> Floats:
+    """Maximum of one answer over the pods of each container, (n,); NaN without a finite one."""
+    found = np.full(len(evidence) + 1, -np.inf)
+    rows = np.array([evidence.server_rows.get(pod, -1) for pod in server.pods], dtype=np.int64)
+    answers = np.array([what(answer) for answer in server.pods.values()], dtype=np.float64)
+    np.maximum.at(found, rows, np.where(np.isfinite(answers), answers, -np.inf))
+    return np.where(np.isfinite(found), found, np.nan)[:-1]
+
+
+def _observed_seconds(evidence: Evidence, resource: Resource) -> Floats:
+    """Time with samples: the stored slots of all pods together, or the longest pod by the server's count of steps."""
+    stored = evidence.observed_seconds(SOURCE[resource])
+    if evidence.server is None:
+        return stored
+    points = _over_pods(evidence, evidence.server, lambda a: a.cpu_points if resource is CPU else a.memory_points)
+    return np.fmax(stored, np.nan_to_num(points) * evidence.server.step_seconds)
+
+
+def _reasons(
+    evidence: Evidence, measured: Floats, observed: Floats, resource: Resource, krr: KrrSettings
+) -> list[Reason]:
+    """Why a value is withheld, or OK; the first that applies."""
+    scaled = evidence.scaled_by_autoscaler(resource) & (not krr.allow_hpa)
+    too_short = observed < krr.minimum_history_minutes * 60
+    cases = [~np.isfinite(measured), too_short, scaled]
+    names = [Reason.NO_DATA, Reason.NOT_ENOUGH_HISTORY, Reason.HPA_ON_RESOURCE]
+    picked = np.select(cases, [0, 1, 2], default=3)
+    return [[*names, Reason.OK][p] for p in picked]
