@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,18 @@ class Members(Generic[RefT]):
     first_seconds: Floats
     end_seconds: Floats
 
+    def pods(self, rows: Rows) -> Lives:
+        """Lives of the pods behind these usage rows."""
+        return Lives(self.start_seconds[rows], self.first_seconds[rows], self.end_seconds[rows])
+
+
+class Lives(NamedTuple):
+    """Start, first start and end of some pods, as in `Members`."""
+
+    start: Floats
+    first: Floats
+    end: Floats
+
 
 def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ContainerRef]:
     """Pods pooled by container of the workload's template."""
@@ -74,19 +86,13 @@ def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> Membe
 
 def total(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
     """Sum per group by the rule above, rows in the order of `members.refs`. Maxima are summed too: an upper bound."""
-    kept = members.rows >= 0
-    rows, size = members.rows[kept], len(members.refs)
-    values = usage.values if kept.all() else usage.values[kept]
-    alive = _alive(members.first_seconds[kept], members.end_seconds[kept], usage.grid)
-    heard = np.isfinite(values)
-    reported = reduce_rows(np.logical_or, heard, rows, size, False)
-    filled = _stand_in(values, heard, members.start_seconds[kept], members.end_seconds[kept], usage.grid)
-    sums = reduce_rows(np.add, filled, rows, size, 0.0)
-    begun = np.logical_or.accumulate(reported, axis=1)
-    unknown = reduce_rows(np.logical_or, alive, rows, size, False) | ~begun
-    sums[~reported & unknown] = np.nan
-    sums[~reported & ~unknown] = 0.0
-    return Usage(members.refs, usage.grid, sums.astype(np.float32), usage.resource, usage.statistic)
+    sums = np.full((len(members.refs), usage.grid.size), np.nan, dtype=np.float32)
+    order = np.argsort(members.rows, kind="stable")
+    met, firsts = np.unique(members.rows[order], return_index=True)
+    for group, rows in zip(met.tolist(), np.split(order, firsts[1:]), strict=True):
+        if group >= 0:
+            sums[group] = _group_total(usage.values[rows], members.pods(rows), usage.grid)
+    return Usage(members.refs, usage.grid, sums, usage.resource, usage.statistic)
 
 
 def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
@@ -142,24 +148,45 @@ def _end(pod: Pod) -> float:
     return np.inf if pod.end_seconds is None else float(pod.end_seconds)
 
 
-def _alive(first: Floats, end: Floats, grid: TimeGrid) -> Flags:
-    """(m, T): whether a pod may have lived during some of the slot."""
+def _group_total(values: FloatMatrix, pods: Lives, grid: TimeGrid) -> Floats:
+    """Total of one group, (T,), from its members' values (k, T)."""
+    heard = np.isfinite(values)
+    reported = heard.any(axis=0)
+    if not heard.any():
+        return np.full(grid.size, np.nan)
+    filled = np.where(heard, values, np.float32(0))
+    if not heard.all():
+        _stand_in(filled, heard, pods, grid)
+    sums: Floats = filled.sum(axis=0, dtype=np.float64)
+    if not reported.all():
+        unknown = _alive(pods, grid) | (np.arange(grid.size) < reported.argmax())
+        sums[~reported] = np.where(unknown[~reported], np.nan, 0.0)
+    return sums
+
+
+def _alive(pods: Lives, grid: TimeGrid) -> Flags:
+    """(T,): whether any of the pods may have lived during some of the slot."""
     times = grid.times()
-    flags: Flags = (times + grid.step_seconds > first[:, None]) & (times < end[:, None])
-    return flags
+    living = (times + grid.step_seconds > pods.first[:, None]) & (times < pods.end[:, None])
+    alive: Flags = np.logical_or.reduce(living, axis=0)
+    return alive
 
 
-def _stand_in(values: FloatMatrix, heard: Flags, start: Floats, end: Floats, grid: TimeGrid) -> Floats:
-    """Values with silent members standing in for themselves, 0 where they do not; float64 for the sum."""
-    filled = np.where(heard, values, np.float32(0)).astype(np.float64)
-    gappy = np.flatnonzero(~heard.all(axis=1))
-    heard, index = heard[gappy], np.arange(grid.size, dtype=np.int32)
-    last = np.maximum.accumulate(np.where(heard, index, np.int32(-1)), axis=1)
-    began = np.nan_to_num((start[gappy, None] - grid.start_seconds) / grid.step_seconds, nan=-np.inf)
-    final = last[:, -1:] if grid.size else last
-    same_life = (index < final) & (began < last + 1)
-    recent = (index - last <= _HOLD_SECONDS // grid.step_seconds) & (grid.times() < end[gappy, None])
-    stands = (last >= 0) & (same_life | recent)
-    held = np.take_along_axis(filled[gappy], np.maximum(last, 0), axis=1)
-    filled[gappy] = np.where(stands, held, 0.0)
-    return filled
+def _stand_in(filled: FloatMatrix, heard: Flags, pods: Lives, grid: TimeGrid) -> None:
+    """Write last values into the silent slots of members that stand in for themselves."""
+    member, last = np.nonzero(heard[:, :-1] & ~heard[:, 1:])
+    back_member, back = np.nonzero(~heard[:, :-1] & heard[:, 1:])
+    size = grid.size
+    # The first return to life after each falling silent; the row's end where there is none.
+    after = np.searchsorted(back_member * size + back, member * size + last)
+    found = np.append(back_member, -1)[after] == member
+    until = np.where(found, np.append(back, 0)[after] + 1, size)
+    moment = grid.start_seconds + grid.step_seconds * (last + 1)
+    same_life = found & ~(pods.start[member] >= moment)
+    ended = np.ceil((pods.end[member] - grid.start_seconds) / grid.step_seconds)
+    held = np.minimum(last + 1 + _HOLD_SECONDS // grid.step_seconds, ended)
+    until = np.where(same_life, until, np.clip(held, last + 1, until)).astype(np.int64)
+    count = until - last - 1
+    offset = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
+    row = np.repeat(member, count)
+    filled[row, np.repeat(last, count) + 1 + offset] = np.repeat(filled[member, last], count)
