@@ -21,7 +21,6 @@ from cotenant.pipeline.analysis import Analysis
 
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
-TOTAL_SIGNAL = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 WORTH_SHARE = 0.7
 
 

@@ -18,6 +18,7 @@ from cotenant.model.table import Table
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.pipeline.analysis import Analysis
+from cotenant.pipeline.nodes import NODE_SIGNAL, newest
 
 SPARKLINE_HOURS = 2
 SPARKLINE_DAYS = 7
@@ -164,19 +165,9 @@ def nodes(analysis: Analysis) -> Table:
     return Table.from_rows(NODES, rows)
 
 
-NODE_SIGNAL = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
-
-
 def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
     usage = analysis.history.node_usage.get(NODE_SIGNAL[resource])
-    return {} if usage is None else {ref.name: float(v) for ref, v in zip(usage.refs, newest(usage), strict=True)}
-
-
-def newest(usage: Usage[NodeRef]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Newest value of each series, NaN for a series without any; shape (n,)."""
-    seen = ~np.isnan(usage.values)
-    last = usage.grid.size - 1 - np.argmax(seen[:, ::-1], axis=1)
-    return np.where(seen.any(axis=1), usage.values[np.arange(len(usage.values)), last], np.nan)
+    return {} if usage is None else {r.name: float(v) for r, v in zip(usage.refs, newest(usage)[0], strict=True)}
 
 
 def _node_peaks(analysis: Analysis) -> Mapping[str, float]:

@@ -1,0 +1,169 @@
+"""`cotenant scan`: usage history from Prometheus to recommendations, read-only."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.cli.output import Format, NoHeadersOption, message, print_table
+from cotenant.cli.progress import bars
+from cotenant.cli.results import ClusterOption, FilterOption, NamespaceOption, StoreOption, chosen, open_store, url_of
+from cotenant.cli.severity import FailOn, FailOnOption
+from cotenant.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from cotenant.edges.store import Store
+    from cotenant.model.progress import Progress
+    from cotenant.model.table import Table
+    from cotenant.settings.root import Settings
+
+app = new_app()
+
+
+class ScanFormat(StrEnum):
+    """How recommendations are written; `patch` prints kubectl patch lines."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    PATCH = "patch"
+
+
+@app.command(
+    epilog=examples(
+        "cotenant scan --prometheus http://localhost:9090",
+        "cotenant scan --prometheus https://prom.example --bearer-token-file token -n shop -o csv",
+        "cotenant scan --offline --strategy vpa -o wide  # what VPA would say about the stored history",
+        "cotenant scan --offline --fail-on severity=critical -o patch",
+    )
+)
+def scan(
+    ctx: typer.Context,
+    prometheus: Annotated[
+        str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")
+    ] = None,
+    bearer_token_file: Annotated[str | None, typer.Option(metavar="FILE", help="File with a bearer token.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Further header.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that every series carries."),
+    ] = None,
+    window_days: Annotated[
+        int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Who recommends.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask nobody; use what is stored.")] = False,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    output: Annotated[ScanFormat, typer.Option("--output", "-o", help="How to write the rows.")] = ScanFormat.TABLE,
+    no_headers: NoHeadersOption = False,
+    fail_on: FailOnOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Pull usage history from Prometheus, forecast, and recommend requests and limits. Read-only."""
+    threshold = FailOn.parse(fail_on) if fail_on else None
+    flags = {
+        "profiler.prometheus.url": prometheus,
+        "profiler.prometheus.bearer_token_file": bearer_token_file,
+        "profiler.prometheus.headers": _pairs(header, ":", "--header"),
+        "profiler.prometheus.labels": _pairs(label, "=", "--prometheus-label"),
+        "profiler.window_days": window_days,
+        "recommender.strategy": strategy,
+        "store.url": store,
+    }
+    settings = session_of(ctx).load(flags).settings
+    with bars(quiet=quiet) as progress:
+        place = open_store(settings, cluster) if offline else _pulled(settings, cluster, progress)
+        found = _analysed(place, settings, progress, ask_server=not offline)
+    rows = chosen(found, namespace, query)
+    _write(place, rows, output, headers=not no_headers)
+    if not quiet:
+        _summary(place, rows)
+    if threshold and threshold.findings(rows.columns["severity"]):
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _pairs(given: list[str] | None, separator: str, option: str) -> dict[str, str] | None:
+    """["A: b"] -> {"A": "b"}; None when the option was not given."""
+    if not given:
+        return None
+    parts = [text.partition(separator) for text in given]
+    bad = next((text for text, part in zip(given, parts, strict=True) if not part[1] or not part[0].strip()), None)
+    if bad is not None:
+        raise UsageError(f"{option} {bad!r} is not NAME{separator}VALUE")
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def _pulled(settings: Settings, cluster: str | None, progress: Progress) -> Store:
+    """Pull what is new; an interruption keeps what was stored so far."""
+    from profiler.history import pull
+
+    from cotenant.edges.clock import SystemClock
+    from cotenant.edges.store import Store
+    from profiler.prometheus import PrometheusSource
+
+    if not settings.profiler.prometheus.url:
+        raise UsageError("no Prometheus is named", fix="Give --prometheus URL, or --offline for the stored history.")
+    place = Store(url_of(settings), cluster or "default")
+    source = PrometheusSource(settings.profiler.prometheus)
+    record = pull(source, place, settings.profiler, SystemClock(), progress)
+    for note in record.notes:
+        message(f"note: {note}")
+    return place
+
+
+def _analysed(store: Store, settings: Settings, progress: Progress, *, ask_server: bool) -> Table:
+    from cotenant.edges.clock import SystemClock
+    from cotenant.model.views import RECOMMENDATIONS
+    from cotenant.pipeline import corridor
+
+    server = corridor.server_quantiles(store, settings, progress) if ask_server else None
+    analysis = corridor.analyse(store, settings, SystemClock(), progress, server=server)
+    corridor.publish(analysis, store, settings)
+    return store.read_table(RECOMMENDATIONS)
+
+
+def _write(store: Store, rows: Table, output: ScanFormat, *, headers: bool) -> None:
+    if output is ScanFormat.PATCH:
+        sys.stdout.writelines(f"{line}\n" for line in _patches(store, rows))
+    else:
+        print_table(rows, Format(output.value), headers=headers)
+
+
+def _patches(store: Store, rows: Table) -> list[str]:
+    """Kubectl patch lines of the rows, in their order."""
+    from recommender.patches import kubectl_command
+
+    from cotenant.pipeline.explain import Explanations
+
+    explanations = Explanations(store)
+    found = [explanations.of_row(row) for row in rows.rows()]
+    return [line for r in found if r is not None and (line := kubectl_command(r))]
+
+
+def _summary(store: Store, rows: Table) -> None:
+    from cotenant.model.views import Overview
+
+    overview = store.read_document("overview", Overview)
+    if overview is None:
+        return
+    counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
+    message(f"{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
+    for note in overview.notes:
+        message(f"note: {note}")
+    message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
+
+
+def _counts(rows: Table) -> dict[str, int]:
+    severities: list[Any] = list(rows.columns["severity"])
+    return {s: severities.count(s) for s in ("critical", "warning", "ok", "good", "unknown") if s in severities}

@@ -1,0 +1,170 @@
+"""The corridor walked once: read history, portraits, forecasts, reclaimable, recommendations; then publish results.
+
+`analyse` reads the store and decides; `publish` writes what surfaces show. Nothing here knows where history came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from forecasting.engine import forecast
+
+from cotenant.edges.clock import Clock
+from cotenant.edges.store import Store
+from cotenant.model.errors import NoData
+from cotenant.model.forecast import Forecasts
+from cotenant.model.identity import ClusterRef, PodContainerRef, WorkloadRef
+from cotenant.model.portrait import Portraits
+from cotenant.model.progress import Progress
+from cotenant.model.recommendation import Recommendation
+from cotenant.model.resource import Resource
+from cotenant.model.server_quantiles import ServerQuantiles
+from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.pipeline import explain, overview, tables
+from cotenant.pipeline.analysis import Analysis, History
+from cotenant.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, prod_totals, reclaimable
+from cotenant.settings.base import digest
+from cotenant.settings.root import Settings
+from profiler import portrait
+from profiler.pooling import Members, by_container, by_workload, demand, total
+from recommender.base import load_strategy, recommend
+from recommender.evidence import assemble
+
+TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
+
+
+def analyse(
+    store: Store, settings: Settings, clock: Clock, progress: Progress, *, server: ServerQuantiles | None = None
+) -> Analysis:
+    """Everything the house can say about the stored history; NoData when there is none."""
+    progress.stage("Read history", 1)
+    history = load(store, settings)
+    progress.stage("Workload portraits", len(POD_SIGNAL))
+    workloads, totals = _totals(history)
+    portraits = {r: _portraits(totals[s], settings, progress) for r, s in POD_SIGNAL.items()}
+    progress.stage("Forecasts", 4 * len(POD_SIGNAL))
+    nodes = {r: history.node_usage[s] for r, s in NODE_SIGNAL.items()}
+    clusters = {r: _cluster_total(history, totals, r) for r in Resource}
+    forecasts = {r: _forecast(totals[s], portraits[r], settings, progress) for r, s in POD_SIGNAL.items()}
+    node_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in nodes.items()}
+    prod = {r: prod_totals(history, r) for r in Resource}
+    prod_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in prod.items()}
+    cluster_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in clusters.items()}
+    progress.stage("Reclaimable and recommendations", 2)
+    now_seconds = clock.now_seconds()
+    lendable = reclaimable(history, prod_forecasts, settings.recommender.reclaimable, now_seconds)
+    progress.advance()
+    recommendations = tuple(_recommended(history, settings, server))
+    progress.advance()
+    return Analysis(
+        history=history,
+        workloads=workloads,
+        totals=totals,
+        cluster_totals=clusters,
+        portraits=portraits,
+        forecasts=forecasts,
+        node_forecasts=node_forecasts,
+        cluster_forecasts=cluster_forecasts,
+        reclaimable=lendable,
+        recommendations=recommendations,
+        settings_digest=digest(settings),
+        computed_seconds=int(now_seconds),
+    )
+
+
+def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
+    """Write tables and explanations, the overview document last: readers take its change as the sign of new results."""
+    made = (
+        tables.workloads(analysis),
+        tables.recommendations(analysis.recommendations),
+        tables.nodes(analysis),
+        tables.forecasts(analysis),
+        tables.reclaimable(analysis.reclaimable),
+    )
+    for table in made:
+        store.write_table(table)
+    explain.write(store, analysis.recommendations)
+    store.write_document("overview", overview.overview(analysis, demo=demo, strategy=settings.recommender.strategy))
+
+
+def load(store: Store, settings: Settings) -> History:
+    """The last `profiler.window_days` of everything stored; NoData when no usage is."""
+    inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
+    if inventory is None or span is None:
+        raise NoData(
+            f"no usage of cluster {store.cluster} is stored at {store.url}",
+            fix="Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing.",
+        )
+    start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)
+    window = TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS)
+    hours = TimeGrid.between(
+        start // HOUR_SECONDS * HOUR_SECONDS, math.ceil(span[1] / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS
+    )
+    grids = {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
+    usage = {s: store.read(s, grids[s.spec.step_seconds]) for s in Signal}
+    quality = store.read_quality()
+    return History(
+        inventory=inventory,
+        window=window,
+        usage={s: u for s, u in usage.items() if not s.spec.per_node},
+        node_usage={s: u for s, u in usage.items() if s.spec.per_node},
+        quality=quality[-1] if quality else None,
+    )
+
+
+def _totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
+    """5-minute sums per workload, for every workload that is known or left usage, in one order."""
+    inventory = history.inventory
+    found = by_workload(history.usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs
+    refs = tuple(sorted({*found, *(w.ref for w in inventory.workloads)}))
+    return refs, {s: total(history.usage[s], by_workload(history.usage[s].refs, inventory, refs)) for s in TOTALS}
+
+
+def _cluster_total(
+    history: History, totals: Mapping[Signal, Usage[WorkloadRef]], resource: Resource
+) -> Usage[ClusterRef]:
+    """Sum over the nodes (the system's own share included); over the workloads where no node reports."""
+    nodes: Usage[Any] = history.node_usage[NODE_SIGNAL[resource]]
+    parts = nodes if nodes.refs else totals[POD_SIGNAL[resource]]
+    count = len(parts.refs)
+    unknown = np.full(count, np.nan)
+    everything = Members(
+        (ClusterRef(history.inventory.cluster),),
+        np.zeros(count, dtype=np.int64),
+        start_seconds=unknown,
+        first_seconds=np.full(count, -np.inf),
+        end_seconds=np.full(count, np.inf),
+    )
+    return total(parts, everything)
+
+
+def _portraits(usage: Usage[Any], settings: Settings, progress: Progress | None = None) -> Portraits[Any]:
+    """Portraits of totals: one row each, no start-up phase."""
+    made = portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
+    if progress:
+        progress.advance()
+    return made
+
+
+def _forecast(usage: Usage[Any], portraits: Portraits[Any], settings: Settings, progress: Progress) -> Forecasts[Any]:
+    made = forecast(usage, portraits, settings.forecasting)
+    progress.advance()
+    return made
+
+
+def _recommended(history: History, settings: Settings, server: ServerQuantiles | None) -> list[Recommendation]:
+    """The chosen strategy over the evidence of every container."""
+    usage: dict[Signal, Usage[PodContainerRef]] = dict(history.usage)
+    wanted = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
+    of_pods = {Resource.CPU: wanted, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
+    portraits = {}
+    for resource, series in of_pods.items():
+        members = by_container(series.refs, history.inventory)
+        portraits[resource] = portrait.build(
+            members.refs, members.rows, series, settings.portrait, members.start_seconds
+        )
+    evidence = assemble(history.inventory, history.window, usage, portraits, server=server)
+    return recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)

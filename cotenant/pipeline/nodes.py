@@ -1,0 +1,102 @@
+"""What nodes can lend: present usage and the forecast of prod's share, handed to the recommender's formulas. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.cluster import Inventory
+from cotenant.model.forecast import Forecasts
+from cotenant.model.identity import NodeRef, PodContainerRef
+from cotenant.model.qos import PriorityClass, with_default
+from cotenant.model.reclaimable import Reclaimable
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Signal, Usage
+from cotenant.pipeline.analysis import History
+from cotenant.settings.recommender import ReclaimableSettings
+from profiler.pooling import by_node, total
+from recommender.reclaimable import Usages, batch, mid, node_columns
+
+POD_SIGNAL: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+NODE_SIGNAL: Final = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
+PRESENT_SLOTS: Final = 2
+"""A pod's newest sample counts as present when it lies in the last ten minutes."""
+
+
+def prod_totals(history: History, resource: Resource) -> Usage[NodeRef]:
+    """What prod pods (and pods without a class) of each node use together, in the inventory's order of nodes."""
+    usage = history.usage[POD_SIGNAL[resource]]
+    members = by_node(usage.refs, history.inventory, tuple(NodeRef(n.name) for n in history.inventory.nodes))
+    prod = _prod_pods(history.inventory)
+    owns = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool)
+    return total(usage, replace(members, rows=np.where(owns, members.rows, -1)))
+
+
+def reclaimable(
+    history: History,
+    prod_forecasts: Mapping[Resource, Forecasts[NodeRef]],
+    settings: ReclaimableSettings,
+    now_seconds: float,
+) -> tuple[Reclaimable, ...]:
+    """Batch and mid amounts of every node and resource."""
+    found: list[Reclaimable] = []
+    for resource in Resource:
+        columns = node_columns(history.inventory, resource, _usages(history, resource, prod_forecasts[resource]))
+        found += batch(columns, settings, now_seconds) + mid(columns, settings, now_seconds)
+    return tuple(found)
+
+
+def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:
+    """(newest value of each series, Unix time of the end of its slot), NaN for a series without any; shapes (n,)."""
+    if not usage.grid.size:
+        return np.full(len(usage.refs), np.nan), np.full(len(usage.refs), np.nan)
+    seen = np.isfinite(usage.values)
+    last = usage.grid.size - 1 - np.argmax(seen[:, ::-1], axis=1)
+    some = seen.any(axis=1)
+    values = np.where(some, usage.values[np.arange(len(usage.refs)), last], np.nan)
+    return values, np.where(some, usage.grid.times()[last] + usage.grid.step_seconds, np.nan)
+
+
+def _prod_pods(inventory: Inventory) -> set[tuple[str, str]]:
+    classes = (PriorityClass.PROD, PriorityClass.NONE)
+    return {(p.namespace, p.name) for p in inventory.pods if with_default(p.qos, p.priority) in classes}
+
+
+def _usages(history: History, resource: Resource, prod: Forecasts[NodeRef]) -> Usages:
+    nodes = history.node_usage[NODE_SIGNAL[resource]]
+    values, measured = newest(nodes)
+    names = [ref.name for ref in nodes.refs]
+    return Usages(
+        pods=_pods_now(history.usage[POD_SIGNAL[resource]]),
+        nodes=dict(zip(names, (float(v) for v in values), strict=True)),
+        measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
+        prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod),
+    )
+
+
+def _pods_now(usage: Usage[PodContainerRef]) -> dict[tuple[str, str], float]:
+    """Present usage by (namespace, pod), containers summed; pods without a present sample are missing."""
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for ref, value in zip(usage.refs, newest(usage.tail(PRESENT_SLOTS))[0], strict=True):
+        if np.isfinite(value):
+            sums[ref.namespace, ref.pod] += float(value)
+    return dict(sums)
+
+
+def _prod_reclaimable(inventory: Inventory, resource: Resource, prod: Forecasts[NodeRef]) -> dict[str, float]:
+    """Requested by prod less its forecast 24-hour peak (q95), at most what the node can still give; floor 0.
+
+    Source: Koordinator's priority-class predictor, with our forecast in the place of its decayed percentile.
+    """
+    requested: dict[str, float] = defaultdict(float)
+    owned = _prod_pods(inventory)
+    for pod in inventory.pods:
+        if pod.running and (pod.namespace, pod.name) in owned:
+            requested[pod.node] += pod.requests.get(resource, 0)
+    room = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
+    peaks = zip((ref.name for ref in prod.refs), (float(v) for v in prod.peak_level(0.95)), strict=True)
+    return {n: max(0.0, min(requested[n], room[n]) - peak) for n, peak in peaks if np.isfinite(peak)}
