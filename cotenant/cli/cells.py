@@ -1,35 +1,17 @@
-"""How one cell looks: human units in tables, safe text everywhere. Pure; `output` puts the cells together.
-
-Names come from clusters and metric labels, so a cell may hold anything: escape sequences that drive a terminal, marks
-that reverse the reading order, or a formula that a spreadsheet would run. None of them leaves as it came.
-"""
+"""How one cell looks: human units in tables, exact numbers in CSV. Pure; `output` puts the cells together."""
 
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from cotenant.cli.text import csv_text, visible
 from cotenant.model.quantity import format_millicores, human_bytes
 from cotenant.model.table import Kind
 
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BARS: Final = "▁▂▃▄▅▆▇█"
-
-
-def visible(text: str) -> str:
-    r"""The text with control, direction and other invisible characters written out as `\x1b`, `\u202e`."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escaped(c) if unicodedata.category(c) in _UNSAFE_CATEGORIES else c for c in text)
-
-
-def csv_text(text: str) -> str:
-    """Text for a CSV cell: visible, and never the start of a spreadsheet formula."""
-    return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
 
 
 def csv_cell(value: Any) -> str:
@@ -56,11 +38,6 @@ def _bar(value: float, top: float) -> int:
     return min(len(_BARS) - 1, int(max(value, 0.0) / top * len(_BARS))) if top > 0 else 0
 
 
-def _escaped(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 def _bytes(value: int) -> str:
     return human_bytes(value).replace(" ", "").removesuffix("B")
 
@@ -70,7 +47,8 @@ def _time(value: int) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    shown = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if shown == "-0" else shown
 
 
 _HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {

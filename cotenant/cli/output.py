@@ -18,6 +18,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cotenant.cli.text import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -49,18 +51,18 @@ NoHeadersOption = Annotated[bool, typer.Option("--no-headers", help="Leave out t
 SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "ok": "green", "good": "green", "unknown": "dim"}
 
 
-def console(stream: IO[str]) -> Console:
+def console(stream: IO[str], width: int | None = None) -> Console:
     """A rich console that never reads markup into data; without any escape sequence when NO_COLOR is set."""
     from rich.console import Console
 
     plain = bool(os.environ.get("NO_COLOR"))
-    return Console(file=stream, markup=False, highlight=False, emoji=False, color_system=None if plain else "auto")
+    return Console(
+        file=stream, markup=False, highlight=False, emoji=False, color_system=None if plain else "auto", width=width
+    )
 
 
 def message(text: str, *, style: str = "") -> None:
     """One line for people, on stderr; the text is made safe."""
-    from cotenant.cli.cells import visible
-
     safe = "\n".join(visible(line) for line in text.split("\n"))
     if sys.stderr.isatty():
         console(sys.stderr).print(safe, style=style or None, soft_wrap=True)
@@ -181,7 +183,7 @@ def _print_rich(table: Table, *, wide: bool, headers: bool) -> None:
         grid.add_row(*(_styled(c, cell) for c, cell in zip(columns, cells, strict=True)))
     target = console(sys.stdout)
     needed = target.measure(grid, options=target.options.update(max_width=10_000)).maximum
-    target.print(grid, width=max(target.width, needed), crop=False, no_wrap=True, soft_wrap=False)
+    console(sys.stdout, max(target.width, needed)).print(grid)
 
 
 def _styled(column: Column, cell: str) -> Any:
@@ -191,8 +193,6 @@ def _styled(column: Column, cell: str) -> Any:
 
 
 def _word(value: Any) -> str:
-    from cotenant.cli.cells import visible
-
     if isinstance(value, list):
         return ", ".join(_word(v) for v in value)
     return "" if value is None else visible(value) if isinstance(value, str) else json.dumps(value)

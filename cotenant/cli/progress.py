@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from cotenant.cli.output import console, message
+from cotenant.cli.text import visible
 from cotenant.model.progress import Progress
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class TerminalBars:
         """Fill the present bar and open the next."""
         self._finish()
         self._total = total or None
-        self._task = self._bars.add_task(name, total=self._total)
+        self._task = self._bars.add_task(visible(name), total=self._total)
 
     def advance(self, steps: int = 1) -> None:
         """Move the present bar."""

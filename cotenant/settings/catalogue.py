@@ -15,7 +15,6 @@ import msgspec
 
 ENV_PREFIX: Final = "COTENANT_"
 MASK: Final = "********"
-_SECRET_WORDS: Final = frozenset({"password", "token", "secret", "key", "credentials"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,6 @@ class Setting:
     def env(self) -> str:
         """Name of its environment variable."""
         return ENV_PREFIX + self.path.upper().replace(".", "__")
-
-    @property
-    def secret(self) -> bool:
-        """Whether the value itself is a secret, not a reference to one."""
-        return _is_secret(self.path)
 
     @property
     def container(self) -> type | None:
@@ -66,9 +60,10 @@ def section_of(annotation: Any) -> type[msgspec.Struct] | None:
 
 
 def masked(path: str, value: Any) -> Any:
-    """The value as it may be shown: secrets, header values and passwords inside URLs are hidden."""
-    if _is_secret(path) and value:
-        return MASK
+    """The value as it may be shown: header values and passwords inside URLs are hidden.
+
+    No setting is a secret by itself: passwords and tokens are named by their file (a test holds this).
+    """
     if isinstance(value, Mapping) and "header" in path:
         return dict.fromkeys(value, MASK)
     if isinstance(value, str) and "://" in value:
@@ -77,11 +72,6 @@ def masked(path: str, value: Any) -> Any:
         if "@" in authority:
             return f"{scheme}://{MASK}@{authority.rpartition('@')[2]}{slash}{tail}"
     return value
-
-
-def _is_secret(path: str) -> bool:
-    """Whether the name says so: "password", "bearer_token"; "bearer_token_file" is only where it lies."""
-    return path.rpartition(".")[2].rpartition("_")[2] in _SECRET_WORDS
 
 
 def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -> Iterator[Setting]:

@@ -31,8 +31,7 @@ dashboard:
 
 An unknown key is an error that names the nearest known one. In a variable or flag a list is `a,b` or `[a, b]` and a map
 is `{{key: value}}`; a flag may also set one entry of a map, as in `--set room.map.key=value`. Secrets are given by
-reference only: a setting ending in `_file` names the file that holds the secret; a password or token itself is taken
-from its environment variable alone and never shown.
+reference only: a setting ending in `_file` names the file that holds the secret.
 """
 
 

@@ -145,11 +145,6 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> SettingsError:
 
 def _convert(setting: Setting, given: _Given) -> Any:
     value = _split(setting, given)
-    if setting.secret and value and given.origin.source is not Source.ENV:
-        raise SettingsError(
-            f"{given.origin.where}: {setting.path} is a secret; it may not stand in a file of settings or a flag",
-            fix=f"Give it by the variable {setting.env}, or name the file that holds it.",
-        )
     try:
         converted = msgspec.convert(value, setting.type, strict=False)
     except (msgspec.ValidationError, ValueError) as error:

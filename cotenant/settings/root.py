@@ -6,6 +6,9 @@ import msgspec
 
 from cotenant.settings.base import Section
 from cotenant.settings.dashboard import DashboardSettings
+from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.settings.kube import KubeSettings
+from cotenant.settings.portrait import PortraitSettings
 from cotenant.settings.profiler import ProfilerSettings
 from cotenant.settings.recommender import RecommenderSettings
 from cotenant.settings.store import StoreSettings
@@ -15,6 +18,9 @@ class Settings(Section, frozen=True):
     """Every tunable of cotenant, by room."""
 
     profiler: ProfilerSettings = msgspec.field(default_factory=ProfilerSettings)
+    portrait: PortraitSettings = msgspec.field(default_factory=PortraitSettings)
+    forecasting: ForecastingSettings = msgspec.field(default_factory=ForecastingSettings)
     recommender: RecommenderSettings = msgspec.field(default_factory=RecommenderSettings)
     dashboard: DashboardSettings = msgspec.field(default_factory=DashboardSettings)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
+    kube: KubeSettings = msgspec.field(default_factory=KubeSettings)

@@ -28,7 +28,6 @@ class Stove(Section, frozen=True):
     """A group inside a room."""
 
     burners: Annotated[int, setting("Burners.", ge=1, le=8)] = 4
-    bearer_token: Annotated[str, setting("Secret.")] = ""
     headers: Annotated[dict[str, str], setting("Headers.")] = msgspec.field(default_factory=dict)
 
 
@@ -184,19 +183,6 @@ def test_an_infinite_number_is_refused_even_without_limits() -> None:
 def test_values_that_do_not_fit_together_name_their_places() -> None:
     with pytest.raises(SettingsError, match=r"COTENANT_KITCHEN__HIGH, s.yaml line 1: .*low 7 is above high 3"):
         joined("kitchen: {low: 7}", {"COTENANT_KITCHEN__HIGH": "3"})
-
-
-def test_a_secret_comes_from_its_variable_alone() -> None:
-    assert (
-        joined(env={"COTENANT_KITCHEN__STOVE__BEARER_TOKEN": "s3cret"}).settings.kitchen.stove.bearer_token == "s3cret"
-    )
-    for text, flags in (
-        ("kitchen: {stove: {bearer_token: s3cret}}", {}),
-        ("", {"kitchen.stove.bearer_token": "s3cret"}),
-    ):
-        with pytest.raises(SettingsError, match="is a secret") as caught:
-            joined(text, {}, flags)
-        assert "s3cret" not in caught.value.message + caught.value.fix
 
 
 def test_a_wrong_header_map_does_not_show_its_values() -> None:

@@ -1,0 +1,30 @@
+"""Text that cannot act on a terminal or a spreadsheet. Pure; without numpy, because every message goes through it.
+
+Names come from clusters and metric labels, so a text may hold anything: escape sequences that drive a terminal, marks
+that reverse the reading order, or a formula that a spreadsheet would run. None of them leaves as it came.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def visible(text: str) -> str:
+    r"""The text with control, direction and other invisible characters written out as `\x1b`, `\u202e`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if unicodedata.category(c) in _UNSAFE_CATEGORIES else c for c in text)
+
+
+def csv_text(text: str) -> str:
+    """Text for a CSV cell: visible, and never the start of a spreadsheet formula."""
+    return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,182 @@
+"""The framework: global options, lazy commands, errors as words and exit codes, help with examples that parse."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from cotenant.cli import main
+from cotenant.cli.main import COMMANDS, GLOBAL_FLAGS, GLOBAL_VALUES, hoist, load_command, program_name
+from cotenant.cli.session import default_config, parse_overrides
+from cotenant.model.errors import UsageError
+
+ROOT = typer.main.get_command(main.root)
+
+
+def invoke(*args: str) -> Any:
+    return CliRunner().invoke(main.root, list(args))
+
+
+def leaves() -> list[tuple[str, Any]]:
+    """("cotenant settings show", its click command) for the root, every command and every subcommand."""
+    found = [("cotenant", ROOT)]
+    for entry in COMMANDS:
+        command = load_command(entry)
+        found.append((f"cotenant {entry.name}", command))
+        found += [(f"cotenant {entry.name} {n}", c) for n, c in getattr(command, "commands", {}).items()]
+    return found
+
+
+def examples_of(command: Any) -> list[str]:
+    """The example lines of a command's epilog, without prompt and comment."""
+    lines = [line.strip() for line in (command.epilog or "").replace("\\[", "[").splitlines()]
+    return [line[2:].partition("  #")[0].strip() for line in lines if line.startswith("$ ")]
+
+
+@pytest.mark.parametrize(("path", "command"), leaves())
+def test_every_help_says_what_it_does_and_has_examples(path: str, command: Any) -> None:
+    assert command.help
+    assert (command.epilog or "").startswith("Examples:")
+    assert examples_of(command)
+    shown = invoke(*path.split()[1:], "--help")
+    assert shown.exit_code == 0
+    assert "Examples:" in shown.stdout
+    assert shown.stderr == ""
+
+
+@pytest.mark.parametrize("line", sorted({line for _, command in leaves() for line in examples_of(command)}))
+def test_every_example_parses(line: str) -> None:
+    """Parsed by the real commands, not run: an unknown option or a value outside its choices would raise."""
+    words = shlex.split(line)
+    for stop in (">", "|"):
+        words = words[: words.index(stop)] if stop in words else words
+    assert words[0] == "cotenant"
+    root = ROOT.make_context("cotenant", words[1:])
+    rest = [*root._protected_args, *root.args]
+    command: Any = ROOT
+    context = root
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+        rest = [*context._protected_args, *context.args]
+    assert command.callback is not None
+
+
+@pytest.mark.parametrize(("path", "command"), leaves()[1:])
+def test_no_command_takes_a_global_option_for_itself(path: str, command: Any) -> None:
+    own = {option for parameter in command.params for option in parameter.opts}
+    assert not own & {*GLOBAL_VALUES, *GLOBAL_FLAGS}
+
+
+def test_every_global_option_may_stand_before_or_after_the_command() -> None:
+    declared = {option for parameter in ROOT.params for option in parameter.opts}
+    assert declared >= {*GLOBAL_VALUES, *GLOBAL_FLAGS}
+    before = invoke("--set", "dashboard.port=8051", "settings", "show", "dashboard.port", "-o", "json")
+    after = invoke("settings", "show", "dashboard.port", "-o", "json", "--set=dashboard.port=8051")
+    assert before.stdout == after.stdout
+    assert json.loads(after.stdout)[0]["value"] == "8051"
+
+
+_words = st.lists(st.sampled_from(["scan", "-o", "json", "--set", "a.b=1", "--set=c.d=2", "--debug", "--config", "x"]))
+
+
+@given(_words, _words)
+def test_hoisting_keeps_every_word_and_what_stands_behind_a_double_dash(words: list[str], behind: list[str]) -> None:
+    moved = hoist(words)
+    assert sorted(moved) == sorted(words)
+    assert hoist(moved) == moved
+    assert hoist(["scan", *words, "x", "--", *behind]) == [*hoist(["scan", *words, "x"]), "--", *behind]
+
+
+def test_hoisting_does_not_reach_behind_a_double_dash() -> None:
+    assert hoist(["scan", "--debug", "--", "--debug"]) == ["--debug", "scan", "--", "--debug"]
+
+
+def test_an_unknown_command_is_a_usage_error_with_the_nearest_name() -> None:
+    result = invoke("versoin")
+    assert result.exit_code == 2
+    assert "Did you mean 'version'" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_wrong_choice_is_a_usage_error() -> None:
+    result = invoke("version", "-o", "xml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "xml" in result.stderr
+
+
+def test_a_wrong_setting_is_said_on_stderr_with_its_fix() -> None:
+    result = invoke("settings", "show", "--set", "dashboard.prt=1")
+    assert (result.exit_code, result.stdout) == (2, "")
+    first, second = result.stderr.splitlines()
+    assert first == "error: a flag: unknown setting 'dashboard.prt'; did you mean 'dashboard.port'?"
+    assert second.startswith("fix: ")
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command `faulty` whose module raises a fault of its own."""
+    source = (
+        "from cotenant.cli.command import new_app\napp = new_app()\n"
+        "@app.command()\ndef faulty() -> None:\n    raise ZeroDivisionError('a\\x1b[2Jb')\n"
+    )
+    (tmp_path / "faulty_command.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(main, "COMMANDS", (main.CommandEntry("faulty", "faulty_command", "Fail."),))
+
+
+@pytest.mark.usefixtures("faulty")
+def test_an_unexpected_error_is_one_line_and_a_hint() -> None:
+    result = invoke("faulty")
+    assert (result.exit_code, result.stdout) == (1, "")
+    first, second = result.stderr.splitlines()
+    assert first == "error: unexpected ZeroDivisionError: a\\x1b[2Jb"
+    assert "--debug" in second
+
+
+@pytest.mark.usefixtures("faulty")
+def test_debug_lets_the_traceback_through() -> None:
+    result = invoke("faulty", "--debug")
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_overrides_are_pairs() -> None:
+    assert parse_overrides(["a.b=1", "c.d=x=y", "e.f="]) == {"a.b": "1", "c.d": "x=y", "e.f": ""}
+    for wrong in ("a.b", "=1", " =1"):
+        with pytest.raises(UsageError, match=r"is not room\.key=value"):
+            parse_overrides([wrong])
+
+
+def test_the_settings_file_is_named_or_the_users_own(tmp_path: Path) -> None:
+    assert default_config({"COTENANT_CONFIG": "/x.yaml", "HOME": str(tmp_path)}) == Path("/x.yaml")
+    assert default_config({"HOME": str(tmp_path)}) is None
+    assert default_config({}) is None
+    own = tmp_path / ".config" / "cotenant" / "settings.yaml"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert default_config({"HOME": str(tmp_path)}) == own
+    assert default_config({"HOME": "/nowhere", "XDG_CONFIG_HOME": str(tmp_path / ".config")}) == own
+
+
+@pytest.mark.parametrize(
+    ("called", "shown"),
+    [("/usr/bin/cotenant", "cotenant"), ("/x/kubectl-cotenant", "kubectl cotenant"), ("-c", "cotenant")],
+)
+def test_usage_shows_the_name_we_were_called_by(called: str, shown: str) -> None:
+    assert program_name(called) == shown
+
+
+def test_version_names_the_version_python_and_packages() -> None:
+    described = json.loads(invoke("version", "-o", "json").stdout)
+    assert described["version"] == "0.1.0"
+    assert described["python"].startswith("3.")
+    assert described["packages"]["base"]["numpy"]
+    assert invoke("--version").stdout == "cotenant 0.1.0\n"

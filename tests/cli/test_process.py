@@ -1,0 +1,202 @@
+"""The command line as a process: exit codes, streams, colour, closed pipes, what it imports, how fast it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ENTRY = "from cotenant.cli.main import run; run()"
+
+
+def cotenant(*args: str, env: dict[str, str] | None = None, code: str = ENTRY) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *args], env=clean(env), capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def clean(env: dict[str, str] | None = None) -> dict[str, str]:
+    """Our environment without what would change the output."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("COTENANT_", "NO_COLOR", "FORCE_COLOR", "XDG_"))}
+    return {**kept, "TERM": "xterm-256color", "COLUMNS": "100", "HOME": "/nonexistent", **(env or {})}
+
+
+def on_a_terminal(*args: str, env: dict[str, str] | None = None) -> tuple[int, str]:
+    """Exit code and everything written, with stdin, stdout and stderr on a pseudo-terminal."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENTRY, *args], env=clean(env), stdin=follower, stdout=follower, stderr=follower
+    )
+    os.close(follower)
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(leader, 65536)
+        except OSError:  # EIO: the last writer is gone
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    os.close(leader)
+    return process.wait(timeout=60), b"".join(chunks).decode()
+
+
+def test_data_goes_to_stdout_and_words_to_stderr() -> None:
+    shown = cotenant("version", "-o", "json")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert json.loads(shown.stdout)["version"]
+    checked = cotenant("settings", "validate")
+    assert (checked.returncode, checked.stdout) == (0, "")
+    assert checked.stderr.startswith("valid: 0 of ")
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("version",), 0),
+        (("--help",), 0),
+        (("settings", "validate", "/missing.yaml"), 2),
+        (("settings", "show", "--set", "nonsense"), 2),
+        (("version", "--nonsense"), 2),
+        (("nonsense",), 2),
+    ],
+)
+def test_exit_codes(args: tuple[str, ...], code: int) -> None:
+    ended = cotenant(*args)
+    assert ended.returncode == code
+    assert (ended.stdout == "") == (code == 2)
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("raise typer.Exit(EXIT_FINDINGS)", 3),
+        ("raise StoreError('full', fix='Make room.')", 1),
+        ("raise UsageError('no such cluster')", 2),
+        ("raise RuntimeError('bug')", 1),
+        ("raise KeyboardInterrupt", 130),
+        ("pass", 0),
+    ],
+)
+def test_what_a_command_raises_decides_the_exit_code(tmp_path: Path, body: str, code: int) -> None:
+    (tmp_path / "probe_command.py").write_text(
+        "import typer\nfrom cotenant.cli.command import EXIT_FINDINGS, new_app\n"
+        "from cotenant.model.errors import StoreError, UsageError\napp = new_app()\n"
+        f"@app.command()\ndef probe() -> None:\n    {body}\n"
+    )
+    entry = (
+        "import sys; from cotenant.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
+        "main.COMMANDS = (main.CommandEntry('probe', 'probe_command', 'Probe.'),); main.run()"
+    )
+    ended = cotenant("probe", code=entry)
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_a_reader_that_is_gone_gets_no_traceback() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-c", ENTRY, "settings", "docs"],
+        env=clean(),
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
+    (tmp_path / "slow_command.py").write_text(
+        "import time\nfrom cotenant.cli.command import new_app\nfrom cotenant.cli.output import message\n"
+        "app = new_app()\n"
+        "@app.command()\ndef slow() -> None:\n    message('waiting')\n    time.sleep(60)\n"
+    )
+    entry = (
+        "import sys; from cotenant.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
+        "main.COMMANDS = (main.CommandEntry('slow', 'slow_command', 'Slow.'),); main.run()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", entry, "slow"], env=clean(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in err
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def test_a_terminal_gets_a_table_with_colour_and_a_pipe_gets_none() -> None:
+    code, shown = on_a_terminal("settings", "show", "dashboard.port")
+    assert code == 0
+    assert COLOUR.search(shown)
+    assert "Setting" in shown  # titles as they are, not kubectl's capitals
+    assert not COLOUR.search(cotenant("settings", "show", "dashboard.port").stdout)
+
+
+@pytest.mark.parametrize(("args", "env"), [((), {"NO_COLOR": "1"}), (("--no-color",), {})])
+@pytest.mark.parametrize("command", [("settings", "show", "dashboard.port"), ("--help",), ("nonsense",)])
+def test_no_color_means_no_colour(args: tuple[str, ...], env: dict[str, str], command: tuple[str, ...]) -> None:
+    _, shown = on_a_terminal(*command, *args, env=env)
+    codes = {code for found in re.findall(r"\x1b\[([0-9;]*)m", shown) for code in found.split(";")}
+    assert not {c for c in codes if c.isdigit() and 30 <= int(c) <= 107}, "no colour; bold and dim may stay"
+
+
+def test_a_table_wider_than_the_terminal_is_not_cut() -> None:
+    _, shown = on_a_terminal("settings", "show", "store", "-o", "wide", env={"COLUMNS": "40"})
+    assert "fsspec URL of the store; empty means the user's data folder" in COLOUR.sub("", shown).replace("\r\n", "")
+
+
+def test_the_completion_of_a_shell_is_emitted() -> None:
+    shown = cotenant("--show-completion", "bash")
+    assert shown.returncode == 0
+    assert "complete -o default -F _cotenant_completion cotenant" in shown.stdout
+
+
+def test_completion_knows_commands_and_subcommands() -> None:
+    def completed(line: str) -> list[str]:
+        words = len(line.split()) - (not line.endswith(" "))
+        env = {"_COTENANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(words)}
+        return cotenant(env=env).stdout.split()
+
+    assert "settings" in completed("cotenant se")
+    assert completed("cotenant settings va") == ["validate"]
+    assert completed("cotenant version --output j") == ["json"]
+
+
+def test_version_imports_nothing_heavy() -> None:
+    heavy = ("numpy", "pandas", "pyarrow", "kubernetes", "dash", "sklearn", "statsmodels", "requests", "yaml")
+    code = (
+        "import sys, atexit\nfrom cotenant.cli.main import run\n"
+        f"atexit.register(lambda: print(sorted(set({heavy!r}) & set(sys.modules)), file=sys.stderr))\nrun()"
+    )
+    assert cotenant("version", code=code).stderr.strip() == "[]"
+    assert cotenant("--help", code=code).stderr.strip() == "[]"
+
+
+def test_help_starts_fast() -> None:
+    """Goal 0.5 s on an idle core; the best of five runs, because this machine may be busy."""
+
+    def seconds() -> float:
+        begin = time.perf_counter()
+        cotenant("--help")
+        return time.perf_counter() - begin
+
+    assert min(seconds() for _ in range(5)) < 0.5
