@@ -266,8 +266,8 @@ def _part(day: Day | None, of_day: slice, known: Container[Key] | None = None) -
     if day is None:
         return Day((), np.empty((0, of_day.stop - of_day.start), dtype=np.float32))
     block = day.values[:, of_day]
-    empty = np.isnan(block).all(axis=1)
-    wanted = [not gone and (known is None or key in known) for key, gone in zip(day.keys, empty.tolist(), strict=True)]
+    empty = np.asarray(np.isnan(block).all(axis=1)).tolist()
+    wanted = [not gone and (known is None or key in known) for key, gone in zip(day.keys, empty, strict=True)]
     if all(wanted):
         return Day(day.keys, block)
     return Day(tuple(compress(day.keys, wanted)), block[wanted])

@@ -1,0 +1,164 @@
+"""A real HTTPS server on the loopback that speaks the Kubernetes API's list protocol over objects given to it.
+
+It pages with `limit` and `continue`, forgets lists (410), refuses (401, 403), is busy (429), cuts answers, hangs. What
+it was asked is kept in `requests`. Certificates are made by openssl.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Reply = Callable[["Handler"], None]
+
+
+def make_certificate(folder: Path, name: str, authority: str | None = None, host: str = "127.0.0.1") -> None:
+    """`<name>.pem` and `<name>.key`: an authority's own, or signed by one."""
+    key, pem = folder / f"{name}.key", folder / f"{name}.pem"
+    kind = "IP" if host[0].isdigit() else "DNS"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    command += ["-keyout", str(key), "-out", str(pem), "-subj", f"/CN={name}"]
+    if authority:
+        signer = ["-CA", str(folder / f"{authority}.pem"), "-CAkey", str(folder / f"{authority}.key")]
+        command += [*signer, "-addext", f"subjectAltName={kind}:{host}", "-addext", "basicConstraints=CA:FALSE"]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ApiServer
+
+    def do_GET(self) -> None:
+        api = self.server
+        api.connections.add(self.client_address)
+        api.requests.append((self.path, self.headers.get("Authorization", ""), self.certificate_name()))
+        path = urlsplit(self.path).path
+        if api.once:
+            api.once.pop(0)(self)
+        elif api.tokens and self.headers.get("Authorization") not in api.tokens:
+            self.status(401, "Unauthorized")
+        elif path in api.forbidden:
+            self.status(403, f'{path.rsplit("/", 1)[-1]} is forbidden: User "jane" cannot list resource')
+        elif path in api.objects:
+            self.page(api.objects[path])
+        else:
+            self.status(404, "the server could not find the requested resource")
+
+    def certificate_name(self) -> str:
+        certificate = self.connection.getpeercert()
+        return dict(part[0] for part in certificate["subject"])["commonName"] if certificate else ""
+
+    def page(self, objects: list[Any] | dict[str, Any]) -> None:
+        if isinstance(objects, dict):
+            self.answer(200, objects)
+            return
+        query = {k: v[0] for k, v in parse_qs(urlsplit(self.path).query).items()}
+        begin = int(query.get("continue", "0"))
+        if begin and self.server.forget:
+            self.server.forget -= 1
+            self.status(410, "The provided continue parameter is too old")
+            return
+        end = min(len(objects), begin + int(query.get("limit", len(objects) or 1)))
+        rest = {"continue": str(end), "remainingItemCount": len(objects) - end} if end < len(objects) else {}
+        self.answer(
+            200, {"kind": "List", "metadata": {"resourceVersion": "7", **rest}, "items": objects[begin:end] or None}
+        )
+
+    def status(self, code: int, message: str, **headers: str) -> None:
+        body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
+        self.answer(code, body, **headers)
+
+    def answer(self, code: int, document: object, **headers: str) -> None:
+        self.raw(code, json.dumps(document).encode(), **headers)
+
+    def raw(self, code: int, body: bytes, announced: int | None = None, **headers: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body) if announced is None else announced))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+class ApiServer(http.server.ThreadingHTTPServer):
+    """Serves `objects[path]`; each reply in `once` is used up by one request, before anything else."""
+
+    daemon_threads = True
+
+    def __init__(self, certificate: Path, authority: Path | None) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.objects: dict[str, list[Any] | dict[str, Any]] = {}
+        self.requests: list[tuple[str, str, str]] = []
+        self.connections: set[tuple[str, int]] = set()
+        self.tokens: set[str] = set()
+        self.forbidden: set[str] = set()
+        self.once: list[Reply] = []
+        self.forget = 0
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+        if authority:
+            context.load_verify_locations(authority)
+            context.verify_mode = ssl.CERT_OPTIONAL
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.thread.start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Broken clients are part of the tests."""
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.server_address[1]}"
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+def busy(seconds: str) -> Reply:
+    return lambda handler: handler.status(429, "too many requests", Retry_After=seconds)
+
+
+def cut(handler: Handler) -> None:
+    """Announces more than it sends, then hangs up."""
+    handler.raw(200, b'{"items":[{"metadata":{"na', announced=5000)
+    handler.close_connection = True
+
+
+def hang_up(handler: Handler) -> None:
+    handler.close_connection = True
+
+
+def silence(handler: Handler) -> None:
+    time.sleep(3)
+    handler.close_connection = True
+
+
+def trickle(handler: Handler) -> None:
+    handler.raw(200, b"[", announced=1000)
+    for _ in range(30):
+        time.sleep(0.1)
+        handler.wfile.write(b" ")
