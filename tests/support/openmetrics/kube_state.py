@@ -1,0 +1,202 @@
+"""kube-state-metrics' side: owners, amounts, labels, restarts, nodes, autoscalers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from cotenant.model.cluster import EventKind, Pod
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.model.resource import Resource
+from cotenant.model.usage import HOUR_SECONDS, Signal
+from tests.support.openmetrics.dress import Labels, uid_of
+from tests.support.openmetrics.writer import Writer
+
+_UNITS: Final = {Resource.CPU: ("core", 1e-3), Resource.MEMORY: ("byte", 1.0)}
+_AMOUNTS: Final = (
+    (
+        "kube_pod_container_resource_requests",
+        {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST},
+    ),
+    ("kube_pod_container_resource_limits", {Resource.CPU: Signal.CPU_LIMIT, Resource.MEMORY: Signal.MEMORY_LIMIT}),
+)
+
+
+def samples(writer: Writer) -> Iterator[int]:
+    """All families of kube-state-metrics; yields samples written."""
+    for name, make in _STATE.items():
+        if writer.dress.wants(name):
+            writer.family(name, "counter" if name.endswith("_total") else "gauge")
+            yield from make(writer, name)
+    for name, signals in _AMOUNTS:
+        if writer.dress.wants(name):
+            writer.family(name, "gauge")
+            yield from _amounts(writer, name, signals)
+
+
+def _amounts(writer: Writer, name: str, signals: Mapping[Resource, Signal]) -> Iterator[int]:
+    """Requests or limits of every container that has them, at each hour's value."""
+    cluster = writer.cluster
+    slots = HOUR_SECONDS // cluster.grid.step_seconds
+    for resource, signal in signals.items():
+        unit, scale = _UNITS[resource]
+        for ref, values in zip(cluster.usage[signal].refs, cluster.usage[signal].values, strict=True):
+            pod = cluster.pods[ref.namespace, ref.pod]
+            known = np.flatnonzero(~np.isnan(values))
+            changed = known[np.flatnonzero(np.diff(values[known], prepend=np.float32(-1)))]
+            steps = [(int(hour) * slots, float(values[hour]) * scale) for hour in changed]
+            labels = _of_pod(pod) | {
+                "container": ref.container,
+                "node": pod.node,
+                "resource": resource.value,
+                "unit": unit,
+            }
+            yield writer.stepped(name, labels, cluster.life(pod), steps)
+
+
+def _of_pod(pod: Pod) -> Labels:
+    return {"namespace": pod.namespace, "pod": pod.name, "uid": uid_of(pod.namespace, pod.name)}
+
+
+def owner_of(pod: Pod) -> tuple[str, str]:
+    """Kind and name of the object that owns the pod directly; empty for a bare pod."""
+    match pod.workload.kind:
+        case "Deployment":
+            return "ReplicaSet", pod.name.rpartition("-")[0]
+        case "CronJob":
+            return "Job", pod.name.rpartition("-")[0]
+        case "Pod":
+            return "", ""
+        case kind:
+            return kind, pod.workload.name
+
+
+def _owned_pods(writer: Writer, name: str) -> Iterator[int]:
+    for pod in writer.cluster.inventory.pods:
+        kind, owner = owner_of(pod)
+        labels = {"owner_kind": kind, "owner_name": owner, "owner_is_controller": "true" if kind else ""}
+        yield writer.constant(name, _of_pod(pod) | labels, writer.cluster.life(pod))
+
+
+def _pod_info(writer: Writer, name: str) -> Iterator[int]:
+    for pod in writer.cluster.inventory.pods:
+        kind, owner = owner_of(pod)
+        # The class of a node agent has a name that is no band of Koordinator's.
+        named = pod.priority.value or ("system-node-critical" if pod.qos is QosClass.SYSTEM else "")
+        labels = {"node": pod.node, "created_by_kind": kind, "created_by_name": owner, "priority_class": named}
+        yield writer.constant(name, _of_pod(pod) | labels, writer.cluster.life(pod))
+
+
+def _pod_labels(writer: Writer, name: str) -> Iterator[int]:
+    for pod in writer.cluster.inventory.pods:
+        labels = {"label_koordinator_sh_qos_class": pod.qos.value}
+        if pod.priority is not PriorityClass.NONE:
+            labels["label_koordinator_sh_priority_class"] = pod.priority.value
+        yield writer.constant(name, _of_pod(pod) | labels, writer.cluster.life(pod))
+
+
+def _pod_phase(writer: Writer, name: str) -> Iterator[int]:
+    """Only the phase that holds (kube-state-metrics also writes the others, as 0)."""
+    for pod in writer.cluster.inventory.pods:
+        yield writer.constant(name, _of_pod(pod) | {"phase": "Running"}, writer.cluster.life(pod))
+
+
+def _pod_created(writer: Writer, name: str) -> Iterator[int]:
+    for pod in writer.cluster.inventory.pods:
+        yield writer.constant(name, _of_pod(pod), writer.cluster.life(pod), float(pod.start_seconds))
+
+
+def _replicaset_owners(writer: Writer, name: str) -> Iterator[int]:
+    for (namespace, replicaset), (owner, span) in _between(writer, "ReplicaSet").items():
+        labels = {"namespace": namespace, "replicaset": replicaset, "owner_kind": owner.kind, "owner_name": owner.name}
+        yield writer.constant(name, labels | {"owner_is_controller": "true"}, span)
+
+
+def _job_owners(writer: Writer, name: str) -> Iterator[int]:
+    for (namespace, job), (owner, span) in _between(writer, "Job").items():
+        by_cron = {"owner_kind": "CronJob", "owner_name": owner.name, "owner_is_controller": "true"}
+        yield writer.constant(
+            name, {"namespace": namespace, "job_name": job} | (by_cron if owner.kind == "CronJob" else {}), span
+        )
+
+
+def _between(writer: Writer, kind: str) -> dict[tuple[str, str], tuple[WorkloadRef, tuple[int, int]]]:
+    """Direct owners of a kind: their workload, and the span from the first pod's start to the last one's end."""
+    found: dict[tuple[str, str], tuple[WorkloadRef, tuple[int, int]]] = {}
+    for pod in writer.cluster.inventory.pods:
+        own, name = owner_of(pod)
+        if own == kind:
+            start, end = writer.cluster.life(pod)
+            _, (first, last) = found.get((pod.namespace, name), (pod.workload, (start, end)))
+            found[pod.namespace, name] = pod.workload, (min(first, start), max(last, end))
+    return found
+
+
+def _restarts(writer: Writer, name: str) -> Iterator[int]:
+    for pod, ref in writer.cluster.containers():
+        span = writer.cluster.life(pod)
+        slots = sorted(writer.cluster.events.get((EventKind.RESTART, ref), []))
+        steps = [(span[0], 0.0), *((slot, float(count)) for count, slot in enumerate(slots, start=1))]
+        yield writer.stepped(name, _of_pod(pod) | {"container": ref.container}, span, steps)
+
+
+def _reasons(writer: Writer, name: str) -> Iterator[int]:
+    """The reason of the last end, from the first restart on."""
+    for pod, ref in writer.cluster.containers():
+        slots = sorted(set(writer.cluster.events.get((EventKind.RESTART, ref), [])))
+        kills = set(writer.cluster.events.get((EventKind.OOM_KILL, ref), []))
+        ends = [*slots[1:], writer.cluster.life(pod)[1]][: len(slots)]
+        for reason in ("OOMKilled", "Error"):
+            for slot, end in zip(slots, ends, strict=True):
+                if (slot in kills) == (reason == "OOMKilled"):
+                    labels = _of_pod(pod) | {"container": ref.container, "reason": reason}
+                    yield writer.constant(name, labels, (slot, end))
+
+
+def _node_amounts(writer: Writer, name: str) -> Iterator[int]:
+    for node in writer.cluster.inventory.nodes:
+        amounts = node.capacity if name.endswith("capacity") else node.allocatable
+        for resource, (unit, scale) in _UNITS.items():
+            labels = {"node": node.name, "resource": resource.value, "unit": unit}
+            yield writer.constant(name, labels, (0, writer.cluster.grid.size), amounts[resource] * scale)
+
+
+def _autoscalers(writer: Writer, name: str) -> Iterator[int]:
+    """Everything that kube-state-metrics says of an autoscaler, by the family's name."""
+    span = (0, writer.cluster.grid.size)
+    for workload in writer.cluster.inventory.workloads:
+        if (scaler := workload.autoscaler) is None:
+            continue
+        own = {"namespace": workload.ref.namespace, "horizontalpodautoscaler": scaler.name}
+        if name.endswith("_info"):
+            target = {"scaletargetref_kind": workload.ref.kind, "scaletargetref_name": workload.ref.name}
+            yield writer.constant(name, own | target, span)
+        elif name.endswith("_target_metric"):
+            for resource, percent in scaler.targets.items():
+                metric = {"metric_name": resource.value, "metric_target_type": "utilization"}
+                yield writer.constant(name, own | metric, span, float(percent))
+        else:
+            bound = scaler.min_replicas if name.endswith("min_replicas") else scaler.max_replicas
+            yield writer.constant(name, own, span, float(bound))
+
+
+_STATE: Final[dict[str, Callable[[Writer, str], Iterator[int]]]] = {
+    "kube_pod_owner": _owned_pods,
+    "kube_replicaset_owner": _replicaset_owners,
+    "kube_job_owner": _job_owners,
+    "kube_pod_info": _pod_info,
+    "kube_pod_labels": _pod_labels,
+    "kube_pod_status_phase": _pod_phase,
+    "kube_pod_created": _pod_created,
+    "kube_pod_container_status_restarts_total": _restarts,
+    "kube_pod_container_status_last_terminated_reason": _reasons,
+    "kube_node_status_capacity": _node_amounts,
+    "kube_node_status_allocatable": _node_amounts,
+    "kube_horizontalpodautoscaler_info": _autoscalers,
+    "kube_horizontalpodautoscaler_spec_min_replicas": _autoscalers,
+    "kube_horizontalpodautoscaler_spec_max_replicas": _autoscalers,
+    "kube_horizontalpodautoscaler_spec_target_metric": _autoscalers,
+}
