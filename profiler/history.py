@@ -1,0 +1,196 @@
+"""EDGE: keep a cluster's history up to date: ask a metric source for what the store lacks, and account for it.
+
+First step of the flow. A first scan and a later one are the same code; they differ in how much is missing. Blocks are
+stored as they come, oldest first, so an interrupted pull leaves a usable history and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from cotenant.edges.clock import Clock
+from cotenant.edges.store.store import Store
+from cotenant.model.cluster import Inventory
+from cotenant.model.progress import Progress
+from cotenant.model.quality import Defect, QualityRecord
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.settings.profiler import ProfilerSettings
+from profiler.pooling import by_node, total
+from profiler.sightings import NODE_SUMS, Sightings, merged, with_history
+
+STATE_DOCUMENT: Final = "pull"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of one signal, [start, end) in Unix seconds."""
+
+    signal: Signal
+    start_seconds: int
+    end_seconds: int
+
+    @property
+    def grid(self) -> TimeGrid:
+        """Its whole slots."""
+        return TimeGrid.between(self.start_seconds, self.end_seconds, self.signal.spec.step_seconds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One answer of a source: usage, stretches that could not be had, and up to where each signal is now complete."""
+
+    usage: tuple[tuple[Signal, Usage[Any]], ...]
+    holes: tuple[Span, ...] = ()
+    settled: Mapping[Signal, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A source's own account since it was made."""
+
+    scrape_interval_seconds: float
+    queries: int
+    samples: int
+    waited_seconds: float
+    defects: Mapping[Defect, int]
+    notes: tuple[str, ...]
+
+
+class MetricSource(Protocol):
+    """Where usage comes from. Methods raise SourceError's kinds; one failed part is a hole in a block instead."""
+
+    def describe(self) -> str:
+        """One line for people, without secrets."""
+
+    def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
+        """The cluster now, with the pods of the window that are gone."""
+
+    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+        """Usage of the spans, oldest first, a bounded part at a time."""
+
+    def report(self) -> Report:
+        """What it cost and what was wrong so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """Up to where each signal has been asked for (also where the answer was empty), and what failed then."""
+
+    since: dict[Signal, int] = field(default_factory=dict)
+    until: dict[Signal, int] = field(default_factory=dict)
+    holes: list[Span] = field(default_factory=list)
+
+
+def pull(
+    source: MetricSource, store: Store, settings: ProfilerSettings, clock: Clock, progress: Progress
+) -> QualityRecord:
+    """Bring the store up to now; returns and stores the account. Raises SourceError when nothing can be had at all."""
+    now, begun = int(clock.now_seconds()), time.monotonic()
+    state = _state(store)
+    spans = wanted(now, state, settings)
+    keep_since = now - settings.window_days * DAY_SECONDS
+    start = min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)])
+    inventory = merged(store.read_inventory(), source.inventory(now, (start, now)), keep_since)
+    store.write_inventory(inventory)
+    state, seen = opened(state, spans), Sightings()
+    for block in source.blocks(spans, progress):
+        state = _stored(block, store, state)
+        seen.add(block.usage)
+    notes = _node_totals(store, spans, inventory, seen)
+    store.write_document(STATE_DOCUMENT, closed(state, spans, keep_since))
+    store.write_inventory(with_history(inventory, seen))
+    record = _record(source, now, time.monotonic() - begun, seen, notes)
+    store.append_quality(record)
+    return record
+
+
+def wanted(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[Span, ...]:
+    """What is missing: the time since the last pull, time before the first one, and what failed earlier.
+
+    A signal's newest slots are asked again for late samples; an hourly signal's only once a new hour is complete.
+    """
+    window_start = now_seconds - settings.window_days * DAY_SECONDS
+    spans: list[Span] = [hole for hole in state.holes if hole.start_seconds >= window_start]
+    for signal in Signal:
+        step = signal.spec.step_seconds
+        first, end = -(-window_start // step) * step, now_seconds // step * step
+        since, until = state.since.get(signal, end), state.until.get(signal, first)
+        again = settings.overlap_seconds if step < HOUR_SECONDS and until > first else 0
+        spans.append(Span(signal, first, min(since, until)))
+        if end > until:
+            spans.append(Span(signal, max(first, (until - again) // step * step), end))
+    return tuple(span for span in spans if span.end_seconds > span.start_seconds)
+
+
+def opened(state: PullState, spans: Sequence[Span]) -> PullState:
+    """The state while a pull runs: a signal asked for the first time is complete up to nothing."""
+    first: dict[Signal, int] = {}
+    for span in spans:
+        first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)
+    return PullState(first | state.since, first | state.until, state.holes)
+
+
+def closed(state: PullState, spans: Sequence[Span], keep_since: int) -> PullState:
+    """The state after a complete pull: what was asked lies behind us, and only this pull's holes are still open."""
+    since = {s: min([t, *(x.start_seconds for x in spans if x.signal is s)]) for s, t in state.since.items()}
+    asked = set(spans)
+    return PullState(since, state.until, [h for h in state.holes if h not in asked and h.start_seconds >= keep_since])
+
+
+def _state(store: Store) -> PullState:
+    """The state kept beside the results; where it is missing, what the store holds is what was asked."""
+    found = store.read_document(STATE_DOCUMENT, PullState)
+    if found is not None:
+        return found
+    stored = {signal: span for signal in Signal if (span := store.span(signal))}
+    return PullState({s: a for s, (a, _) in stored.items()}, {s: b for s, (_, b) in stored.items()})
+
+
+def _stored(block: Block, store: Store, state: PullState) -> PullState:
+    """Append a block and remember how far we are."""
+    for signal, usage in block.usage:
+        store.append(signal, usage)
+    until = {s: max(end, state.until.get(s, 0)) for s, end in block.settled.items()}
+    after = PullState(state.since, {**state.until, **until}, [*state.holes, *block.holes])
+    if after != state:
+        store.write_document(STATE_DOCUMENT, after)
+    return after
+
+
+def _node_totals(store: Store, spans: Sequence[Span], inventory: Inventory, seen: Sightings) -> tuple[str, ...]:
+    """Where the source has no series of nodes: the sum of their pods, day by day. Returns the note that says so."""
+    missing = [
+        (whole, parts) for whole, parts in NODE_SUMS.items() if whole not in seen.signals and parts in seen.signals
+    ]
+    for whole, parts in missing:
+        for span in (span for span in spans if span.signal is parts):
+            for day in _days(span.grid):
+                usage = store.read(parts, day)
+                store.append(whole, total(usage, by_node(usage.refs, inventory)))
+    return ("nodes report no usage of their own: the sum of their pods stands for it",) if missing else ()
+
+
+def _days(grid: TimeGrid) -> Iterator[TimeGrid]:
+    for start in range(grid.start_seconds, grid.end_seconds, DAY_SECONDS):
+        yield TimeGrid.between(start, min(start + DAY_SECONDS, grid.end_seconds), grid.step_seconds)
+
+
+def _record(
+    source: MetricSource, now_seconds: int, elapsed_seconds: float, seen: Sightings, notes: tuple[str, ...]
+) -> QualityRecord:
+    report = source.report()
+    return QualityRecord(
+        time_seconds=now_seconds,
+        source=source.describe(),
+        scrape_interval_seconds=report.scrape_interval_seconds,
+        queries=report.queries,
+        samples=report.samples,
+        coverage=seen.coverage(),
+        server_seconds=report.waited_seconds,
+        client_seconds=elapsed_seconds,
+        defects={defect: count for defect, count in report.defects.items() if count},
+        notes=(*report.notes, *notes),
+    )

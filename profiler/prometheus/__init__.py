@@ -1,0 +1,9 @@
+"""Usage history from Prometheus. Start with `source`.
+
+Pure: `promql` -> `parts` -> `plan` (what to ask), `survey`, `decode`, `inventory` (what was answered). Edges: `client`,
+`source`.
+"""
+
+from profiler.prometheus.source import PrometheusSource
+
+__all__ = ["PrometheusSource"]

@@ -1,0 +1,297 @@
+"""EDGE: the connection to Prometheus: prometheus-api-client for the API, our own session underneath it.
+
+The package decodes every answer into Python objects, has no time-out, does not retry POST and follows redirects. So it
+is given a session of ours: answers are read with a cap, judged (`_judged`), and handed back as undecoded JSON.
+The only file that imports prometheus_api_client.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+import requests
+from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase, HTTPBasicAuth
+
+from cotenant.model.errors import (
+    SettingsError,
+    SourceError,
+    SourceForbidden,
+    SourceLimit,
+    SourceProtocol,
+    SourceUnreachable,
+)
+from cotenant.settings.profiler import PrometheusSettings
+
+_TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
+_TRIES_THEN_OPEN: Final = 5
+"""Questions in a row that nobody answered before the circuit opens and the rest fail at once."""
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """What every API answer looks like."""
+
+    status: str
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    error_type: str = msgspec.field(name="errorType", default="")
+    error: str = ""
+    warnings: list[str] = []
+
+
+@dataclass(slots=True)
+class Account:
+    """What the connection cost so far; shared by the threads that ask."""
+
+    queries: int = 0
+    waited_seconds: float = 0.0
+    received_bytes: int = 0
+    warnings: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, seconds: float, size: int) -> None:
+        """One question, answered or not."""
+        with self._lock:
+            self.queries += 1
+            self.waited_seconds += seconds
+            self.received_bytes += size
+
+
+class _TooSlow(SourceLimit):
+    """No answer in time: a smaller question may pass, but a dead server gives the same sign."""
+
+
+class Client:
+    """Asks one server; safe to use from several threads."""
+
+    def __init__(self, settings: PrometheusSettings) -> None:
+        """Nothing is sent yet; SettingsError for an address that is not http(s) or a missing credential file."""
+        from prometheus_api_client import PrometheusConnect
+
+        self._settings = settings
+        self.account = Account()
+        self.url, user = _address(settings.url)
+        session = _Session(settings, _credentials(settings, user), self.account)
+        timeout = (settings.connect_timeout_seconds, settings.timeout_seconds)
+        self._api: Any = PrometheusConnect(
+            self.url, headers=_headers(settings), session=session, timeout=timeout, method="POST"
+        )
+        # The constructor mounts an adapter of its own, with ten connections and a retry that leaves POST out.
+        session.mount(self.url, HTTPAdapter(pool_maxsize=settings.in_flight, pool_block=True))
+        self._silence = 0
+
+    def range(self, query: str, start_seconds: int, end_seconds: int, step_seconds: int) -> msgspec.Raw:
+        """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass."""
+        start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
+        limit = {"timeout": f"{self._settings.timeout_seconds:g}s"}
+        return self._asked(lambda: self._api.custom_query_range(query, start, end, str(step_seconds), limit))
+
+    def series(self, selectors: Sequence[str], start_seconds: int, end_seconds: int) -> msgspec.Raw:
+        """Label sets of all series that match a selector in the span, undecoded: read from the index alone."""
+        start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
+        return self._asked(lambda: self._api.get_series(start, end, {"match[]": list(selectors)}))
+
+    def names(self, start_seconds: int, end_seconds: int) -> frozenset[str]:
+        """Names of the metrics that have a series in the span."""
+        params = {"start": start_seconds, "end": end_seconds}
+        return frozenset(msgspec.json.decode(self._asked(lambda: self._api.get_label_values("__name__", params))))
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._api.close()
+
+    def _asked(self, ask: Any) -> Any:
+        """Ask, and again after a break (POST too: a query changes nothing); an open circuit fails at once."""
+        for pause in (*self._pauses(), None):
+            if self._silence >= _TRIES_THEN_OPEN:
+                raise SourceUnreachable(
+                    f"{self.url} did not answer {self._silence} times in a row; the rest was not asked"
+                )
+            try:
+                answer = ask()
+            except (_TooSlow, SourceUnreachable) as error:
+                self._silence += 1
+                if pause is None or isinstance(error, _TooSlow):
+                    raise
+                time.sleep(pause)
+            else:
+                self._silence = 0
+                return answer
+        raise AssertionError("the last pass returns or raises")
+
+    def _pauses(self) -> Iterator[float]:
+        return (self._settings.backoff_seconds * 2**n for n in range(self._settings.retries))
+
+
+class _Answer:
+    """Stands in for requests' response inside the package: the same two attributes, the data left undecoded."""
+
+    status_code = 200
+
+    def __init__(self, data: msgspec.Raw) -> None:
+        self._data = data
+
+    def json(self) -> dict[str, Any]:
+        is_object = bytes(memoryview(self._data)[:1]) == b"{"
+        return {"data": msgspec.json.decode(self._data, type=dict[str, msgspec.Raw]) if is_object else self._data}
+
+
+class _Session(requests.Session):
+    """A session that reads with a cap, follows no redirect and raises our errors."""
+
+    def __init__(self, settings: PrometheusSettings, auth: AuthBase, account: Account) -> None:
+        super().__init__()
+        self._limit = settings.max_answer_bytes
+        self._account = account
+        # Set always: without it requests would send whatever ~/.netrc holds for the host.
+        self.auth = auth
+        self.verify = False if settings.insecure else settings.ca_file or True
+
+    def request(self, method: Any, url: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Send; POST parameters travel in the body, where length does not matter."""
+        options |= {"stream": True, "allow_redirects": False, "auth": None}
+        if method == "POST":
+            options["data"] = options.pop("params", None)
+        begun, body = time.monotonic(), b""
+        try:
+            with super().request(method, url, **options) as response:
+                body = self._read(response, begun + 2 * options["timeout"][1])
+                envelope = _judged(response, body)
+        except requests.RequestException as error:
+            raise _unreachable(url, error) from error
+        finally:
+            self._account.add(time.monotonic() - begun, len(body))
+        self._account.warnings.update(envelope.warnings)
+        return _Answer(envelope.data)
+
+    def _read(self, response: requests.Response, deadline: float) -> bytes:
+        """The whole body, if it is not too large and does not only drip."""
+        body = bytearray()
+        for piece in response.iter_content(1 << 18):
+            body += piece
+            if len(body) > self._limit:
+                raise SourceLimit(f"an answer of {response.url} is larger than {self._limit} bytes")
+            if time.monotonic() > deadline:
+                raise _TooSlow(f"an answer of {response.url} was not complete in time")
+        return bytes(body)
+
+
+def _judged(response: requests.Response, body: bytes) -> _Envelope:
+    """The envelope of a good answer; raises the error that a bad one means."""
+    code, url = response.status_code, urlsplit(response.url)._replace(query="").geturl()
+    if code in (401, 403):
+        raise SourceForbidden(
+            f"{url} answered {code} {response.reason}", fix="Give credentials: a bearer token file, a user or a header."
+        )
+    if 300 <= code < 400:
+        raise SourceProtocol(
+            f"{url} redirects to {response.headers.get('location', 'nowhere')!r}, which is not followed",
+            fix="Give the address itself; a redirect to a login page means that credentials are missing.",
+        )
+    try:
+        envelope = msgspec.json.decode(body, type=_Envelope)
+    except msgspec.MsgspecError:
+        envelope = _Envelope("", error=_excerpt(body))
+    if code == 200 and envelope.status == "success":
+        return envelope
+    raise _refusal(url, code, envelope)
+
+
+def _refusal(url: str, code: int, envelope: _Envelope) -> SourceError:
+    """What an answer without data means: too large, overloaded, or not the protocol."""
+    said = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
+    known = envelope.status == "error"
+    if code == 413 or (known and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
+        return SourceLimit(said)
+    if code in (408, 429) or code >= 500:
+        return SourceUnreachable(said)
+    return SourceProtocol(
+        said, fix="" if known else "Check the address and its path prefix: this is not Prometheus' API."
+    )
+
+
+def _unreachable(url: str, error: requests.RequestException) -> SourceError:
+    """No complete answer: a slow query may pass when smaller, the rest is a broken connection."""
+    host = urlsplit(url).netloc
+    if isinstance(error, requests.exceptions.ReadTimeout) or "Read timed out" in str(error):
+        return _TooSlow(f"{host} did not answer in time")
+    fix = "Give the authority with ca_file, or the name that the certificate bears."
+    if isinstance(error, requests.exceptions.SSLError):
+        return SourceUnreachable(f"the certificate of {host} does not verify: {error}", fix=fix)
+    return SourceUnreachable(f"no connection to {host}: {error}", fix="Check address, network and proxy settings.")
+
+
+def _excerpt(body: bytes) -> str:
+    """Beginning of a body that is not JSON, without its markup."""
+    text = re.sub(r"<[^>]*>", " ", body[:2000].decode("utf-8", "replace"))
+    return f"not JSON: {' '.join(text.split())[:200]!r}"
+
+
+def _address(url: str) -> tuple[str, tuple[str, str] | None]:
+    """Address without credentials and trailing slash, and the credentials."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError(
+            f"{url!r} is not an http or https address of Prometheus", fix="Give --prometheus http://host:9090"
+        )
+    user = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
+    return urlunsplit(bare).rstrip("/"), user
+
+
+def _headers(settings: PrometheusSettings) -> dict[str, str]:
+    """Plain encoding unless a header says otherwise: on a near network compressing costs more than it saves."""
+    tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
+    return {"Accept-Encoding": "identity", **tenant, **settings.headers}
+
+
+class _Token(AuthBase):
+    """Bearer authentication with a file that is read for every request."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, request: Any) -> Any:
+        request.headers["Authorization"] = f"Bearer {_secret(self._path)}"
+        return request
+
+
+class _Nothing(AuthBase):
+    """No authentication beyond the headers."""
+
+    def __call__(self, request: Any) -> Any:
+        return request
+
+
+def _credentials(settings: PrometheusSettings, user: tuple[str, str] | None) -> AuthBase:
+    if settings.bearer_token_file:
+        return _Token(Path(settings.bearer_token_file))
+    if settings.username:
+        return HTTPBasicAuth(settings.username, _secret(Path(settings.password_file)) if settings.password_file else "")
+    return HTTPBasicAuth(*user) if user else _Nothing()
+
+
+def _secret(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"the credential file {path} cannot be read: {error.strerror}") from error
+
+
+def warnings(settings: PrometheusSettings) -> Mapping[str, str]:
+    """What a person should know about the way the server is reached."""
+    plain = urlsplit(settings.url).scheme == "http" and bool(settings.username or settings.bearer_token_file)
+    notes = {
+        "insecure": settings.insecure and "the server's certificate is not verified (insecure)",
+        "plain": plain and "credentials are sent without encryption (http)",
+        "tenant": settings.tenant and "a tenant header means Mimir, Cortex or Thanos: not verified with this version",
+    }
+    return {key: text for key, text in notes.items() if text}

@@ -1,0 +1,295 @@
+"""From the bytes of an answer to usage matrices, counting every defect on the way. Pure.
+
+Two steps: `samples` reads JSON into one matrix of raw series; `usages` names each series, scales it, joins duplicates.
+The body is never turned into Python numbers: each series' values are one slice of text that numpy reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.errors import SourceProtocol
+from cotenant.model.identity import NodeRef, PodContainerRef
+from cotenant.model.quality import Defect
+from cotenant.model.usage import FloatMatrix, Signal, TimeGrid, Usage
+from profiler.prometheus.parts import LIMITS, OOM, REQUESTS, RESTARTS, Kind, Part
+from profiler.prometheus.plan import Query
+
+Floats = npt.NDArray[np.float64]
+Ref = PodContainerRef | NodeRef
+_FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """The labels that matter of a series; the rest is skipped while decoding."""
+
+    name: str = msgspec.field(name="__name__", default="")
+    part: str = msgspec.field(name="cotenant_part", default="")
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    node: str = ""
+    instance: str = ""
+    resource: str = ""
+
+
+class _Series(msgspec.Struct, frozen=True):
+    metric: Labels
+    values: msgspec.Raw
+
+
+class _Described(msgspec.Struct, frozen=True):
+    metric: dict[str, str]
+    values: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Raw series of one answer: values (len(labels), evaluations), NaN where there is none."""
+
+    labels: tuple[Labels, ...]
+    values: Floats
+    defects: Mapping[Defect, int]
+    count: int
+
+
+def samples(result: msgspec.Raw, query: Query) -> Samples:
+    """The answer to a usage query; SourceProtocol when it is not a matrix on the asked evaluations."""
+    series = _decoded(result, list[_Series])
+    pairs = [_pairs(s.values) for s in series]
+    size = query.grid.size + query.lead
+    values = np.full((len(series), size), np.nan)
+    rows = np.repeat(np.arange(len(pairs)), [len(p) for p in pairs])
+    times, numbers = np.concatenate(pairs).T if pairs else np.empty((2, 0))
+    columns = _columns(times, query)
+    inside = columns < size
+    defects = Counter({Defect.FUTURE: int((~inside).sum())}) + _order_defects(rows, columns)
+    good, found = _finite(numbers)
+    kept = inside & good
+    values[rows[kept], columns[kept]] = numbers[kept]
+    return Samples(tuple(s.metric for s in series), values, defects + found, len(numbers))
+
+
+def described(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
+    """Series with all their labels and the values of every evaluation, for small answers."""
+    return [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]
+
+
+def raw_values(result: msgspec.Raw) -> list[tuple[Labels, Floats]]:
+    """Series with the labels that matter and their finite values, times left out."""
+    found = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Series])]
+    return [(labels, values[np.isfinite(values)]) for labels, values in found]
+
+
+def label_sets(data: msgspec.Raw) -> list[dict[str, str]]:
+    """The answer of the series endpoint."""
+    return _decoded(data, list[dict[str, str]])
+
+
+def _decoded(raw: msgspec.Raw, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        raise SourceProtocol(f"the metric source's answer is not a list of series: {error}") from error
+
+
+def _pairs(raw: msgspec.Raw) -> Floats:
+    """(time, value) rows of one series from `[[1,"2"],[3,"4"]]`; numpy reads NaN and +Inf as Prometheus writes them."""
+    text = bytes(raw)
+    count = text.count(b"[") - 1
+    numbers = np.fromstring(text.translate(None, b'[]"'), sep=",") if count > 0 else np.empty(0)
+    if numbers.size != 2 * max(count, 0):
+        raise SourceProtocol(f"the metric source's samples are not pairs of numbers: {text[:80]!r}")
+    return numbers.reshape(-1, 2)
+
+
+def _columns(times: Floats, query: Query) -> npt.NDArray[np.int64]:
+    """Evaluation of each time stamp; one between evaluations or before the first breaks the protocol."""
+    step = query.grid.step_seconds
+    exact = (times - query.first_seconds) / step
+    columns = np.rint(exact)
+    wrong = (np.abs(exact - columns) * step > 0.5) | (columns < 0)
+    if wrong.any():
+        raise SourceProtocol(f"the metric source answered for {times[wrong][0]:.3f}, which was not asked")
+    return columns.astype(np.int64)
+
+
+def _order_defects(rows: npt.NDArray[np.intp], columns: npt.NDArray[np.int64]) -> Counter[Defect]:
+    """Repeated and backward time stamps inside a series; assignment keeps the last and sorts the rest."""
+    same, move = rows[1:] == rows[:-1], np.diff(columns)
+    return Counter(
+        {Defect.REPEATED_SAMPLE: int((same & (move == 0)).sum()), Defect.OUT_OF_ORDER: int((same & (move < 0)).sum())}
+    )
+
+
+def _finite(numbers: Floats) -> tuple[npt.NDArray[np.bool_], Counter[Defect]]:
+    """Which values can be stored; the others are counted. A value beyond float32 counts as infinite."""
+    with np.errstate(invalid="ignore"):
+        finite = np.abs(numbers) * 1000.0 <= _FLOAT32_MAX
+        negative = numbers < 0
+    counted = {Defect.NOT_FINITE: int((~finite).sum()), Defect.NEGATIVE: int((negative & finite).sum())}
+    return finite & ~negative, Counter(counted)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Named:
+    """Usage of one signal with the containers that had several series."""
+
+    signal: Signal
+    usage: Usage[Any]
+    duplicates: frozenset[Ref]
+
+
+def usages(query: Query, found: Samples, node_names: Mapping[str, str], overlap_slots: int) -> list[Named]:
+    """Usage of every signal of the query, rows sorted by reference, on the query's grid.
+
+    node_names: address -> node, for series that name a node by its address. overlap_slots: for how long a restarted
+    container's old and new series may both answer without being called duplicates.
+    """
+    parts = {part.name: part for part in query.parts}
+    only = query.parts[0] if len(parts) == 1 else None
+    of_part: dict[str, list[int]] = {}
+    for row, labels in enumerate(found.labels):
+        of_part.setdefault(only.name if only else labels.part, []).append(row)
+    out: list[Named] = []
+    for name, part in parts.items():
+        rows = of_part.get(name, [])
+        block = _Block([found.labels[r] for r in rows], found.values[rows], query, overlap_slots)
+        out.extend(_READERS[part.kind](part, block, node_names))
+    return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """The series of one part."""
+
+    labels: list[Labels]
+    values: Floats
+    query: Query
+    overlap_slots: int
+
+    @property
+    def slots(self) -> Floats:
+        """Values without the evaluation before the first slot."""
+        return self.values[:, self.query.lead :]
+
+    def take(self, rows: list[int], values: Floats) -> _Block:
+        return _Block([self.labels[r] for r in rows], values, self.query, self.overlap_slots)
+
+
+def _read_container(part: Part, block: _Block, _: Mapping[str, str]) -> list[Named]:
+    first = _joined(part.signals[0], block, block.slots * part.scale, map(_container, block.labels))
+    refs, values, grid = first.usage.refs, first.usage.values, block.query.grid
+    twins = [Named(s, _usage(s, refs, grid, values), first.duplicates) for s in part.signals[1:]]
+    return [first, *twins]
+
+
+def _read_node(part: Part, block: _Block, node_names: Mapping[str, str]) -> list[Named]:
+    def node(labels: Labels) -> NodeRef:
+        address = labels.instance.rpartition(":")[0] or labels.instance
+        return NodeRef(labels.node or node_names.get(address, address))
+
+    return [_joined(part.signals[0], block, block.slots * part.scale, map(node, block.labels))]
+
+
+_AMOUNTS: Final = {
+    (REQUESTS, "cpu"): (Signal.CPU_REQUEST, 1000.0),
+    (LIMITS, "cpu"): (Signal.CPU_LIMIT, 1000.0),
+    (REQUESTS, "memory"): (Signal.MEMORY_REQUEST, 1.0),
+    (LIMITS, "memory"): (Signal.MEMORY_LIMIT, 1.0),
+}
+
+
+def _read_gauges(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]:
+    out = []
+    for (metric, resource), (signal, scale) in _AMOUNTS.items():
+        rows = [i for i, x in enumerate(block.labels) if (x.name, x.resource) == (metric, resource)]
+        chosen = block.take(rows, block.values[rows])
+        out.append(_joined(signal, chosen, chosen.slots * scale, map(_container, chosen.labels)))
+    return out
+
+
+def _read_counters(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]:
+    """Restarts are the counter's steps; an OOM kill is a restart with that reason, or a step of the kubelet's."""
+
+    def stepped(metric: str) -> tuple[list[PodContainerRef], Floats]:
+        rows = [i for i, x in enumerate(block.labels) if x.name == metric]
+        chosen = block.take(rows, increases(block.values[rows]))
+        refs = [_container(labels) for labels in chosen.labels]
+        named = _joined(Signal.RESTARTS, chosen, chosen.values, refs)
+        return list(named.usage.refs), named.usage.values.astype(np.float64)
+
+    restarts, restarted = stepped(RESTARTS)
+    events, killed = stepped(OOM)
+    for_reason = {
+        _container(x): v for x, v in zip(block.labels, block.slots, strict=True) if x.name not in (RESTARTS, OOM)
+    }
+    none = np.full(block.query.grid.size, np.nan)
+    by_reason = [
+        np.where(for_reason.get(ref, none) > 0, row, np.where(np.isnan(row), np.nan, 0.0))
+        for ref, row in zip(restarts, restarted, strict=True)
+    ]
+    both = np.concatenate([np.reshape(by_reason, (len(restarts), block.query.grid.size)), killed])
+    kills = _joined(Signal.OOM_KILLS, block, both, [*restarts, *events])
+    return [
+        Named(Signal.OOM_KILLS, kills.usage, frozenset()),
+        Named(Signal.RESTARTS, _usage(Signal.RESTARTS, tuple(restarts), block.query.grid, restarted), frozenset()),
+    ]
+
+
+_READERS: Final[dict[Kind, Callable[[Part, _Block, Mapping[str, str]], list[Named]]]] = {
+    Kind.CONTAINER: _read_container,
+    Kind.NODE: _read_node,
+    Kind.GAUGES: _read_gauges,
+    Kind.COUNTERS: _read_counters,
+}
+
+
+def _container(labels: Labels) -> PodContainerRef:
+    return PodContainerRef(labels.namespace, labels.pod, labels.container)
+
+
+def increases(counters: Floats) -> Floats:
+    """Steps of counters, (n, T + 1) -> (n, T): exact integers, unlike PromQL's extrapolated increase().
+
+    A smaller value is a reset, and the new value is the step. One that returns after a gap counts from where it left. A
+    counter that appears counts from zero if others were there before it; where all begin, the history begins: step 0.
+    """
+    known = ~np.isnan(counters)
+    position = np.where(known, np.arange(counters.shape[1]), 0)
+    filled = np.take_along_axis(counters, np.maximum.accumulate(position, axis=1), axis=1)
+    before, now = filled[:, :-1], counters[:, 1:]
+    begins = np.isnan(before) & ~known[:, :-1].any(axis=0)
+    base = np.where(begins, now, np.where(np.isnan(before) | (now < before), 0.0, before))
+    return now - base
+
+
+def _joined(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) -> Named:
+    """One row per reference: the maximum of its series."""
+    named = list(refs)
+    order = sorted(set(named))
+    row = {ref: i for i, ref in enumerate(order)}
+    target = np.fromiter((row[ref] for ref in named), dtype=np.intp, count=len(named))
+    joined = np.full((len(order), block.query.grid.size), np.nan)
+    np.fmax.at(joined, target, values)
+    twice = np.bincount(target, minlength=len(order)) > 1
+    duplicates = _overlapping(values, target, np.flatnonzero(twice), block.overlap_slots)
+    usage = _usage(signal, tuple(order), block.query.grid, joined)
+    return Named(signal, usage, frozenset(order[i] for i in duplicates))
+
+
+def _overlapping(values: Floats, target: npt.NDArray[np.intp], rows: npt.NDArray[np.intp], slots: int) -> list[int]:
+    """Rows of which two series answer together for longer than a restart explains."""
+    return [int(r) for r in rows if ((~np.isnan(values[target == r])).sum(axis=0) > 1).sum() > slots]
+
+
+def _usage(signal: Signal, refs: tuple[Ref, ...], grid: TimeGrid, values: Floats | FloatMatrix) -> Usage[Any]:
+    spec = signal.spec
+    return Usage(refs, grid, np.ascontiguousarray(values, dtype=np.float32), spec.resource, spec.statistic)

@@ -1,0 +1,249 @@
+"""From kube-state-metrics to an Inventory: owners, templates, nodes, autoscalers. Pure: label sets in, vocabulary out.
+
+Owners come from the series index over the whole window, so that pods which are gone keep theirs; everything else from
+the values of one moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.model.cluster import Autoscaler, Container, Inventory, Node, Pod, Workload
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
+from cotenant.model.resource import Resource
+from profiler.prometheus.parts import LIMITS, REQUESTS
+
+OWNERS: Final = ("kube_pod_owner", "kube_replicaset_owner", "kube_job_owner", "kube_pod_info")
+"""Metrics whose labels alone tell the story; read over the window."""
+STATE: Final = (
+    "kube_pod_info",
+    "kube_pod_created",
+    "kube_pod_completion_time",
+    "kube_pod_labels",
+    REQUESTS,
+    LIMITS,
+    "kube_node_info",
+    "kube_node_labels",
+    "kube_node_status_capacity",
+    "kube_node_status_allocatable",
+    "kube_horizontalpodautoscaler_info",
+    "kube_horizontalpodautoscaler_spec_min_replicas",
+    "kube_horizontalpodautoscaler_spec_max_replicas",
+    "kube_horizontalpodautoscaler_spec_target_metric",
+)
+"""Metrics read at the moment of the snapshot."""
+
+Key = tuple[str, str]
+"""(namespace, name)."""
+Marks = Mapping[Key, tuple[QosClass, PriorityClass]]
+"""QoS and priority class of pods, from the Kubernetes API."""
+
+QOS_LABELS: Final = ("label_koordinator_sh_qos_class", "label_koordinator_sh_qosClass")
+PRIORITY_LABEL: Final = "label_koordinator_sh_priority_class"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Label sets by metric; `values` belong to the snapshot's series in the same order."""
+
+    owners: Mapping[str, list[dict[str, str]]]
+    state: Mapping[str, list[tuple[dict[str, str], float]]]
+
+    @classmethod
+    def of(cls, owners: Iterable[dict[str, str]], state: Iterable[tuple[dict[str, str], float]]) -> Rows:
+        """Sort by the metric's name."""
+        by_owner: dict[str, list[dict[str, str]]] = {name: [] for name in OWNERS}
+        by_state: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in STATE}
+        for labels in owners:
+            by_owner.setdefault(labels.get("__name__", ""), []).append(labels)
+        for labels, value in state:
+            by_state.setdefault(labels.get("__name__", ""), []).append((labels, value))
+        return cls(by_owner, by_state)
+
+
+@dataclass(slots=True)
+class _Template:
+    """What is known of a workload while its pods are read."""
+
+    running: int = 0
+    newest: tuple[int, str] = (-1, "")
+    containers: tuple[Container, ...] = ()
+    marks: tuple[QosClass, PriorityClass] = (QosClass.NONE, PriorityClass.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An inventory and how many pods have no known owner."""
+
+    inventory: Inventory
+    unknown_owners: int
+    node_names: Mapping[str, str] = field(default_factory=dict)
+    """Address -> node."""
+
+
+def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> Found:
+    """The inventory at a moment. Pods of the window that are gone have end_seconds = now; usage may know better."""
+    owner, unknown = _owners(rows.owners)
+    amounts = _amounts(rows.state)
+    classes = marks if marks is not None else _marks(rows)
+    pods = tuple(_pods(now_seconds, rows, owner, amounts, classes))
+    notes = () if marks is not None or classes else (
+        "QoS and priority are unknown: no access to the Kubernetes API, and kube-state-metrics shows no such labels",
+    )  # fmt: skip
+    workloads = tuple(_workloads(pods, amounts, _autoscalers(rows.state)))
+    inventory = Inventory(cluster, now_seconds, tuple(_nodes(rows.state)), workloads, pods, notes=notes)
+    return Found(inventory, unknown, _addresses(rows.state))
+
+
+def _owners(series: Mapping[str, list[dict[str, str]]]) -> tuple[dict[Key, WorkloadRef], int]:
+    """(namespace, pod) -> controller at the top of the chain, and the number of pods nobody claims."""
+    above: dict[tuple[str, str, str], tuple[str, str]] = {}
+    for metric, kind, label in (
+        ("kube_replicaset_owner", "ReplicaSet", "replicaset"),
+        ("kube_job_owner", "Job", "job_name"),
+    ):
+        for x in series[metric]:
+            if _owned(x):
+                above[x.get("namespace", ""), kind, x.get(label, "")] = (x["owner_kind"], x["owner_name"])
+    owner: dict[Key, WorkloadRef] = {}
+    for x in series["kube_pod_owner"]:
+        namespace, pod = x.get("namespace", ""), x.get("pod", "")
+        direct = (x["owner_kind"], x["owner_name"]) if _owned(x) else ("Pod", pod)
+        kind, name = above.get((namespace, *direct), direct)
+        owner[namespace, pod] = WorkloadRef(namespace, kind, name)
+    known = {(x.get("namespace", ""), x.get("pod", "")) for x in series["kube_pod_info"]}
+    return owner, len(known - owner.keys())
+
+
+def _owned(labels: Mapping[str, str]) -> bool:
+    """Whether the owner is a controller; a static pod's owner is its node, which counts as none."""
+    return labels.get("owner_kind", "") not in ("", "<none>", "Node") and labels.get("owner_name", "") not in (
+        "",
+        "<none>",
+    )
+
+
+def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Key, dict[str, Container]]:
+    """(namespace, pod) -> container name -> its requests and limits."""
+    found: dict[tuple[Key, str], tuple[dict[Resource, int], dict[Resource, int]]] = {}
+    for side, metric in enumerate((REQUESTS, LIMITS)):
+        for x, value in state[metric]:
+            resource = next((r for r in Resource if r == x.get("resource")), None)
+            if resource and value >= 0:
+                key = ((x.get("namespace", ""), x.get("pod", "")), x.get("container", ""))
+                scale = 1000 if resource is Resource.CPU else 1
+                found.setdefault(key, ({}, {}))[side][resource] = round(value * scale)
+    out: dict[Key, dict[str, Container]] = {}
+    for (pod, name), (requests, limits) in sorted(found.items()):
+        out.setdefault(pod, {})[name] = Container(name, requests, limits)
+    return out
+
+
+def _marks(rows: Rows) -> Marks:
+    """QoS and priority class from the pods' labels and the name of their priority class."""
+    found: dict[Key, dict[str, str]] = {}
+    for x, _ in rows.state["kube_pod_info"]:
+        if name := x.get("priority_class"):
+            found.setdefault((x.get("namespace", ""), x.get("pod", "")), {})[PRIORITY_CLASS_LABEL] = name
+    qos: dict[Key, QosClass] = {}
+    for x, _ in rows.state["kube_pod_labels"]:
+        key = (x.get("namespace", ""), x.get("pod", ""))
+        if text := next((x[name] for name in QOS_LABELS if name in x), ""):
+            qos[key] = qos_of({"koordinator.sh/qosClass": text})
+        if name := x.get(PRIORITY_LABEL):
+            found.setdefault(key, {})[PRIORITY_CLASS_LABEL] = name
+    both = {
+        key: (qos.get(key, QosClass.NONE), priority_of(found.get(key, {}), None)) for key in found.keys() | qos.keys()
+    }
+    return {key: marks for key, marks in both.items() if any(marks)}
+
+
+def _pods(
+    now: int, rows: Rows, owner: Mapping[Key, WorkloadRef], amounts: Mapping[Key, dict[str, Container]], marks: Marks
+) -> Iterable[Pod]:
+    """Pods of the window, one for each name: the running one before one of the past."""
+
+    def moments(metric: str) -> dict[Key, int]:
+        return {(x.get("namespace", ""), x.get("pod", "")): int(v) for x, v in rows.state[metric]}
+
+    created, completed = moments("kube_pod_created"), moments("kube_pod_completion_time")
+    running = {(x.get("namespace", ""), x.get("pod", "")): x.get("node", "") for x, _ in rows.state["kube_pod_info"]}
+    known = {(x.get("namespace", ""), x.get("pod", "")): x.get("node", "") for x in rows.owners["kube_pod_info"]}
+    for key in sorted(known.keys() | running.keys() | owner.keys()):
+        namespace, name = key
+        end = completed.get(key) if key in running else now
+        requests: Counter[Resource] = Counter()
+        for container in amounts.get(key, {}).values():
+            requests.update(container.requests)
+        qos, priority = marks.get(key, (QosClass.NONE, PriorityClass.NONE))
+        workload = owner.get(key) or WorkloadRef(namespace, "Pod", name)
+        node = running.get(key) or known.get(key, "")
+        yield Pod(namespace, name, workload, node, created.get(key, 0), end, qos, priority, dict(requests))
+
+
+def _workloads(
+    pods: Sequence[Pod], amounts: Mapping[Key, dict[str, Container]], autoscalers: Mapping[WorkloadRef, Autoscaler]
+) -> Iterable[Workload]:
+    """A workload for each owner; its template is the newest pod whose containers are known."""
+    found: dict[WorkloadRef, _Template] = {}
+    for pod in pods:
+        template = found.setdefault(pod.workload, _Template())
+        template.running += pod.running
+        containers = amounts.get((pod.namespace, pod.name), {})
+        age = (pod.start_seconds, pod.name)
+        if age > template.newest and (containers or not template.containers):
+            template.newest, template.containers = age, tuple(containers.values())
+            template.marks = (pod.qos, pod.priority)
+    for ref, template in sorted(found.items()):
+        yield Workload(ref, template.running, template.containers, *template.marks, autoscaler=autoscalers.get(ref))
+
+
+def _autoscalers(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[WorkloadRef, Autoscaler]:
+    """Target workload -> autoscaler, with its utilisation targets in percent."""
+    prefix = "kube_horizontalpodautoscaler_"
+
+    def named(metric: str) -> dict[Key, int]:
+        return {
+            (x.get("namespace", ""), x.get("horizontalpodautoscaler", "")): int(v) for x, v in state[prefix + metric]
+        }
+
+    least, most = named("spec_min_replicas"), named("spec_max_replicas")
+    targets: dict[Key, dict[Resource, int]] = {}
+    for x, value in state[prefix + "spec_target_metric"]:
+        resource = next((r for r in Resource if r == x.get("metric_name")), None)
+        if resource and x.get("metric_target_type") == "utilization":
+            targets.setdefault((x.get("namespace", ""), x.get("horizontalpodautoscaler", "")), {})[resource] = round(
+                value
+            )
+    out = {}
+    for x, _ in state[prefix + "info"]:
+        key = (x.get("namespace", ""), x.get("horizontalpodautoscaler", ""))
+        ref = WorkloadRef(key[0], x.get("scaletargetref_kind", ""), x.get("scaletargetref_name", ""))
+        out[ref] = Autoscaler(key[1], least.get(key, 1), most.get(key, 1), targets.get(key, {}))
+    return out
+
+
+def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[Node]:
+    """Nodes with capacity, allocatable and labels."""
+    sides: dict[str, tuple[dict[Resource, int], dict[Resource, int]]] = {}
+    for side, metric in enumerate(("kube_node_status_capacity", "kube_node_status_allocatable")):
+        for x, value in state[metric]:
+            resource = next((r for r in Resource if r == x.get("resource")), None)
+            if resource:
+                scale = 1000 if resource is Resource.CPU else 1
+                sides.setdefault(x.get("node", ""), ({}, {}))[side][resource] = round(value * scale)
+    labels = {x.get("node", ""): _label_names(x) for x, _ in state["kube_node_labels"]}
+    return (Node(name, *sides[name], labels.get(name, {})) for name in sorted(sides))
+
+
+def _label_names(labels: Mapping[str, str]) -> dict[str, str]:
+    """Kubernetes labels as kube-state-metrics spells them, its prefix taken off."""
+    return {k.removeprefix("label_"): v for k, v in labels.items() if k.startswith("label_")}
+
+
+def _addresses(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[str, str]:
+    return {x["internal_ip"]: x.get("node", "") for x, _ in state["kube_node_info"] if x.get("internal_ip")}

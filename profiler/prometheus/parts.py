@@ -1,0 +1,175 @@
+"""What is asked: the expression of each signal, given the server's scrape interval. Pure.
+
+A `Part` is one expression with a hole for the namespaces of a shard; its `kind` says how the answer is read (`decode`).
+Prometheus evaluates at a slot's END. Windows and their cost are explained at `Rates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cotenant.model.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
+from profiler.prometheus.promql import Matcher, equal, named, of_labels, selector
+
+CPU: Final = "container_cpu_usage_seconds_total"
+THROTTLED: Final = "container_cpu_cfs_throttled_seconds_total"
+PRESSURE: Final = "container_pressure_cpu_waiting_seconds_total"
+MEMORY: Final = "container_memory_working_set_bytes"
+OOM: Final = "container_oom_events_total"
+REQUESTS: Final = "kube_pod_container_resource_requests"
+LIMITS: Final = "kube_pod_container_resource_limits"
+RESTARTS: Final = "kube_pod_container_status_restarts_total"
+TERMINATED: Final = "kube_pod_container_status_last_terminated_reason"
+CPU_RULE: Final = "node_namespace_pod_container:container_cpu_usage_seconds_total:sum_rate5m"
+"""kubernetes-mixin's 5-minute rate; its older sum_irate rules are spot values and not used."""
+
+CONTAINERS: Final = (Matcher("container", "!=", ""), Matcher("container", "!=", "POD"))
+"""Containers without the pods' and slices' own groups and without pause containers; `image` is left alone, because not
+every runtime sets it."""
+ROOT: Final = (equal("id", "/"),)
+"""A node's root group."""
+
+
+class Kind(StrEnum):
+    """How an answer's series become signals."""
+
+    CONTAINER = "container"
+    NODE = "node"
+    GAUGES = "gauges"
+    COUNTERS = "counters"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`head` + selector + `tail`, evaluated every `step_seconds`; `scale` turns values into the signal's unit.
+
+    `lead`: the answer needs one evaluation before the first slot (counters are subtracted). `series` is the expected
+    number of series per container.
+    """
+
+    name: str
+    kind: Kind
+    signals: tuple[Signal, ...]
+    matchers: tuple[Matcher, ...]
+    head: str = ""
+    tail: str = ""
+    step_seconds: int = FIVE_MINUTES_SECONDS
+    scale: float = 1.0
+    series: float = 1.0
+
+    def expression(self, shard: tuple[Matcher, ...] = ()) -> str:
+        """The expression for the namespaces of a shard."""
+        return f"{self.head}{selector((*self.matchers, *shard))}{self.tail}"
+
+    @property
+    def lead(self) -> bool:
+        """Whether the value before the first slot is needed."""
+        return self.kind is Kind.COUNTERS
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Windows for a scrape interval of `scrape_seconds`."""
+
+    scrape_seconds: int
+
+    @property
+    def window_seconds(self) -> int:
+        """Window of the mean rate: four scrapes, so that two lost ones leave a value, and never under five minutes."""
+        return max(FIVE_MINUTES_SECONDS, 4 * self.scrape_seconds)
+
+    @property
+    def gauge_window_seconds(self) -> int:
+        """Window of a gauge's maximum: the slot, or a little over one scrape where scrapes are as rare as slots."""
+        return max(FIVE_MINUTES_SECONDS, self.scrape_seconds + self.scrape_seconds // 10)
+
+    @property
+    def pieces(self) -> int:
+        """Into how many pieces a slot is cut for its maximum; below two the maximum is the mean.
+
+        A piece is not shorter than a scrape, and five pieces a slot are enough: requests look at minutes.
+        """
+        return min(5, FIVE_MINUTES_SECONDS // self.scrape_seconds)
+
+    @property
+    def piece_seconds(self) -> int:
+        """Length of a piece."""
+        return FIVE_MINUTES_SECONDS // max(1, self.pieces)
+
+
+def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Part, ...]:
+    """The 5-minute parts. `rule`: the recorded rate covers the window (only where rates' window is the rule's own)."""
+    own = of_labels(labels)
+    window = f"[{rates.window_seconds}s])"
+    recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS
+    both = (Signal.CPU_USAGE_MEAN, *(() if rates.pieces > 1 else (Signal.CPU_USAGE_MAX,)))
+    memory = ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
+
+    def rate(name: str, metric: str, signals: tuple[Signal, ...], scale: float) -> Part:
+        return Part(name, Kind.CONTAINER, signals, (named(metric), *CONTAINERS, *own), "rate(", window, scale=scale)
+
+    mean = rate("cpu", CPU, both, 1000.0)
+    if recorded:
+        mean = Part("cpu", Kind.CONTAINER, both, (named(CPU_RULE), *CONTAINERS, *own), scale=1000.0)
+    return (
+        mean,
+        *((_maximum(rates, own),) if rates.pieces > 1 else ()),
+        rate("throttled", THROTTLED, (Signal.CPU_THROTTLED_MEAN,), 1000.0),
+        rate("pressure", PRESSURE, (Signal.CPU_PRESSURE_MEAN,), 1.0),
+        Part("memory", Kind.CONTAINER, (Signal.MEMORY_WORKING_SET_MAX,), (named(MEMORY), *CONTAINERS, *own), *memory),
+        Part(
+            "node-cpu",
+            Kind.NODE,
+            (Signal.NODE_CPU_USAGE_MEAN,),
+            (named(CPU), *ROOT, *own),
+            "rate(",
+            window,
+            scale=1000.0,
+        ),
+        Part("node-memory", Kind.NODE, (Signal.NODE_MEMORY_WORKING_SET_MAX,), (named(MEMORY), *ROOT, *own), *memory),
+    )
+
+
+def _maximum(rates: Rates, own: tuple[Matcher, ...]) -> Part:
+    """Maximum of short rates: pieces overlap by one scrape, so that every increase lies in one of them.
+
+    The subquery's range is a second short of the slot, so that exactly `pieces` evaluations fall into it on every
+    server (before version 3 ranges are closed on the left).
+    """
+    piece = rates.piece_seconds
+    tail = f"[{piece + rates.scrape_seconds}s])[{FIVE_MINUTES_SECONDS - 1}s:{piece}s])"
+    matchers = (named(CPU), *CONTAINERS, *own)
+    return Part("cpu-max", Kind.CONTAINER, (Signal.CPU_USAGE_MAX,), matchers, "max_over_time(rate(", tail, scale=1000.0)
+
+
+def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[Part, ...]:
+    """Requests and limits, and the counters behind restarts and OOM kills."""
+    own = of_labels(labels)
+    # The last value inside the hour: looked up every ten minutes, so that pods which lived for minutes are found at the
+    # price of six samples; read in full where scrapes are as rare as that.
+    head, tail = "last_over_time(", "[3600s])" if rates.scrape_seconds >= 240 else "[3599s:600s])"
+    gauges = (named(REQUESTS, LIMITS), Matcher("resource", "=~", "cpu|memory"), *own)
+    # Only a kill's reason matters; series without the label are the counters.
+    counters = (
+        named(RESTARTS, TERMINATED, OOM),
+        Matcher("reason", "=~", "|OOMKilled"),
+        Matcher("container", "!=", ""),
+        *own,
+    )
+    amounts = (Signal.CPU_REQUEST, Signal.CPU_LIMIT, Signal.MEMORY_REQUEST, Signal.MEMORY_LIMIT)
+    return (
+        Part("amounts", Kind.GAUGES, amounts, gauges, head, tail, HOUR_SECONDS, series=4.0),
+        Part(
+            "counters",
+            Kind.COUNTERS,
+            (Signal.OOM_KILLS, Signal.RESTARTS),
+            counters,
+            head,
+            tail,
+            HOUR_SECONDS,
+            series=2.0,
+        ),
+    )

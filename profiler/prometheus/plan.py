@@ -1,0 +1,198 @@
+"""Which queries bring the wanted signals: few, each bounded, oldest first. Pure.
+
+Parts with the same step share a query as long as the expected values fit in one answer; then time is cut into chunks
+that end at UTC midnights (the store keeps day files), then namespaces are cut into shards. A query that the server
+refuses as too large is cut in the same three ways (`halves`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid
+from profiler.prometheus.parts import Kind, Part
+from profiler.prometheus.promql import Matcher, marked, none_of, one_of, union
+
+MARK: Final = "cotenant_part"
+MAX_STEPS: Final = 10_000
+"""Values per series and answer; Prometheus refuses more than 11,000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Some namespaces: those of `names`, or, when `rest`, all but `others` (unknown ones are in one shard too)."""
+
+    names: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    rest: bool = True
+
+    def matchers(self) -> tuple[Matcher, ...]:
+        """Condition on the namespace label; none for the whole cluster."""
+        if not self.rest:
+            return (one_of("namespace", self.names),)
+        return (none_of("namespace", self.others),) if self.others else ()
+
+    def halves(self) -> tuple[Shard, Shard] | None:
+        """Two shards that cover this one; None for a single namespace."""
+        if len(self.names) < 2:
+            return None
+        left, right = self.names[: len(self.names) // 2], self.names[len(self.names) // 2 :]
+        return Shard(left, (), False), Shard(right, (*self.others, *left) if self.rest else (), self.rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One range query: the union of its parts for one shard over one grid."""
+
+    parts: tuple[Part, ...]
+    grid: TimeGrid
+    shard: Shard = Shard()
+
+    @property
+    def lead(self) -> int:
+        """Evaluations before the first slot's end."""
+        return int(any(part.lead for part in self.parts))
+
+    @property
+    def first_seconds(self) -> int:
+        """First evaluation; the last is the grid's end."""
+        return self.grid.start_seconds + self.grid.step_seconds * (1 - self.lead)
+
+    def text(self) -> str:
+        """The expression; with several parts every series is marked with its part's name."""
+        own = [
+            (part.name, part.expression(() if part.kind is Kind.NODE else self.shard.matchers())) for part in self.parts
+        ]
+        return own[0][1] if len(own) == 1 else union(marked(text, MARK, name) for name, text in own)
+
+    def halves(self) -> tuple[Query, Query] | None:
+        """Two smaller queries that together answer this one: by parts, then time, then namespaces; None for an atom."""
+        n, grid = len(self.parts), self.grid
+        if n > 1:
+            return replace(self, parts=self.parts[: n // 2]), replace(self, parts=self.parts[n // 2 :])
+        if grid.size > 1:
+            first = TimeGrid(grid.start_seconds, grid.step_seconds, grid.size // 2)
+            return replace(self, grid=first), replace(self, grid=first.following(grid.size - first.size))
+        shards = None if self.parts[0].kind is Kind.NODE else self.shard.halves()
+        return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else None
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """How many containers live in each namespace, and how many nodes there are."""
+
+    containers: Mapping[str, int]
+    nodes: int = 0
+
+    def series(self, part: Part, names: Iterable[str] | None = None) -> float:
+        """Expected series of a part in the namespaces (None = all)."""
+        if part.kind is Kind.NODE:
+            return float(self.nodes)
+        chosen = self.containers.values() if names is None else (self.containers.get(n, 0) for n in names)
+        return part.series * sum(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Signals' parts over one stretch of time."""
+
+    part: Part
+    grid: TimeGrid
+
+
+def plan(wishes: Sequence[Wish], people: Population, max_points: int) -> tuple[Query, ...]:
+    """Queries that fulfil the wishes, in the order of their chunks' starts."""
+
+    def stretch(wish: Wish) -> tuple[int, int, int]:
+        return (wish.grid.start_seconds, wish.grid.step_seconds, wish.grid.size)
+
+    ordered = sorted((w for w in wishes if w.grid.size), key=stretch)
+    queries = [
+        query
+        for _, group in groupby(ordered, stretch)
+        for members in [list(group)]
+        for parts in _joined([w.part for w in members], members[0].grid, people, max_points)
+        for query in _cut(parts, members[0].grid, people, max_points)
+    ]
+    return tuple(sorted(queries, key=lambda q: q.grid.start_seconds))
+
+
+def _joined(parts: Sequence[Part], grid: TimeGrid, people: Population, max_points: int) -> Iterator[tuple[Part, ...]]:
+    """Neighbouring parts whose answers fit in one."""
+    together: list[Part] = []
+    points = 0.0
+    for part in parts:
+        more = people.series(part) * (grid.size + 1)
+        if together and (points + more > max_points or grid.size >= MAX_STEPS):
+            yield tuple(together)
+            together, points = [], 0.0
+        together.append(part)
+        points += more
+    yield tuple(together)
+
+
+def _cut(parts: tuple[Part, ...], grid: TimeGrid, people: Population, max_points: int) -> Iterator[Query]:
+    """Chunks of whole days, and shards where a day of the whole cluster is too much."""
+    series = sum(people.series(part) for part in parts)
+    affordable = max_points // max(1.0, series)
+    whole = Shard(tuple(sorted(people.containers)))
+    if affordable >= min(grid.slots_per_day, grid.size) or parts[0].kind is Kind.NODE:
+        slots = int(min(max(1, affordable), MAX_STEPS))
+        yield from (Query(parts, chunk, whole) for chunk in _chunks(grid, slots))
+        return
+    for shard, count in _shards(parts, grid, people, max_points):
+        slots = int(min(max(1, max_points // max(1.0, count)), MAX_STEPS))
+        yield from (Query(parts, chunk, shard) for chunk in _chunks(grid, slots))
+
+
+def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
+    """Pieces of at most `slots` slots; they end at midnights where a whole day fits."""
+    step, start = grid.step_seconds, grid.start_seconds
+    while start < grid.end_seconds:
+        end = min(start + slots * step, grid.end_seconds)
+        midnight = end // DAY_SECONDS * DAY_SECONDS
+        end = midnight if start < midnight < grid.end_seconds and slots >= grid.slots_per_day else end
+        yield TimeGrid(start, step, (end - start) // step)
+        start = end
+
+
+def _shards(
+    parts: tuple[Part, ...], grid: TimeGrid, people: Population, max_points: int
+) -> Iterator[tuple[Shard, float]]:
+    """Groups of namespaces of which a day fits in one answer (or single ones), with their expected series."""
+    budget = max_points / min(grid.slots_per_day, grid.size)
+    groups: list[tuple[list[str], float]] = []
+    for name in sorted(people.containers):
+        count = sum(people.series(part, (name,)) for part in parts)
+        if not groups or groups[-1][1] + count > budget:
+            groups.append(([], 0.0))
+        names, total = groups[-1]
+        names.append(name)
+        groups[-1] = (names, total + count)
+    known = [tuple(names) for names, _ in groups]
+    for i, (names, count) in enumerate(groups):
+        last = i == len(groups) - 1
+        others = tuple(n for group in known[:-1] for n in group) if last else ()
+        yield Shard(tuple(names), others, last), count
+
+
+def settled(queries: Sequence[Query]) -> list[dict[Signal, int]]:
+    """For each query: up to where each of its signals is complete once it and all before it are answered."""
+    pending: dict[Signal, int] = {}
+    ends: dict[Signal, int] = {}
+    for query in queries:
+        for signal in _signals(query):
+            ends[signal] = max(ends.get(signal, 0), query.grid.end_seconds)
+    out: list[dict[Signal, int]] = []
+    for query in reversed(queries):
+        out.append({s: min(pending.get(s, ends[s]), ends[s]) for s in _signals(query)})
+        for signal in _signals(query):
+            pending[signal] = query.grid.start_seconds
+    return out[::-1]
+
+
+def _signals(query: Query) -> Iterator[Signal]:
+    return (signal for part in query.parts for signal in part.signals)

@@ -1,0 +1,93 @@
+"""PromQL text from intent: the only place where a value becomes part of an expression. Pure.
+
+First module of the way `promql` -> `parts` -> `plan` -> `source`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.model.errors import UsageError
+
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_REGEX_MARKS: Final = frozenset(r"\.+*?()|[]{}^$")
+_OPERATORS: Final = ("=", "!=", "=~", "!~")
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """A condition on one label; for =~ and !~ the value is a regular expression (RE2, anchored by the server)."""
+
+    label: str
+    operator: str
+    value: str
+
+    def __post_init__(self) -> None:
+        if not _LABEL.fullmatch(self.label):
+            raise UsageError(
+                f"{self.label!r} is not a label's name", fix="Use letters, digits and _, not beginning with a digit."
+            )
+        if self.operator not in _OPERATORS:
+            raise ValueError(self.operator)
+
+    def __str__(self) -> str:
+        return f"{self.label}{self.operator}{quote(self.value)}"
+
+
+def quote(text: str) -> str:
+    """A PromQL string literal: backslash, quote and control characters escaped as in Go."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '\\"':
+        return "\\" + char
+    return char if char.isprintable() or ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
+
+
+def literal(text: str) -> str:
+    """A regular expression (RE2) that matches exactly this text."""
+    return "".join("\\" + c if c in _REGEX_MARKS else c for c in text)
+
+
+def equal(label: str, value: str) -> Matcher:
+    """The label has this value."""
+    return Matcher(label, "=", value)
+
+
+def one_of(label: str, values: Iterable[str]) -> Matcher:
+    """The label has one of the values."""
+    return Matcher(label, "=~", "|".join(map(literal, values)))
+
+
+def none_of(label: str, values: Iterable[str]) -> Matcher:
+    """The label has none of the values."""
+    return Matcher(label, "!~", "|".join(map(literal, values)))
+
+
+def named(*metrics: str) -> Matcher:
+    """The series is of one of these metrics; one name is the cheaper equality."""
+    return equal("__name__", metrics[0]) if len(metrics) == 1 else one_of("__name__", metrics)
+
+
+def selector(matchers: Iterable[Matcher]) -> str:
+    """A series selector; the metric's name is a matcher like any other."""
+    return "{" + ",".join(map(str, matchers)) + "}"
+
+
+def of_labels(labels: Mapping[str, str]) -> tuple[Matcher, ...]:
+    """Equality on each label, in the labels' order."""
+    return tuple(equal(k, v) for k, v in labels.items())
+
+
+def marked(expression: str, label: str, value: str) -> str:
+    """The expression with a constant label on every series, so that several fit in one answer."""
+    return f'label_replace({expression}, {quote(label)}, {quote(value.replace("$", "$$"))}, "", "")'
+
+
+def union(expressions: Iterable[str]) -> str:
+    """All series of the expressions; they must differ in a label."""
+    return " or ".join(expressions)

@@ -1,0 +1,177 @@
+"""What passing usage tells about the cluster: when pods lived, what happened to them, how many samples lack. Pure.
+
+Also how an inventory outlives its pods: a snapshot joined with the stored one and with what was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.cluster import Container, Event, EventKind, Inventory, Pod
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Signal, Usage
+
+NODE_SUMS: Final = {
+    Signal.NODE_CPU_USAGE_MEAN: Signal.CPU_USAGE_MEAN,
+    Signal.NODE_MEMORY_WORKING_SET_MAX: Signal.MEMORY_WORKING_SET_MAX,
+}
+"""Node signal -> the container signal whose sum stands in for it (for memory an upper bound: a sum of maxima)."""
+
+_AMOUNTS: Final = {
+    Signal.CPU_REQUEST: (0, Resource.CPU),
+    Signal.MEMORY_REQUEST: (0, Resource.MEMORY),
+    Signal.CPU_LIMIT: (1, Resource.CPU),
+    Signal.MEMORY_LIMIT: (1, Resource.MEMORY),
+}
+_EVENTS: Final = {Signal.OOM_KILLS: EventKind.OOM_KILL, Signal.RESTARTS: EventKind.RESTART}
+
+
+@dataclass(slots=True)
+class _Life:
+    """First and last slot with CPU usage of a container, and the number of slots with a value."""
+
+    first_seconds: int
+    last_seconds: int
+    slots: int
+
+
+@dataclass(slots=True)
+class Sightings:
+    """Collected block by block; memory grows with the number of containers, not of samples."""
+
+    signals: set[Signal] = field(default_factory=set)
+    lives: dict[PodContainerRef, _Life] = field(default_factory=dict)
+    amounts: dict[PodContainerRef, dict[tuple[int, Resource], int]] = field(default_factory=dict)
+    events: list[tuple[int, EventKind, PodContainerRef]] = field(default_factory=list)
+
+    def add(self, block: Iterable[tuple[Signal, Usage[Any]]]) -> None:
+        """See a block of usage."""
+        for signal, usage in block:
+            if not usage.refs:
+                continue
+            self.signals.add(signal)
+            if signal is Signal.CPU_USAGE_MEAN:
+                self._see_lives(usage)
+            elif signal in _AMOUNTS:
+                self._see_amounts(signal, usage)
+            elif signal in _EVENTS:
+                self._see_events(_EVENTS[signal], usage)
+
+    def coverage(self) -> float:
+        """Share of slots with a value between each container's first and last one, 0..1; 0 without any."""
+        present = sum(life.slots for life in self.lives.values())
+        step = Signal.CPU_USAGE_MEAN.spec.step_seconds
+        alive = sum((life.last_seconds - life.first_seconds) // step + 1 for life in self.lives.values())
+        return min(1.0, present / alive) if alive else 0.0
+
+    def _see_lives(self, usage: Usage[Any]) -> None:
+        present = ~np.isnan(usage.values)
+        kept = np.flatnonzero(present.any(axis=1))
+        first, last = present.argmax(axis=1), usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
+        count, times = present.sum(axis=1), usage.grid.times()
+        for i in kept:
+            begin, end, slots = int(times[first[i]]), int(times[last[i]]), int(count[i])
+            life = self.lives.setdefault(usage.refs[i], _Life(begin, end, 0))
+            life.first_seconds, life.last_seconds = min(begin, life.first_seconds), max(end, life.last_seconds)
+            life.slots += slots
+
+    def _see_amounts(self, signal: Signal, usage: Usage[Any]) -> None:
+        present = ~np.isnan(usage.values)
+        last = usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
+        for i in np.flatnonzero(present.any(axis=1)):
+            self.amounts.setdefault(usage.refs[i], {})[_AMOUNTS[signal]] = int(usage.values[i, last[i]])
+
+    def _see_events(self, kind: EventKind, usage: Usage[Any]) -> None:
+        for i, k in zip(*np.nonzero(np.nan_to_num(usage.values)), strict=True):
+            self.events.append((int(usage.grid.start_seconds + k * usage.grid.step_seconds), kind, usage.refs[i]))
+
+
+def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
+    """The snapshot with the pods, workloads and events that only the stored one knows, as far back as `keep_since`.
+
+    A pod that ran at the last snapshot and is not in this one ended somewhere between the two: its end is this
+    snapshot's time until usage says more.
+    """
+    if stored is None:
+        return snapshot
+    pods = {(p.namespace, p.name): p for p in stored.pods if _kept(p, keep_since)}
+    pods = {key: replace(p, end_seconds=snapshot.time_seconds) if p.running else p for key, p in pods.items()}
+    pods |= {(p.namespace, p.name): _aged(p, pods.get((p.namespace, p.name))) for p in snapshot.pods}
+    needed = {p.workload for p in pods.values()}
+    workloads = {w.ref: replace(w, replicas=0) for w in stored.workloads if w.ref in needed}
+    for workload in snapshot.workloads:
+        old = workloads.get(workload.ref)
+        workloads[workload.ref] = replace(workload, containers=workload.containers or (old.containers if old else ()))
+    events = tuple(e for e in stored.events if e.time_seconds >= keep_since)
+    ordered = tuple(pods[key] for key in sorted(pods))
+    return replace(snapshot, pods=ordered, workloads=tuple(workloads[r] for r in sorted(workloads)), events=events)
+
+
+def _kept(pod: Pod, keep_since: int) -> bool:
+    return pod.end_seconds is None or pod.end_seconds >= keep_since
+
+
+def _aged(pod: Pod, old: Pod | None) -> Pod:
+    """A pod of the snapshot; what it no longer says, the stored one may still know."""
+    if old is None or pod.running:
+        return pod
+    known_end = old.end_seconds if old.end_seconds is not None else pod.end_seconds
+    return replace(pod, start_seconds=pod.start_seconds or old.start_seconds, end_seconds=known_end,
+                   requests=pod.requests or old.requests, node=pod.node or old.node)  # fmt: skip
+
+
+def with_history(inventory: Inventory, seen: Sightings) -> Inventory:
+    """The inventory with what usage told: the lives of gone pods, templates of workloads that do not run, events."""
+    lives: dict[tuple[str, str], tuple[int, int]] = {}
+    for ref, life in seen.lives.items():
+        key = (ref.namespace, ref.pod)
+        first, last = lives.get(key, (life.first_seconds, life.last_seconds))
+        lives[key] = (min(first, life.first_seconds), max(last, life.last_seconds))
+    pods = tuple(_lived(pod, lives.get((pod.namespace, pod.name))) for pod in inventory.pods)
+    templates = _templates(inventory, pods, seen)
+    workloads = tuple(
+        w if w.containers else replace(w, containers=templates.get(w.ref, ())) for w in inventory.workloads
+    )
+    events = {(e.time_seconds, e.kind, e.subject): e for e in inventory.events}
+    for moment, kind, ref in seen.events:
+        limit = seen.amounts.get(ref, {}).get((1, Resource.MEMORY)) if kind is EventKind.OOM_KILL else None
+        events[moment, kind, ref] = Event(moment, kind, ref, limit)
+    return replace(inventory, pods=pods, workloads=workloads, events=tuple(events[key] for key in sorted(events)))
+
+
+def _lived(pod: Pod, life: tuple[int, int] | None) -> Pod:
+    """A gone pod with the ends of its usage; a running one keeps what the cluster says."""
+    if life is None:
+        return pod
+    start = pod.start_seconds or life[0]
+    if pod.running or pod.end_seconds is None:
+        return replace(pod, start_seconds=start)
+    step = Signal.CPU_USAGE_MEAN.spec.step_seconds
+    return replace(pod, start_seconds=start, end_seconds=min(pod.end_seconds, life[1] + step))
+
+
+def _templates(inventory: Inventory, pods: Iterable[Pod], seen: Sightings) -> dict[Any, tuple[Container, ...]]:
+    """Containers of workloads without a template, from the last amounts of their newest pod."""
+    bare = {w.ref for w in inventory.workloads if not w.containers}
+    newest: dict[Any, Pod] = {}
+    for pod in pods:
+        if pod.workload in bare and pod.start_seconds >= newest.get(pod.workload, pod).start_seconds:
+            newest[pod.workload] = pod
+    by_pod: dict[tuple[str, str], list[str]] = {}
+    for ref in sorted(seen.lives.keys() | seen.amounts.keys()):
+        by_pod.setdefault((ref.namespace, ref.pod), []).append(ref.container)
+    return {
+        ref: tuple(_container(pod, name, seen.amounts) for name in by_pod.get((pod.namespace, pod.name), []))
+        for ref, pod in newest.items()
+    }
+
+
+def _container(pod: Pod, name: str, amounts: Mapping[PodContainerRef, Mapping[tuple[int, Resource], int]]) -> Container:
+    found = amounts.get(PodContainerRef(pod.namespace, pod.name, name), {})
+    sides = [{r: v for (s, r), v in found.items() if s == side} for side in (0, 1)]
+    return Container(name, *sides)
