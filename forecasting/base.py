@@ -1,0 +1,45 @@
+"""The contract of every forecast model, and the last step they share. Pure.
+
+A `Forecaster` reads a history matrix that ends at the origin and answers with quantiles of the slots that follow. It is
+vectorised over series, knows nothing after the origin (it never sees it), and its answer is finite, >= 0 and
+non-decreasing in the level whatever the gaps: `conform` sees to that.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import FloatMatrix, TimeGrid
+from forecasting.empirical import row_quantiles
+
+Array = npt.NDArray[np.float32]
+
+LEVEL_ARRAY: Final = np.array(LEVELS)
+
+
+class Forecaster(Protocol):
+    """A forecast model."""
+
+    @property
+    def name(self) -> str:
+        """Short name shown to people, unique among the members."""
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """Quantiles (n, horizon, len(LEVELS)) of the slots right after `grid`, from history (n, grid.size).
+
+        History is finite and >= 0 or NaN. A series without any value gets zeros.
+        """
+
+
+def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
+    """Make an answer keep the contract: NaN becomes the history's own quantile, levels are put in order, floor 0."""
+    answer = raw.astype(np.float32, copy=False)
+    missing = np.isnan(answer)
+    if missing.any():
+        own = np.nan_to_num(row_quantiles(history, LEVEL_ARRAY))[:, None, :]
+        answer = np.where(missing, own, answer)
+    return np.maximum(np.maximum.accumulate(answer, axis=-1), np.float32(0))

@@ -1,0 +1,136 @@
+"""From 5-minute totals to forecasts: the room's front door. Pure.
+
+usage -> half hours -> back-tests and choice (`selection`) -> quantile path, its windows, and the 24-hour peak from the
+5-minute values (`peaks`). Series that are too young or silent get the quantiles of their portrait and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS, Forecasts, MeasuredError, RefT
+from cotenant.model.portrait import Portraits
+from cotenant.model.reasons import Reason
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.base import Array, Forecaster, conform
+from forecasting.members import MEMBERS
+from forecasting.peaks import daily_maxima, peak_quantiles
+from forecasting.selection import back_test, choose, combine, measure
+from forecasting.windows import windows
+
+Floats = npt.NDArray[np.float64]
+
+STEP_SECONDS: Final = 1800
+HORIZON: Final = DAY_SECONDS // STEP_SECONDS
+PORTRAIT_MODEL: Final = "portrait"
+
+_SERIES_PER_SHARD: Final = 1000
+"""Series that are tested together: bounds memory (about 75 MB of back-tests); their mean is what choices shrink to."""
+_MEDIAN: Final = LEVELS.index(0.5)
+_UNKNOWN: Final = MeasuredError(float("nan"), float("nan"), 0)
+
+
+def forecast(
+    usage: Usage[RefT],
+    portraits: Portraits[RefT],
+    settings: ForecastingSettings,
+    members: Sequence[Forecaster] = MEMBERS,
+) -> Forecasts[RefT]:
+    """Forecast the 24 hours after the last whole half hour of `usage`, whose step must divide half an hour.
+
+    The first member is the baseline of the measured errors. Portraits may be of more series and in any order; a series
+    without a sample in both has NO_DATA. Values that are negative or not finite count as gaps.
+    """
+    if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
+        raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
+    past, coarse = _aligned(usage, settings)
+    levels, highest = _from_portraits(portraits, usage.refs)
+    shards = [slice(i, i + _SERIES_PER_SHARD) for i in range(0, len(usage.refs), _SERIES_PER_SHARD)]
+    reasons = _reasons(coarse, ~np.isnan(highest), settings)
+    path = conform(np.repeat(levels[:, None, :], HORIZON, axis=1), coarse.values)
+    path[np.array([r is Reason.NO_DATA for r in reasons], dtype=bool)] = np.nan
+    model, error = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons)
+    for shard in shards:
+        rows = np.array([i for i in range(len(reasons))[shard] if reasons[i] is Reason.OK], dtype=np.intp)
+        part, names, errors = _selected(coarse, rows, settings, members)
+        path[rows] = part
+        for row, name, measured in zip(rows.tolist(), names, errors, strict=True):
+            model[row], error[row] = name, measured
+    peak = peak_quantiles(daily_maxima(past.values, past.grid.slots_per_day), highest, settings)
+    grid = coarse.grid.following(HORIZON)
+    found = windows(path[:, :, _MEDIAN], grid, settings)
+    return Forecasts(
+        refs=usage.refs,
+        resource=usage.resource,
+        grid=grid,
+        quantiles=path,
+        peak=_at_least(peak, path),
+        windows=found,
+        model=tuple(model),
+        error=tuple(error),
+        reason=tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, found, strict=True)),
+    )
+
+
+def _aligned(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[RefT], Usage[RefT]]:
+    """The last days of usage, cleaned, up to the last whole half hour: at its own step and in half hours."""
+    recent = usage.tail((settings.history_days + 1) * usage.grid.slots_per_day)
+    good = np.isfinite(recent.values) & (recent.values >= 0)
+    values = recent.values if good.all() else np.where(good, recent.values, np.float32(np.nan))
+    clean = Usage(usage.refs, recent.grid, values, usage.resource, usage.statistic)
+    coarse = clean.coarser(STEP_SECONDS // usage.grid.step_seconds)
+    cut = (coarse.grid.end_seconds - recent.grid.start_seconds) // usage.grid.step_seconds
+    kept = type(recent.grid)(recent.grid.start_seconds, recent.grid.step_seconds, max(0, cut))
+    past = Usage(usage.refs, kept, values[:, : kept.size], usage.resource, usage.statistic)
+    return past, coarse.tail(settings.history_days * HORIZON)
+
+
+def _from_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> tuple[Floats, Floats]:
+    """Portrait's quantiles (n, levels) and maximum (n,) of each series; NaN where it has none."""
+    row = {ref: index for index, ref in enumerate(portraits.refs)}
+    index = np.array([row.get(ref, -1) for ref in refs], dtype=np.int64)
+    levels = np.append(portraits.histograms.percentiles(LEVELS), np.full((1, len(LEVELS)), np.nan), axis=0)
+    return levels[index], np.append(portraits.maximum, np.nan)[index]
+
+
+def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: ForecastingSettings) -> list[Reason]:
+    """OK where a forecast can be tested, else why not."""
+    seen = ~np.isnan(coarse.values)
+    size = coarse.grid.size
+    some = seen.any(axis=1)
+    first = seen.argmax(axis=1) if size else np.zeros(len(seen))
+    last = size - 1 - (seen[:, ::-1].argmax(axis=1) if size else np.zeros(len(seen)))
+    silent = (size - 1 - last) * STEP_SECONDS >= settings.stale_hours * HOUR_SECONDS
+    young = (size - first) * STEP_SECONDS < settings.minimum_days * DAY_SECONDS
+    states = (
+        (Reason.NO_DATA, ~some & ~portrayed),
+        (Reason.STALE, ~some | silent),
+        (Reason.FROM_PORTRAIT, young),
+    )
+    names = np.select([flags for _, flags in states], [reason.value for reason, _ in states], Reason.OK.value)
+    return [Reason(name) for name in names.tolist()]
+
+
+def _selected(
+    coarse: Usage[RefT], rows: npt.NDArray[np.intp], settings: ForecastingSettings, members: Sequence[Forecaster]
+) -> tuple[Array, list[str], Sequence[MeasuredError]]:
+    """Path, name of the chosen model and its measured error for some rows."""
+    history: FloatMatrix = coarse.values[rows]
+    tests = back_test(members, history, coarse.grid, settings)
+    weights = choose(tests.log_ratio, settings)
+    ahead = np.stack([member.quantiles(history, coarse.grid, HORIZON) for member in members])
+    names = [" + ".join(m.name for m, w in zip(members, column, strict=True) if w > 0) for column in weights.T.tolist()]
+    return combine(ahead, weights), names, measure(tests, settings)
+
+
+def _at_least(peak: Array, path: Array) -> Array:
+    """Peak that is nowhere below the highest point of the path's median: a maximum cannot be below a mean."""
+    floor = path[:, :, _MEDIAN].max(axis=1)
+    return np.maximum(
+        np.where(np.isnan(peak), floor[:, None], peak), np.where(np.isnan(floor), -np.inf, floor)[:, None]
+    )

@@ -1,0 +1,57 @@
+"""Losses of forecasts, per series; missing actual values (NaN) are left out. Pure.
+
+actual: (n, H); quantiles: (n, H, L) at `levels`; results (n,), NaN where nothing could be compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forecasting.base import LEVEL_ARRAY
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> Floats:
+    """Mean quantile loss over slots and levels: max(q (y - f), (q - 1) (y - f)) (Koenker and Bassett 1978)."""
+    error = actual[..., None] - quantiles
+    return _mean(np.maximum(levels * error, (levels - 1) * error).mean(axis=-1))
+
+
+def wql(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> Floats:
+    """Weighted quantile loss: 2 x mean pinball / mean |actual|; NaN where the actual is all zero."""
+    scale = _mean(np.abs(actual))
+    return _over(2 * pinball(actual, quantiles, levels), scale)
+
+
+def mase(actual: Floats, point: Floats, history: Floats, season: int) -> Floats:
+    """Mean absolute error / that of the seasonal naive inside the history (Hyndman and Koehler 2006)."""
+    scale = _mean(np.abs(history[:, season:] - history[:, :-season]))
+    return _over(_mean(np.abs(actual - point)), scale)
+
+
+def coverage(actual: Floats, path: Floats) -> Floats:
+    """Share of actual values at or below a quantile path, (n, H)."""
+    return _mean(np.where(np.isnan(actual), np.nan, actual <= path))
+
+
+def winkler(actual: Floats, low: Floats, high: Floats, alpha: float) -> Floats:
+    """Width of the central 1 - alpha interval + 2 / alpha x what lies outside (Winkler 1972)."""
+    outside = np.maximum(low - actual, 0) + np.maximum(actual - high, 0)
+    return _mean(np.where(np.isnan(actual), np.nan, high - low) + 2 / alpha * outside)
+
+
+def _mean(values: Floats) -> Floats:
+    """Mean over the last axis without NaN; NaN where nothing is left."""
+    seen = ~np.isnan(values)
+    total, count = np.where(seen, values, 0.0).sum(axis=-1, dtype=np.float64), seen.sum(axis=-1)
+    return _over(total, count)
+
+
+def _over(amount: Floats, scale: npt.NDArray[Any]) -> Floats:
+    """Quotient, NaN where the scale is 0."""
+    quotient: Floats = np.divide(amount, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
+    return quotient

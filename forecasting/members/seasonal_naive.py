@@ -1,0 +1,52 @@
+"""Seasonal naive: the same slot one season ago, with the quantiles of how wrong that was in the past. Pure.
+
+With a season of one day it is the baseline that every measured error is relative to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotenant.model.usage import FloatMatrix, TimeGrid
+from forecasting.base import LEVEL_ARRAY, Array, conform
+from forecasting.empirical import row_quantiles
+
+
+@dataclass(frozen=True, slots=True)
+class SeasonalNaive:
+    """Same slot `days` ago (the newest of that slot that is not a gap) + empirical quantiles of the residuals."""
+
+    days: int
+    name: str
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster."""
+        season = self.days * grid.slots_per_day
+        point = _last_seasons(history, season, horizon)
+        if self.days > 1:
+            point = np.where(np.isnan(point), _last_seasons(history, grid.slots_per_day, horizon), point)
+        spread = _residual_quantiles(history, season)
+        if self.days > 1:
+            spread = np.where(np.isnan(spread), _residual_quantiles(history, grid.slots_per_day), spread)
+        return conform(point[:, :, None] + spread[:, None, :], history)
+
+
+def _last_seasons(history: FloatMatrix, season: int, horizon: int) -> FloatMatrix:
+    """Newest value of each slot of the season, laid out over the horizon, (n, horizon); NaN where there is none."""
+    whole = -(-history.shape[1] // season) if history.size else 0
+    padded = np.pad(history, ((0, 0), (whole * season - history.shape[1], 0)), constant_values=np.nan)
+    newest = np.full((len(history), season), np.nan, dtype=np.float32)
+    for past in range(whole):
+        newest = np.where(
+            np.isnan(padded[:, past * season : (past + 1) * season]),
+            newest,
+            padded[:, past * season : (past + 1) * season],
+        )
+    return newest[:, np.arange(horizon) % season]
+
+
+def _residual_quantiles(history: FloatMatrix, season: int) -> Array:
+    """Quantiles of value minus value one season before, (n, levels); NaN without such a pair."""
+    return row_quantiles(history[:, season:] - history[:, : max(0, history.shape[1] - season)], LEVEL_ARRAY)

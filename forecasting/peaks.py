@@ -1,0 +1,73 @@
+"""The peak head: quantiles of the highest 5-minute value of the next 24 hours. Pure.
+
+The path's upper quantile is no peak (each half hour may stay below it while the day's highest value does not), so the
+daily maximum is forecast by itself: a base level from past maxima, times the quantiles of how far later maxima were
+from such a base before. Those ratios are the series' own, filled up with everybody's where its own days are few
+(split-conformal with a pooled prior).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import FloatMatrix
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.base import LEVEL_ARRAY, Array
+from forecasting.empirical import row_quantiles, weighted_quantiles
+
+_POOLED_POINTS = (np.arange(41) + 0.5) / 41
+_RATIO_LIMIT = 100.0
+_FEWEST_DAYS = 3
+"""Days a base must rest on before its ratio counts as a score."""
+
+
+def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
+    """Maximum of each 24 hours counted back from the end, (n, days), newest last; NaN when half or more is missing."""
+    days = values.shape[1] // slots_per_day
+    block = values[:, values.shape[1] - days * slots_per_day :].reshape(len(values), days, slots_per_day)
+    seen = ~np.isnan(block)
+    highest = np.where(seen, block, -np.inf).max(axis=2, initial=-np.inf)
+    result: FloatMatrix = np.where(2 * seen.sum(axis=2) > slots_per_day, highest, np.nan).astype(np.float32)
+    return result
+
+
+def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], settings: ForecastingSettings) -> Array:
+    """Quantiles (n, levels) of the next day's maximum from past ones (n, days), newest last.
+
+    `fallback` (n,) is the base where no day is known, such as the portrait's maximum; NaN there gives NaN.
+    """
+    bases = [_base(maxima[:, :day], settings) for day in range(_FEWEST_DAYS, maxima.shape[1])]
+    then = np.stack(bases, axis=1) if bases else np.empty((len(maxima), 0), dtype=np.float32)
+    ratios = _ratios(maxima[:, _FEWEST_DAYS:], then)
+    base = _base(maxima, settings)
+    base = np.where(np.isnan(base), fallback, base)
+    everyone = row_quantiles(ratios.reshape(1, -1), _POOLED_POINTS)
+    everyone = np.where(np.isnan(everyone), np.float32(1), everyone)
+    pooled = np.repeat(everyone, len(maxima), axis=0)
+    weight = max(settings.peak_prior_days, 1e-6) / len(_POOLED_POINTS)
+    weights = np.append(np.ones(ratios.shape[1]), np.full(len(_POOLED_POINTS), weight))
+    spread = weighted_quantiles(np.append(ratios, pooled, axis=1), weights, LEVEL_ARRAY)
+    result: Array = (base[:, None] * spread).astype(np.float32)
+    return result
+
+
+def _base(maxima: FloatMatrix, settings: ForecastingSettings) -> FloatMatrix:
+    """Level of the maxima so far, (n,): half way between the last day's and the highest of the last days."""
+    recent = maxima[:, max(0, maxima.shape[1] - settings.peak_days) :]
+    seen = ~np.isnan(recent)
+    highest = np.where(seen, recent, -np.inf).max(axis=1, initial=-np.inf)
+    if not recent.shape[1]:
+        return np.full(len(maxima), np.nan, dtype=np.float32)
+    last = np.take_along_axis(recent, (recent.shape[1] - 1 - seen[:, ::-1].argmax(axis=1))[:, None], axis=1)[:, 0]
+    result: FloatMatrix = np.where(seen.any(axis=1), (highest + last) / 2, np.nan).astype(np.float32)
+    return result
+
+
+def _ratios(maxima: FloatMatrix, bases: FloatMatrix) -> FloatMatrix:
+    """Maxima relative to their bases; nothing over nothing is 1, NaN where either is missing."""
+    known = ~(np.isnan(maxima) | np.isnan(bases))
+    safe = np.where(bases > 0, bases, 1)
+    ratio = np.where(bases > 0, maxima / safe, np.where(maxima > 0, _RATIO_LIMIT, 1.0))
+    result: FloatMatrix = np.where(known, np.minimum(ratio, _RATIO_LIMIT), np.nan).astype(np.float32)
+    return result
