@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -124,17 +125,23 @@ def _widened(portraits: Portraits[RefT], refs: Sequence[RefT]) -> Portraits[RefT
 def _split(
     values: FloatMatrix, usage: Usage[Any], starts: Floats | None, settings: PortraitSettings
 ) -> tuple[FloatMatrix, FloatMatrix | None]:
-    """(steady, start-up) samples, each NaN where the other has the value; infinities are gaps.
+    """(steady, start-up) samples, no infinity: (m, T) with NaN where one is start-up, and (m, slots of the start-up).
 
     A slot belongs to the start-up when the pod began inside it or was younger than `startup_minutes` at its start.
     """
     steady = np.where(np.isfinite(values), values, np.float32(np.nan))
     if starts is None or not settings.startup_minutes:
         return steady, None
-    age = usage.grid.times() - starts[:, None]
-    young = (age > -usage.grid.step_seconds) & (age < 60 * settings.startup_minutes)
-    startup = np.where(young, steady, np.float32(np.nan))
-    steady[young] = np.nan
+    grid = usage.grid
+    began = np.nan_to_num((starts - grid.start_seconds) / grid.step_seconds, nan=-np.inf)
+    first = np.floor(np.clip(began, -1e6, grid.size + 1)).astype(np.int64)
+    length = 60 * settings.startup_minutes / grid.step_seconds
+    column = first[:, None] + np.arange(np.ceil(length) + 1, dtype=np.int64)
+    young = (column >= 0) & (column < grid.size) & (column - began[:, None] < length)
+    startup = np.full(column.shape, np.nan, dtype=np.float32)
+    row, near = np.nonzero(young)
+    startup[row, near] = steady[row, column[row, near]]
+    steady[row, column[row, near]] = np.nan
     return steady, startup
 
 
@@ -170,13 +177,9 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
     """Portraits with the steady samples in histogram, days and slots (`_with_presence` has moved the days)."""
     size = len(portraits.refs)
     weight = CPU_SAMPLE_WEIGHT if portraits.resource is Resource.CPU else 1.0
-    sums, counts, maxima = (
-        reduce_rows(ufunc, part, target, size, fill)
-        for ufunc, part, fill in zip(
-            (np.add, np.add, np.fmax), _half_hours(steady, usage), (0.0, 0.0, np.nan), strict=True
-        )
-    )
-    squares = np.einsum("ij,ij->i", filled := np.nan_to_num(steady, nan=0.0).astype(np.float64), filled)
+    *parts, squares = _half_hours(steady, usage)
+    ufuncs, fills = (np.add, np.add, np.fmax), (0.0, 0.0, np.nan)
+    sums, counts, maxima = map(reduce_rows, ufuncs, parts, repeat(target), repeat(size), fills)
     first = usage.grid.start_seconds // _HALF_HOUR_SECONDS
     when = np.arange(first, first + sums.shape[1])
     slot, day = when % SLOTS_PER_DAY, when // SLOTS_PER_DAY
@@ -204,8 +207,8 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
     )
 
 
-def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats, Floats]:
-    """Sum, number and maximum of the samples in each half hour of the clock, (m, K) each."""
+def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats, Floats, Floats]:
+    """Sum, number and maximum of the samples in each half hour of the clock, (m, K), and sum of all squares, (m,)."""
     grid = usage.grid
     factor = _HALF_HOUR_SECONDS // grid.step_seconds
     lead = grid.start_seconds % _HALF_HOUR_SECONDS // grid.step_seconds
@@ -213,14 +216,16 @@ def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats,
     padded = np.pad(steady, ((0, 0), (lead, trail)), constant_values=np.nan) if lead or trail else steady
     block = padded.reshape(len(padded), padded.shape[1] // factor, factor)
     sums, counts = np.zeros(block.shape[:2]), np.zeros(block.shape[:2])
-    maxima = np.full(block.shape[:2], np.nan)
+    maxima, squares = np.full(block.shape[:2], np.nan), np.zeros(len(block))
     for offset in range(factor):  # six strided passes beat a reduction over an axis of six
         part = block[:, :, offset]
         there = np.isfinite(part)
-        sums += np.where(there, part, 0.0)
+        filled = np.where(there, part, 0.0)
+        sums += filled
+        squares += np.einsum("ij,ij->i", filled, filled, dtype=np.float64)
         counts += there
         np.fmax(maxima, part, out=maxima)
-    return sums, counts, maxima
+    return sums, counts, maxima, squares
 
 
 def _shifted(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: float) -> Floats:
