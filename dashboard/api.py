@@ -1,0 +1,140 @@
+"""The REST face: what the pages show, as JSON and CSV, under the same filters.
+
+Amounts are raw: millicores, bytes, Unix seconds. The pages' grids read their rows here, so a page, its export and a
+script cannot disagree.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+
+from cotenant.model.errors import CotenantError, NoData, SourceError, StoreError, UsageError
+from cotenant.model.table import Kind, Schema, Table
+from dashboard import filters
+from dashboard.source import SCHEMAS, Snapshot, Source
+
+MAX_LIMIT: Final = 1_000_000
+Format = Annotated[Literal["json", "csv"], Query(alias="format", description="json, or csv with raw amounts.")]
+Offset = Annotated[int, Query(ge=0, description="First row.")]
+Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
+
+
+def router(source: Source, prefix: str) -> APIRouter:
+    """The API below `prefix`: overview, one endpoint per table, explain."""
+    api = APIRouter(prefix=prefix, tags=["results"])
+
+    @api.get("/overview", summary="Everything on the overview page")
+    def overview() -> Response:
+        found = source.snapshot().overview
+        if found is None:
+            raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
+        return _json(found)
+
+    @api.get("/explain", summary="One container's recommendation with reasons, inputs and formulas")
+    def explain(namespace: str, kind: str, workload: str, container: str) -> Response:
+        found = source.explain(namespace, kind, workload, container)
+        if found is None:
+            raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
+        return _json(found)
+
+    for schema in SCHEMAS.values():
+        _add_table(api, source, schema)
+    return api
+
+
+def _add_table(api: APIRouter, source: Source, schema: Schema) -> None:
+    def table(request: Request, form: Format = "json", offset: Offset = 0, limit: Limit = MAX_LIMIT) -> Response:
+        return answer(source.snapshot(), schema, request.url.query, form, slice(offset, offset + limit))
+
+    api.add_api_route(
+        f"/{schema.name}",
+        table,
+        methods=["GET"],
+        name=schema.name,
+        summary=f"Rows of the {schema.name} table",
+        description=_described(schema),
+        openapi_extra={"parameters": _filter_parameters(schema)},
+    )
+
+
+def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: slice) -> Response:
+    """Rows of a table under a query string; UsageError for an unknown filter."""
+    indexed = snapshot.tables[schema.name]
+    rows = snapshot.rows(schema.name, filters.parse(search, schema))
+    page = indexed.table.take(rows[window])
+    if form == "csv":
+        headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}
+        return Response(to_csv(page), media_type="text/csv; charset=utf-8", headers=headers)
+    document = {
+        "table": schema.name,
+        "version": snapshot.version,
+        "total": len(rows),
+        "of": len(indexed.table),
+        "offset": window.start,
+        "rows": list(page.rows()),
+    }
+    return _json(document)
+
+
+def to_csv(table: Table) -> str:
+    """RFC 4180 text with a header of column names; lists are joined by spaces, missing cells are empty."""
+    text = io.StringIO()
+    names = [c.name for c in table.schema.columns]
+    writer = csv.writer(text)
+    writer.writerow(names)
+    writer.writerows([_cell(row[n]) for n in names] for row in table.rows())
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join("" if v is None else f"{v:g}" for v in value)
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value  # a spreadsheet would run it as a formula
+    return "" if value is None else value
+
+
+def totals(snapshot: Snapshot, name: str, search: str) -> dict[str, float]:
+    """Sums of the filtered rows' totals columns (those that end in "_total"), NaN left out."""
+    schema = SCHEMAS[name]
+    table = snapshot.tables[name].table
+    rows = snapshot.rows(name, filters.parse(search, schema))
+    summed = [c.name for c in schema.columns if c.name.endswith("_total")]
+    return {column: float(np.nansum(table.columns[column][rows])) for column in summed}
+
+
+def problem(error: CotenantError) -> Response:
+    """An error of ours as JSON: what happened and what helps."""
+    return _json({"error": type(error).__name__, "message": error.message, "fix": error.fix}, status=_status(error))
+
+
+def _status(error: CotenantError) -> int:
+    kinds = ((UsageError, 400), (NoData, 404), (StoreError, 503), (SourceError, 503))
+    return next((status for kind, status in kinds if isinstance(error, kind)), 500)
+
+
+def _json(document: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
+
+
+def _described(schema: Schema) -> str:
+    lines = (f"- `{c.name}` ({_unit(c.kind)}): {c.doc}" for c in schema.columns)
+    return "Every filter may come several times, and with `!=` to exclude. Columns:\n\n" + "\n".join(lines)
+
+
+def _unit(kind: Kind) -> str:
+    return {Kind.TIME: "Unix seconds", Kind.RATIO: "ratio 0..1", Kind.LIST: "list of numbers"}.get(kind, kind.value)
+
+
+def _filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:
+    keys: Iterable[tuple[str, str]] = [(k, f"Rows with this {k}.") for k in filters.keys_of(schema)]
+    words = [*keys, ("q", "Words that the row's name must contain."), ("sort", "Column to sort by; - descends.")]
+    many = {"type": "array", "items": {"type": "string"}}
+    return [{"name": n, "in": "query", "required": False, "description": d, "schema": many} for n, d in words]

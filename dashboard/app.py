@@ -1,0 +1,143 @@
+"""EDGE: the web process: Dash pages, REST API, health and metrics in one FastAPI application, served by uvicorn.
+
+`create_app` joins the parts; `serve` runs them until it is told to stop. It reads a Source and changes nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from dash import Dash
+from fastapi import FastAPI, Request, Response
+from fastapi.middleware.gzip import GZipMiddleware
+
+from cotenant.edges.clock import Clock, SystemClock
+from cotenant.model.errors import CotenantError
+from cotenant.settings.dashboard import DashboardSettings
+from dashboard import api, pages, shell
+from dashboard.health import Health
+from dashboard.source import Source
+from dashboard.view import View
+
+ASSETS: Final = Path(__file__).parent / "assets"
+NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><title>cotenant</title>
+<h1>No such page</h1><p>This address leads nowhere.</p></html>"""
+
+
+def create_app(source: Source, settings: DashboardSettings, clock: Clock | None = None) -> FastAPI:
+    """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics."""
+    view = View(source, settings, (clock or SystemClock()).now_seconds)
+    base = settings.base_path
+    app = FastAPI(
+        title="cotenant",
+        description="What the dashboard shows, for scripts: the same rows under the same filters.",
+        docs_url=f"{base}docs",
+        openapi_url=f"{base}openapi.json",
+        redoc_url=None,
+    )
+    app.include_router(api.router(source, f"{base}api/v1"))
+    app.add_exception_handler(CotenantError, _problem)
+    health = Health(view)
+    health.add_to(app, base)
+    _add_pages(app, view)
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
+    app.add_middleware(health.middleware)
+    return app
+
+
+async def _problem(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, CotenantError)
+    return api.problem(error)
+
+
+def _add_pages(app: FastAPI, view: View) -> None:
+    base = view.settings.base_path
+    dash = Dash(
+        "dashboard",
+        server=app,
+        assets_folder=str(ASSETS),
+        url_base_pathname=base,
+        title="cotenant",
+        update_title=None,
+        index_string=shell.INDEX.replace("BASE", base),
+        suppress_callback_exceptions=True,
+        enable_mcp=False,
+        add_log_handler=False,
+    )
+    dash.layout = lambda: shell.layout(view, pages.ALL)
+    shell.register(dash, view, pages.ALL)
+    for page in pages.ALL:
+        page.register(dash, view)
+    app.add_api_route(f"{base}{{path:path}}", _missing, methods=["GET"], include_in_schema=False)
+    app.add_middleware(PageAddresses, base=base)
+
+
+def _missing(path: str) -> Response:
+    """What an address gets that nobody serves."""
+    if "api/" in path:
+        return Response(
+            '{"error":"NotFound","message":"no such endpoint"}', media_type="application/json", status_code=404
+        )
+    return Response(NOT_FOUND, media_type="text/html", status_code=404)
+
+
+class PageAddresses:
+    """ASGI middleware: every page's address gets the frame that Dash serves at the base path."""
+
+    def __init__(self, app: Any, base: str) -> None:
+        """`base` is the base path."""
+        self._app = app
+        self._base = base
+        self._addresses = {f"{base}{page.path}" for page in pages.ALL}
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass on, at the base path if the address is a page's."""
+        if scope["type"] == "http" and scope["path"].rstrip("/") in self._addresses:
+            scope = {**scope, "path": self._base, "raw_path": self._base.encode()}
+        await self._app(scope, receive, send)
+
+
+def serve(app: FastAPI, host: str, port: int, ready: Callable[[str], None] = lambda _url: None) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` gets the address once it is open. Port 0 takes a free one."""
+    listener = _listen(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listener.getsockname()[1]}"
+    server = Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"), lambda: ready(url))
+    try:
+        server.run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn that says when it is open."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        """`ready` is called once, after the first socket accepts."""
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open, then tell."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise CotenantError(
+            f"cannot listen on {host}:{port}: {error.strerror}", fix="Choose another with --port, or 0 for any."
+        ) from error
+    listener.listen(128)
+    return listener

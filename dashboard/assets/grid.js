@@ -1,0 +1,213 @@
+// The grids: theme from the page's CSS variables, cell formats, cell renderers, and the feed of rows from the API.
+"use strict";
+
+(function grids() {
+  const KIB = 1024, MISSING = "–";
+  const h = (...parts) => window.React.createElement(...parts);
+  const functions = (window.dashAgGridFunctions = window.dashAgGridFunctions || {});
+  const components = (window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {});
+
+  functions.cotenantTheme = (quartz) => quartz.withParams({
+    accentColor: "var(--mantine-primary-color-filled)",
+    backgroundColor: "var(--ct-panel)",
+    foregroundColor: "var(--ct-ink)",
+    headerBackgroundColor: "var(--ct-panel)",
+    headerTextColor: "var(--ct-dim)",
+    borderColor: "var(--ct-line)",
+    rowHoverColor: "var(--ct-hover)",
+    browserColorScheme: "inherit",
+    fontFamily: "inherit",
+    fontSize: 13,
+    headerFontSize: 12,
+    headerFontWeight: 600,
+    spacing: 5,
+    wrapperBorder: false,
+    wrapperBorderRadius: 0,
+    columnBorder: false,
+  });
+
+  // --- amounts in words, the same rules as dashboard/display.py ---
+  function digits(value) {
+    const size = Math.abs(value), places = size >= 100 ? 0 : size >= 10 ? 1 : 2;
+    return value.toLocaleString("en-US", { maximumFractionDigits: places });
+  }
+  function cores(m) { return Math.abs(m) < 1000 ? digits(Math.round(m)) + " m" : digits(m / 1000); }
+  function gib(bytes) {
+    const size = Math.abs(bytes);
+    for (const [power, name] of [[4, "TiB"], [3, "GiB"], [2, "MiB"], [1, "KiB"]])
+      if (size >= KIB ** power) return digits(bytes / KIB ** power) + " " + name;
+    return digits(bytes) + " B";
+  }
+  function moment(seconds) {
+    const text = new Date(1000 * seconds).toUTCString(); // "Thu, 12 Nov 2026 18:00:00 GMT"
+    return text.slice(0, 3) + " " + text.slice(17, 22);
+  }
+  function amount(value, kind) {
+    if (value === null || value === undefined) return MISSING;
+    switch (kind) {
+      case "millicores": return cores(value);
+      case "bytes": return gib(value);
+      case "ratio": return Math.round(100 * value) + " %";
+      case "time": return moment(value);
+      default: return digits(value);
+    }
+  }
+  functions.cotenantAmount = (params, kind) => amount(params.value, kind);
+  functions.cotenantReason = (params) => (params.context.sentences || {})[params.value] || params.value;
+  const kindOf = (field) => (field.startsWith("cpu") ? "millicores" : "bytes");
+
+  // --- cells; text from the cluster only ever becomes text nodes ---
+  components.CotenantChip = (props) =>
+    props.value ? h("span", { className: "chip tone-" + String(props.value).replace(/[^a-z]/gi, "").toLowerCase() }, props.value) : null;
+
+  // A reason that asks for attention is a chip, the plain "ok" is not.
+  components.CotenantReason = (props) =>
+    props.value === "ok" ? h("span", { className: "dim" }, "ok") : components.CotenantChip(props);
+
+  components.CotenantRatio = (props) => {
+    if (props.value === null || props.value === undefined) return MISSING;
+    const share = Math.max(0, Math.min(1, props.value));
+    return h("span", { className: "ratio" },
+      h("span", { className: "ratio-bar" + (props.value > 1 ? " over" : ""), style: { width: 100 * share + "%" } }),
+      h("span", { className: "ratio-text" }, amount(props.value, "ratio")));
+  };
+
+  components.CotenantDelta = (props) => {
+    if (props.value === null || props.value === undefined) return MISSING;
+    if (!props.value) return "0";
+    const down = props.value < 0;
+    return h("span", { className: down ? "delta-down" : "delta-up" }, (down ? "−" : "+") + amount(Math.abs(props.value), props.unit));
+  };
+
+  components.CotenantChange = (props) => {
+    if (!props.data) return null;
+    const kind = kindOf(props.colDef.field), action = props.data[props.action];
+    const now = props.data[props.now] === null ? "not set" : amount(props.data[props.now], kind);
+    if (action === "withheld") return h("span", { className: "dim" }, now + "  · withheld");
+    const next = action === "unset" ? "remove" : amount(props.value, kind);
+    if (next === now) return h("span", { className: "dim" }, now + "  · keep");
+    return h("span", null, h("span", { className: "dim" }, now), h("span", { className: "arrow" }, "→"), h("strong", null, next));
+  };
+
+  components.CotenantSparkline = (props) => {
+    const values = props.value || [], known = values.filter((v) => v !== null);
+    if (known.length < 2) return MISSING;
+    const width = 128, height = 24, top = Math.max(...known) || 1;
+    let path = "", pen = "M";
+    values.forEach((v, i) => {
+      if (v === null) { pen = "M"; return; }
+      path += pen + ((i * width) / (values.length - 1)).toFixed(1) + " " + (height - 1 - ((height - 3) * v) / top).toFixed(1);
+      pen = "L";
+    });
+    const label = "CPU of the last 7 days: from " + cores(Math.min(...known)) + " to " + cores(top);
+    return h("svg", { className: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, h("path", { d: path }));
+  };
+
+  // --- the feed ---
+  const fed = {}; // grid id -> what it shows now: {filters, version}
+
+  function sortOf(model) { return model.map((s) => (s.sort === "desc" ? "-" : "") + s.colId); }
+
+  function filtersOf(search) {
+    const params = new URLSearchParams(search || "");
+    ["sort", "open", "offset", "limit", "format"].forEach((key) => params.delete(key));
+    return params;
+  }
+
+  function tell(name, message) {
+    const box = document.getElementById("trouble-" + name);
+    if (!box) return;
+    box.hidden = !message;
+    box.textContent = message || "";
+  }
+
+  function datasource(name, filters) {
+    return {
+      async getRows(request) {
+        const params = new URLSearchParams(filters);
+        sortOf(request.sortModel).forEach((s) => params.append("sort", s));
+        params.append("offset", request.startRow);
+        params.append("limit", request.endRow - request.startRow);
+        try {
+          const answer = await fetch(`${window.cotenant.base()}api/v1/${name}?${params}`);
+          const page = await answer.json();
+          if (!answer.ok) throw new Error([page.message, page.fix].filter(Boolean).join(" "));
+          const frame = document.getElementById("frame-" + name);
+          if (frame) frame.classList.toggle("nothing", page.total === 0);
+          tell(name, "");
+          request.successCallback(page.rows, page.total);
+        } catch (error) {
+          request.failCallback();
+          tell(name, "The rows could not be loaded: " + error.message);
+        }
+      },
+    };
+  }
+
+  function openRow(name, row) {
+    const ct = window.cotenant;
+    if (!row) return;
+    if (name === "recommendations") {
+      const open = [row.namespace, row.kind, row.workload, row.container].map(encodeURIComponent).join("/");
+      ct.go(ct.withParam("open", open));
+    } else if (name === "workloads") {
+      const query = new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload });
+      ct.go(ct.base() + "recommendations?" + query);
+    }
+  }
+
+  function wire(api, name) {
+    api.addEventListener("rowClicked", (event) => {
+      if (!String(getSelection())) openRow(name, event.data);
+    });
+    api.addEventListener("cellKeyDown", (event) => { if (event.event.key === "Enter") openRow(name, event.data); });
+    api.addEventListener("sortChanged", (event) => {
+      if (event.source === "api") return;
+      const frame = document.getElementById("frame-" + name), params = new URLSearchParams(location.search);
+      const sorted = api.getColumnState().filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex);
+      params.delete("sort");
+      const sort = sorted.map((c) => (c.sort === "desc" ? "-" : "") + c.colId);
+      if (sort.join() !== frame.dataset.order) sort.forEach((s) => params.append("sort", s));
+      window.cotenant.go(location.pathname + (params.size ? "?" + params : ""), true);
+    });
+  }
+
+  // Back and forward buttons change the URL's sort: the grid follows.
+  function followSort(api, name, search) {
+    const given = new URLSearchParams(search || "").getAll("sort");
+    const wanted = given.length ? given : [document.getElementById("frame-" + name).dataset.order];
+    const now = api.getColumnState().filter((c) => c.sort).sort((a, b) => a.sortIndex - b.sortIndex);
+    if (now.map((c) => (c.sort === "desc" ? "-" : "") + c.colId).join() === wanted.join()) return;
+    const state = wanted.map((s, i) => ({ colId: s.replace(/^-/, ""), sort: s.startsWith("-") ? "desc" : "asc", sortIndex: i }));
+    api.applyColumnState({ state, defaultState: { sort: null } });
+  }
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside);
+  window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.cotenant, {
+    // URL or results changed: give the grid a new source of rows, unless it shows exactly that already. The grid's first
+    // own request says that it is ready; from then on our source stands in the place of the component's.
+    async feed(search, version, request, id) {
+      const same = window.dash_clientside.no_update;
+      const name = id.replace("grid-", ""), frame = document.getElementById("frame-" + name);
+      if (!frame || !request || window.cotenant.page() !== frame.dataset.path) return same;
+      const api = await window.dash_ag_grid.getApiAsync(id);
+      const filters = filtersOf(search), before = fed[id];
+      const mounted = before && before.api === api;
+      fed[id] = { api, version, filters: filters.toString() };
+      if (!mounted) wire(api, name);
+      followSort(api, name, search);
+      const newer = mounted && before.version && before.version !== version;
+      if (mounted && before.filters === fed[id].filters && !newer) return same;
+      api.setGridOption("datasource", datasource(name, filters));
+      return fed[id].filters;
+    },
+
+    // The column chooser.
+    async columns(chosen, id) {
+      const api = await window.dash_ag_grid.getApiAsync(id);
+      const all = api.getColumns().map((c) => c.getColId());
+      api.setColumnsVisible(all.filter((c) => !chosen.includes(c)), false);
+      api.setColumnsVisible(chosen, true);
+    },
+  });
+})();

@@ -1,0 +1,96 @@
+// The frame's behaviour in the browser: the URL as the one place of state, keyboard, search box, theme.
+"use strict";
+
+window.cotenant = {
+  base: () => document.documentElement.dataset.base || "/",
+
+  // The page below the base path: "", "workloads", "recommendations".
+  page: () => location.pathname.slice(window.cotenant.base().length).replace(/\/+$/, ""),
+
+  // Go to an address inside the dashboard without a reload; dcc.Location hears the event.
+  go(href, replace) {
+    history[replace ? "replaceState" : "pushState"]({}, "", href);
+    window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+  },
+
+  // The present query string with one key set (or removed, when the value is empty).
+  withParam(key, value) {
+    const params = new URLSearchParams(location.search);
+    params.delete(key);
+    if (value) params.append(key, value);
+    const text = params.toString();
+    return location.pathname + (text ? "?" + text : "");
+  },
+
+  // Filters that make sense on every page, as navigation links carry them.
+  carried() {
+    const kept = new URLSearchParams();
+    for (const [key, value] of new URLSearchParams(location.search))
+      if (/^(ns|kind|workload)!?$/.test(key) || key === "q") kept.append(key, value);
+    const text = kept.toString();
+    return text ? "?" + text : "";
+  },
+
+  // Plotly draws its legend and hover texts from the figure; its own sizes follow the window only.
+  typing: (target) => target.closest && target.closest("input, textarea, select, [contenteditable=true]"),
+};
+
+window.dash_clientside = Object.assign({}, window.dash_clientside);
+window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.cotenant, {
+  // Search box -> URL. From the overview a search leads to the workloads.
+  search(value) {
+    const text = (value || "").trim();
+    if (text === (new URLSearchParams(location.search).get("q") || "")) return;
+    const ct = window.cotenant;
+    if (ct.page() === "") {
+      if (text) ct.go(ct.base() + "workloads?" + new URLSearchParams({ q: text }));
+    } else {
+      ct.go(ct.withParam("q", text), true);
+    }
+  },
+
+  // URL -> search box.
+  searched(search) {
+    const text = new URLSearchParams(search || "").get("q") || "";
+    const box = document.getElementById("search");
+    return box && box.value.trim() === text ? window.dash_clientside.no_update : text;
+  },
+
+  menu: (opened, navbar) => ({ ...navbar, collapsed: { ...(navbar.collapsed || {}), mobile: !opened } }),
+
+  help(clicks) {
+    if (clicks) window.dash_clientside.set_props("help", { opened: true });
+  },
+
+  // A closed drawer leaves the URL.
+  closed(opened) {
+    if (!opened && new URLSearchParams(location.search).has("open"))
+      window.cotenant.go(window.cotenant.withParam("open", ""));
+  },
+
+  // A bar of the waste ranking leads to the namespace's workloads.
+  drill(click) {
+    const point = click && click.points && click.points[0];
+    if (point) window.cotenant.go(window.cotenant.base() + "workloads?" + new URLSearchParams({ ns: point.customdata }));
+  },
+});
+
+(function keyboard() {
+  let pending = false;
+  const press = (id) => { const it = document.getElementById(id); if (it) it.click(); };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || window.cotenant.typing(event.target)) return;
+    if (pending) {
+      pending = false;
+      const link = document.getElementById("nav-" + event.key);
+      if (link) { event.preventDefault(); link.click(); return; }
+    }
+    if (event.key === "g") { pending = true; setTimeout(() => { pending = false; }, 1200); }
+    else if (event.key === "/") {
+      const box = document.getElementById("search");
+      if (box) { event.preventDefault(); box.focus(); box.select(); }
+    }
+    else if (event.key === "t") press("theme");
+    else if (event.key === "?") window.dash_clientside.set_props("help", { opened: true });
+  });
+})();

@@ -1,0 +1,78 @@
+"""What all charts share: the figure type, the bare layout, the palette, and thinning that keeps peaks. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Figure = dict[str, Any]
+
+BLUE: Final = "#3b7ddd"
+TEAL: Final = "#12a594"
+VIOLET: Final = "#8e6bdf"
+ORANGE: Final = "#e07b2e"
+GREY: Final = "#868e96"
+MAX_POINTS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure and the sentence that says the same to who cannot see it."""
+
+    figure: Figure
+    summary: str
+
+
+def layout(**more: Any) -> dict[str, Any]:
+    """A layout without decoration: transparent, tight, one font; `more` adds or replaces keys."""
+    return {
+        "margin": {"l": 44, "r": 12, "t": 8, "b": 28},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "inherit", "size": 12, "color": GREY},
+        "hoverlabel": {
+            "font": {"family": "inherit", "size": 12},
+            "bgcolor": "#ffffff",
+            "bordercolor": "#ced4da",
+            "namelength": -1,
+        },
+        "dragmode": False,
+        "showlegend": False,
+        **more,
+    }
+
+
+def faded(colour: str, alpha: float) -> str:
+    """A "#rrggbb" colour with an alpha, as plotly writes it."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha:g})"
+
+
+def milliseconds(times: Sequence[int]) -> list[float]:
+    """Unix seconds as plotly's dates."""
+    return [1000.0 * t for t in times]
+
+
+def gaps(values: npt.NDArray[np.float64]) -> list[float | None]:
+    """Numbers for JSON: NaN becomes None, which plotly draws as a gap."""
+    return [None if np.isnan(v) else float(v) for v in values]
+
+
+def thinned(values: npt.NDArray[np.float64], limit: int = MAX_POINTS) -> npt.NDArray[np.intp]:
+    """Positions to draw, at most `limit`: the lowest and the highest of each bucket, so that peaks survive."""
+    if len(values) <= limit:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), limit // 2 + 1).astype(int)
+    kept = {0, len(values) - 1}
+    for start, end in itertools.pairwise(edges):
+        bucket = values[start:end]
+        if np.isnan(bucket).all():
+            kept.add(int(start))
+        else:
+            kept.update((int(start + np.nanargmin(bucket)), int(start + np.nanargmax(bucket))))
+    return np.array(sorted(kept))

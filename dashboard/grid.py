@@ -1,0 +1,120 @@
+"""From a table's schema to an AG Grid: column definitions, formatters by kind, a grid that reads rows from the API.
+
+Community edition, infinite row model: the browser holds only the blocks in sight. `assets/grid.js` feeds it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import dash_ag_grid as dag
+
+from cotenant.model.reasons import SENTENCES
+from cotenant.model.table import Column, Kind, Schema
+from dashboard.filters import Query
+
+CHIPS: Final = frozenset({"severity", "qos", "priority", "pattern"})
+REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
+WIDTHS: Final[Mapping[str, int]] = {
+    "namespace": 116,
+    "workload": 150,
+    "container": 96,
+    "kind": 104,
+    "pattern": 88,
+    "qos": 70,
+    "priority": 104,
+    "severity": 88,
+    "replicas": 84,
+    "sparkline": 146,
+    "node": 180,
+    "oom_kills": 88,
+    "days": 66,
+}
+OPTIONS: Final[Mapping[str, Any]] = {
+    "theme": {"function": "cotenantTheme(themeQuartz)"},
+    "rowHeight": 34,
+    "headerHeight": 36,
+    "maxConcurrentDatasourceRequests": 2,
+    "blockLoadDebounceMillis": 40,
+    "infiniteInitialRowCount": 30,
+    "maxBlocksInCache": 20,
+    "suppressCellFocus": False,
+    "suppressMultiSort": False,
+    "suppressDragLeaveHidesColumns": True,
+    "suppressNoRowsOverlay": True,
+    "tooltipShowDelay": 400,
+    "animateRows": False,
+    "ensureDomOrder": True,
+}
+
+
+def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int) -> dag.AgGrid:
+    """The grid of a table; `shown` are the columns visible at first, in this order, the others follow hidden."""
+    order = [*shown, *(c.name for c in schema.columns if c.name not in shown)]
+    sort = {name: (descending, place) for place, (name, descending) in enumerate(query.sort)}
+    definitions = [definition(schema.column(name), hidden=name not in shown, sort=sort.get(name)) for name in order]
+    return dag.AgGrid(
+        id=f"grid-{schema.name}",
+        className="grid",
+        columnDefs=definitions,
+        defaultColDef={"sortable": True, "resizable": True, "filter": False, "suppressHeaderMenuButton": True},
+        rowModelType="infinite",
+        columnSize=None,
+        dashGridOptions={**OPTIONS, "cacheBlockSize": page_rows, "context": {"sentences": sentences()}},
+        style={"height": "100%", "width": "100%"},
+    )
+
+
+def sentences() -> dict[str, str]:
+    """Reason code -> sentence, for tooltips."""
+    return {reason.value: sentence for reason, sentence in SENTENCES.items()}
+
+
+def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -> dict[str, Any]:
+    """An AG Grid column definition by the column's kind; `sort` is (descending, place among the sorted columns)."""
+    made: dict[str, Any] = {
+        "field": column.name,
+        "headerName": column.title,
+        "headerTooltip": column.doc,
+        "hide": hidden,
+        "width": WIDTHS.get(column.name, 104),
+        **_look(column),
+    }
+    if sort is not None:
+        made |= {"sort": "desc" if sort[0] else "asc", "sortIndex": sort[1]}
+    return made
+
+
+def _look(column: Column) -> dict[str, Any]:
+    """How a column's cells are drawn."""
+    if column.name.endswith("_delta_total"):
+        return _number(column) | {"cellRenderer": "CotenantDelta", "cellRendererParams": {"unit": column.kind.value}}
+    if column.name in CHIPS:
+        return {"cellRenderer": "CotenantChip"}
+    if column.name in REASONS:
+        return {
+            "cellRenderer": "CotenantReason",
+            "width": 140,
+            "tooltipValueGetter": {"function": "cotenantReason(params)"},
+        }
+    if column.kind is Kind.LIST:
+        return {"cellRenderer": "CotenantSparkline", "sortable": False}
+    if column.kind.numeric:
+        return _number(column) | ({"cellRenderer": "CotenantRatio"} if column.kind is Kind.RATIO else {})
+    return {"tooltipField": column.name}
+
+
+def _number(column: Column) -> dict[str, Any]:
+    formatter = {"function": f"cotenantAmount(params, '{column.kind.value}')"}
+    return {"type": "rightAligned", "valueFormatter": formatter, "sortingOrder": ["desc", "asc", None]}
+
+
+def now_and_proposed(
+    definitions: Sequence[dict[str, Any]], pairs: Mapping[str, str], actions: Mapping[str, str]
+) -> None:
+    """Draw proposed columns as "now -> proposed"; `pairs` maps each to its present column, `actions` to its action."""
+    for made in definitions:
+        if made["field"] in pairs:
+            params = {"now": pairs[made["field"]], "action": actions[made["field"]]}
+            made |= {"cellRenderer": "CotenantChange", "cellRendererParams": params, "width": 156}

@@ -1,0 +1,10 @@
+"""One page per file; `ALL` is their order in the navigation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboard.pages import overview, recommendations, workloads
+from dashboard.view import Page
+
+ALL: Final[tuple[Page, ...]] = (overview.PAGE, workloads.PAGE, recommendations.PAGE)

@@ -1,0 +1,133 @@
+"""Recommendations: present and proposed requests per container, their sum, and why: a drawer explains each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import ClientsideFunction, Dash, Input, Output, State, html
+from dash.development.base_component import Component
+
+from cotenant.model.resource import Resource
+from cotenant.model.views import RECOMMENDATIONS
+from dashboard import display, explanation, grid, listing, panels
+from dashboard.filters import Query
+from dashboard.listing import Listing
+from dashboard.source import Snapshot
+from dashboard.view import Page, View
+
+PROPOSED: Final = {
+    "cpu_request": "cpu_request_now",
+    "cpu_limit": "cpu_limit_now",
+    "memory_request": "memory_request_now",
+    "memory_limit": "memory_limit_now",
+}
+ACTIONS: Final = {
+    "cpu_request": "cpu_action",
+    "cpu_limit": "cpu_limit_action",
+    "memory_request": "memory_action",
+    "memory_limit": "memory_limit_action",
+}
+NAME_PARTS: Final = 4
+
+
+def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
+    """What all shown rows together would change, over their replicas, up and down apart."""
+    table = snapshot.tables[RECOMMENDATIONS.name].table.take(snapshot.rows(RECOMMENDATIONS.name, query))
+    return [
+        _total("CPU requests", table.columns["cpu_delta_total"], Resource.CPU),
+        _total("Memory requests", table.columns["memory_delta_total"], Resource.MEMORY),
+    ]
+
+
+def _total(label: str, deltas: np.ndarray, resource: Resource) -> Component:
+    known = deltas[~np.isnan(deltas)]
+    ups, downs = known[known > 0], known[known < 0]
+    lowered = f"{display.signed(float(downs.sum()), resource)} in {len(downs):,} rows"
+    raised = f"{display.signed(float(ups.sum()), resource)} in {len(ups):,}"
+    return html.Div(
+        [
+            html.Span(label, className="total-label"),
+            html.Strong(display.signed(float(known.sum()), resource), className="total-value"),
+            html.Span(f"over all replicas: {lowered}, {raised}", className="total-parts"),
+        ],
+        className="total",
+    )
+
+
+def _shape(definitions: Sequence[dict[str, Any]]) -> None:
+    grid.now_and_proposed(definitions, PROPOSED, ACTIONS)
+
+
+LIST: Final = Listing(
+    schema=RECOMMENDATIONS,
+    path="recommendations",
+    noun="recommendation",
+    shown=(
+        "severity",
+        "namespace",
+        "workload",
+        "container",
+        "cpu_request",
+        "cpu_delta_total",
+        "memory_request",
+        "memory_delta_total",
+        "memory_observed_max",
+        "replicas",
+        "cpu_reason",
+        "memory_reason",
+    ),
+    facets=(("severity", "Severity"), ("reason", "Reason"), ("kind", "Kind"), ("ns", "Namespace")),
+    order="cpu_delta_total",
+    totals=totals,
+    shape=_shape,
+)
+
+
+def render(view: View, search: str) -> Component:
+    """The page; the drawer opens when the URL names a container."""
+    lead = html.P("Per container and pod; deltas count all replicas. Enter or click: where each value comes from.")
+    drawer = dmc.Drawer(
+        html.Div(panels.skeleton(60, 200, 200), id="explanation"),
+        id="drawer",
+        opened=False,
+        position="right",
+        size=620,
+        title="Recommendation",
+        closeButtonProps={"aria-label": "Close"},
+        transitionProps={"duration": 120},
+    )
+    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    head = html.Div([html.H1("Recommendations"), lead], className="page-head")
+    return html.Div([head, body, drawer], className="page list-page")
+
+
+def opened(search: str) -> tuple[str, str, str, str] | None:
+    """The container that the URL's `open` names: namespace/kind/workload/container, each part escaped."""
+    values = parse_qs(search.lstrip("?")).get("open", [])
+    parts = [unquote(p) for p in values[0].split("/")] if values else []
+    return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == NAME_PARTS else None
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks, and the drawer's: it follows the URL, and closing it changes the URL."""
+    listing.register(app, view, LIST)
+
+    @app.callback(
+        Output("drawer", "opened"), Output("explanation", "children"), Input("url", "search"), State("drawer", "opened")
+    )
+    def _open(search: str | None, _opened: bool) -> tuple[bool, Component]:
+        name = opened(search or "")
+        if name is None:
+            return False, html.Div()
+        return True, panels.guarded(lambda: explanation.body(view.source.explain(*name), name))
+
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
+    )
+
+
+PAGE: Final = Page("recommendations", "Recommendations", "r", render, register)

@@ -1,0 +1,61 @@
+"""Workloads: what each controller asks for, uses and will use; a row leads to its recommendations."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dash import Dash, html
+from dash.development.base_component import Component
+
+from cotenant.model.views import WORKLOADS
+from dashboard import listing, panels
+from dashboard.listing import Listing
+from dashboard.view import Page, View
+
+LIST: Final = Listing(
+    schema=WORKLOADS,
+    path="workloads",
+    noun="workload",
+    shown=(
+        "namespace",
+        "workload",
+        "kind",
+        "pattern",
+        "sparkline",
+        "replicas",
+        "cpu_request",
+        "cpu_p95",
+        "cpu_used_ratio",
+        "memory_request",
+        "memory_max",
+        "memory_used_ratio",
+        "peak_time",
+        "peak_cpu",
+        "qos",
+        "priority",
+        "oom_kills",
+        "days",
+    ),
+    facets=(("pattern", "Pattern"), ("qos", "QoS"), ("priority", "Priority"), ("kind", "Kind"), ("ns", "Namespace")),
+    order="-cpu_request",
+)
+
+
+def render(view: View, search: str) -> Component:
+    """The page."""
+    lead = html.P("Requested, used and expected, over all pods of a workload. Enter or click: its recommendations.")
+    return html.Div(
+        [
+            html.Div([html.H1("Workloads"), lead], className="page-head"),
+            panels.guarded(lambda: listing.body(LIST, view, search)),
+        ],
+        className="page list-page",
+    )
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks."""
+    listing.register(app, view, LIST)
+
+
+PAGE: Final = Page("workloads", "Workloads", "w", render, register)

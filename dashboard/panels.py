@@ -1,0 +1,110 @@
+"""The pieces every page is laid out from: panels, figures with their summaries, chips, and the states of a panel. Pure.
+
+A panel is never blank: it shows its content, a skeleton, one of the reasons for emptiness, or a short error.
+Text that comes from the cluster goes in as text nodes only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import dash_mantine_components as dmc
+import structlog
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.model.errors import CotenantError
+from dashboard.figures.base import Chart
+
+Children: TypeAlias = Any
+"""What Dash takes as children: text, a component, or a list of them."""
+
+_log = structlog.get_logger(__name__)
+
+
+def panel(title: str, *children: Any, aside: Any = None, note: str = "", id_: str = "") -> Component:
+    """A framed section with a heading, something on the heading's right, and a note below it."""
+    head = html.Div([html.H2(title), aside] if aside is not None else [html.H2(title)], className="panel-head")
+    lead = [html.P(note, className="panel-note")] if note else []
+    return html.Section([head, *lead, *children], className="panel", **({"id": id_} if id_ else {}))
+
+
+def figure(chart: Chart, id_: str, height: int) -> Component:
+    """A chart, with its summary as accessible name and as a line of text below."""
+    graph = dcc.Graph(
+        id=id_,
+        figure=chart.figure,
+        config={"displayModeBar": False, "responsive": True, "doubleClick": False},
+        style={"height": f"{height}px"},
+        responsive=True,
+    )
+    picture = html.Div(graph, role="img", **{"aria-label": chart.summary})
+    return html.Figure([picture, html.Figcaption(chart.summary)])
+
+
+def chip(word: str, tone: str = "gray", title: str = "") -> Component:
+    """A word on a coloured ground; the word alone carries the meaning."""
+    return html.Span(word, className=f"chip tone-{tone}", **({"title": title} if title else {}))
+
+
+def stat(label: str, value: str, detail: Children = "", *, bar: float | None = None) -> Component:
+    """A headline number with its name, a bar from 0 to 100 % where it is a share, and a detail line."""
+    meter = [] if bar is None or math.isnan(bar) else [_bar(bar)]
+    return html.Div(
+        [html.Div(label, className="stat-label"), html.Div(value, className="stat-value"), *meter]
+        + ([html.Div(detail, className="stat-detail")] if detail else []),
+        className="stat",
+    )
+
+
+def _bar(ratio: float) -> Component:
+    tone = "red" if ratio > 1 else "blue"
+    return html.Div(
+        html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{min(1.0, ratio):.1%}"}), className="meter"
+    )
+
+
+def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[str, str] | None = None) -> Component:
+    """Why there is nothing to see, and what helps: a command to type or a (text, href) to follow."""
+    parts: list[Any] = [html.P(headline, className="empty-headline")]
+    parts += [html.P(why)] if why else []
+    parts += [html.Pre(html.Code(command), className="command")] if command else []
+    parts += [dcc.Link(link[0], href=link[1], className="button")] if link else []
+    return html.Div(parts, className="empty", role="status")
+
+
+def no_results() -> Component:
+    """The empty state of a store in which nothing was computed yet."""
+    return empty(
+        "No results yet.",
+        why="This store holds no analysis of a cluster. Scan one, or look at a synthetic one:",
+        command="cotenant scan --prometheus URL\ncotenant demo",
+    )
+
+
+def failed(message: str, fix: str = "") -> Component:
+    """A short cause and what helps; the page polls, so it recovers by itself."""
+    retry = "The page tries again by itself; the server's log has the details."
+    return html.Div(
+        [html.P(message, className="empty-headline"), html.P(fix or retry)], className="empty failed", role="alert"
+    )
+
+
+def skeleton(*heights: int) -> Component:
+    """Grey blocks of the final size while a panel is on its way."""
+    blocks = [dmc.Skeleton(height=h, radius="md", animate=True, className="skeleton") for h in heights]
+    return html.Div([html.Span("Loading…", className="visually-hidden"), *blocks], **{"aria-busy": "true"})
+
+
+def guarded(render: Callable[[], Component]) -> Component:
+    """What `render` gives, or an error panel: nobody is shown a traceback."""
+    try:
+        return render()
+    except CotenantError as error:
+        _log.warning("panel_failed", error=error.message)
+        return failed(error.message, error.fix)
+    except Exception:  # noqa: BLE001 the last line of defence of a page: logged whole, shown short
+        _log.exception("panel_failed")
+        return failed("This panel could not be drawn.")

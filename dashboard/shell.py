@@ -1,0 +1,235 @@
+"""The frame around every page: navigation, top bar, theme, search, keyboard help, data age; and which page is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.model.errors import CotenantError
+from cotenant.model.views import Overview
+from cotenant.settings.dashboard import DashboardSettings
+from dashboard import display, filters, panels
+from dashboard.view import Page, View
+
+INDEX: Final = """<!DOCTYPE html>
+<html lang="en" data-mantine-color-scheme="light">
+  <head>
+    {%metas%}
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <title>{%title%}</title>
+    <link rel="icon" type="image/svg+xml" href="BASEassets/logo.svg">
+    {%css%}
+    <script>
+      document.documentElement.dataset.base = "BASE";
+      try {
+        var kept = localStorage.getItem("mantine-color-scheme-value");
+        var dark = kept === "dark" || (kept !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+        document.documentElement.setAttribute("data-mantine-color-scheme", dark ? "dark" : "light");
+      } catch (blocked) { /* storage is off: light */ }
+    </script>
+  </head>
+  <body>
+    {%app_entry%}
+    <footer>{%config%}{%scripts%}{%renderer%}</footer>
+    <noscript>This dashboard needs JavaScript; the same numbers are at BASEapi/v1/overview.</noscript>
+  </body>
+</html>"""
+
+THEME: Final[dict[str, Any]] = {
+    "primaryColor": "indigo",
+    "fontFamily": "var(--ct-font)",
+    "defaultRadius": "sm",
+    "respectReducedMotion": True,
+}
+KEYS_HELP: Final = (("/", "search"), ("t", "light or dark"), ("Esc", "close what is open"), ("?", "this list"))
+
+
+def layout(view: View, pages: Sequence[Page]) -> Component:
+    """The whole shell; the page itself comes with the first callback."""
+    base = view.settings.base_path
+    return dmc.MantineProvider(
+        [
+            dcc.Location(id="url", refresh=False),
+            dcc.Interval(id="tick", interval=1000 * view.settings.poll_seconds),
+            dcc.Store(id="version", data=None),
+            html.A("Skip to content", href="#main", className="skip-link"),
+            dmc.AppShell(
+                [_header(base), _navbar(base, pages), dmc.AppShellMain(_main(), id="main")],
+                header={"height": 52},
+                navbar={"width": 204, "breakpoint": "sm", "collapsed": {"mobile": True}},
+                padding=0,
+                id="shell",
+                transitionDuration=0,
+            ),
+            _help(pages),
+        ],
+        theme=THEME,
+        defaultColorScheme="auto",
+        id="mantine",
+    )
+
+
+def _main() -> Sequence[Component]:
+    loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
+    return [html.Div(id="stale"), html.Div(loading, id="page")]
+
+
+def _header(base: str) -> Component:
+    search = dmc.TextInput(
+        id="search",
+        placeholder="Search names  ( / )",
+        debounce=250,
+        size="xs",
+        w=230,
+        **{"aria-label": "Search workloads by name"},
+    )
+    burger = dmc.Burger(id="burger", size="sm", hiddenFrom="sm", opened=False, **{"aria-label": "Navigation"})
+    brand = html.Div(
+        [html.Img(src=f"{base}assets/logo.svg", alt="", height=22), html.Span("cotenant")], className="brand"
+    )
+    theme = dmc.ColorSchemeToggle(
+        id="theme",
+        lightIcon=html.Span("☀", **{"aria-hidden": "true"}),
+        darkIcon=html.Span("☾", **{"aria-hidden": "true"}),
+        variant="default",
+        size="md",
+        **{"aria-label": "Switch between light and dark"},
+    )
+    help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
+    chips = html.Div(id="chips", className="chips")
+    search_box = html.Div(search, role="search", className="search")
+    return dmc.AppShellHeader(html.Div([burger, brand, chips, search_box, theme, help_button], className="top"))
+
+
+def _navbar(base: str, pages: Sequence[Page]) -> Component:
+    return dmc.AppShellNavbar(
+        [
+            html.Nav(html.Ul(id="nav", children=navigation(base, pages, "", "")), **{"aria-label": "Pages"}),
+            html.P(
+                [html.A("API", href=f"{base}docs"), " · ", html.A("metrics", href=f"{base}metrics")],
+                className="nav-foot",
+            ),
+        ]
+    )
+
+
+def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list[Component]:
+    """The pages that exist, the current one marked; links carry the filters that make sense everywhere."""
+    kept = filters.carried(search)
+    return [
+        html.Li(
+            dcc.Link(
+                [html.Span(page.title), html.Kbd(f"g {page.letter}")],
+                href=f"{base}{page.path}" + (f"?{kept}" if kept else ""),
+                className="nav-link current" if page.path == path else "nav-link",
+                id=f"nav-{page.letter}",
+            ),
+            **({"aria-current": "page"} if page.path == path else {}),
+        )
+        for page in pages
+    ]
+
+
+def _help(pages: Sequence[Page]) -> Component:
+    keys = [*((f"g {p.letter}", p.title) for p in pages), *KEYS_HELP]
+    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(words)]) for key, words in keys]
+    table = html.Table(html.Tbody(rows), className="inputs")
+    return dmc.Modal(
+        table, id="help", title="Keyboard", opened=False, size="sm", closeButtonProps={"aria-label": "Close"}
+    )
+
+
+def path_of(pathname: str, settings: DashboardSettings) -> str:
+    """The page's path below the base path."""
+    return pathname.removeprefix(settings.base_path.rstrip("/")).strip("/")
+
+
+def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
+    """Callbacks of the frame."""
+    by_path = {page.path: page for page in pages}
+
+    @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
+    def _show(pathname: str | None, search: str | None) -> Component:
+        page = by_path.get(path_of(pathname or "/", view.settings))
+        return _missing(view.settings) if page is None else panels.guarded(lambda: page.render(view, search or ""))
+
+    @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
+    def _navigate(pathname: str | None, search: str | None) -> list[Component]:
+        return navigation(view.settings.base_path, pages, path_of(pathname or "/", view.settings), search or "")
+
+    @app.callback(
+        Output("chips", "children"),
+        Output("stale", "children"),
+        Output("version", "data"),
+        Input("tick", "n_intervals"),
+        State("version", "data"),
+    )
+    def _age(_ticks: int | None, known: str | None) -> tuple[Any, Any, Any]:
+        try:
+            snapshot = view.source.snapshot()
+        except CotenantError as error:
+            return _chips(None, view), panels.failed(error.message, error.fix), no_update
+        unchanged = known == snapshot.version
+        return (
+            _chips(snapshot.overview, view),
+            _stale(snapshot.overview, view),
+            no_update if unchanged else snapshot.version,
+        )
+
+    _register_clientside(app)
+
+
+def _register_clientside(app: Dash) -> None:
+    """What the browser does alone: the search box, the small-screen menu, the help."""
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "search"), Input("search", "value"), prevent_initial_call=True
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "searched"), Output("search", "value"), Input("url", "search")
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "menu"),
+        Output("shell", "navbar"),
+        Input("burger", "opened"),
+        State("shell", "navbar"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "help"), Input("help-button", "n_clicks"), prevent_initial_call=True
+    )
+
+
+def _missing(settings: DashboardSettings) -> Component:
+    home = ("To the overview", settings.base_path)
+    return html.Div([html.H1("No such page"), panels.empty("This address leads nowhere.", link=home)], className="page")
+
+
+def _chips(overview: Overview | None, view: View) -> list[Component]:
+    reads = panels.chip("READ-ONLY", "gray", "This dashboard applies nothing to the cluster.")
+    if overview is None:
+        return [reads]
+    name = html.Span(overview.cluster, className="cluster", title="Cluster")
+    demo = [panels.chip("DEMO data - nothing is applied to a real cluster", "violet")] if overview.demo else []
+    return [name, age_chip(overview.time_seconds, view), *demo, reads]
+
+
+def age_chip(time_seconds: float, view: View) -> Component:
+    """How old the newest sample is, coloured by the thresholds."""
+    age = max(0.0, view.now_seconds() - time_seconds)
+    settings = view.settings
+    tone = "red" if age >= settings.red_after_seconds else "orange" if age >= settings.amber_after_seconds else "teal"
+    return panels.chip(f"data {display.duration(age)} old", tone, f"Newest sample: {display.moment(time_seconds)}")
+
+
+def _stale(overview: Overview | None, view: View) -> Component | None:
+    if overview is None or overview.demo:
+        return None
+    age = view.now_seconds() - overview.time_seconds
+    if age < view.settings.red_after_seconds:
+        return None
+    words = f"The newest sample is {display.duration(age)} old: what you see may no longer be so."
+    return html.Div([html.Strong("Stale. "), words, html.Code("cotenant scan")], className="banner", role="status")

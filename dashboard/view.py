@@ -1,0 +1,33 @@
+"""What a page is, and what it is given: the source, the settings and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dash import Dash
+from dash.development.base_component import Component
+
+from cotenant.settings.dashboard import DashboardSettings
+from dashboard.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What every page and callback sees of the outside."""
+
+    source: Source
+    settings: DashboardSettings
+    now_seconds: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: path below the base path, title, letter for `g` + letter, how it looks and which callbacks it has."""
+
+    path: str
+    title: str
+    letter: str
+    render: Callable[[View, str], Component]
+    """From the view and the URL's query string."""
+    register: Callable[[Dash, View], None]
