@@ -35,6 +35,13 @@ class CommandEntry:
 
 
 COMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("demo", "cotenant.cli.demo", "A whole synthetic cluster in the browser; no network, no Kubernetes."),
+    CommandEntry("scan", "cotenant.cli.scan", "Usage history from Prometheus to recommendations, read-only."),
+    CommandEntry("explain", "cotenant.cli.explain", "Why a recommendation says what it says."),
+    CommandEntry("forecast", "cotenant.cli.forecast", "The next 24 hours of the cluster, its nodes or a workload."),
+    CommandEntry("reclaimable", "cotenant.cli.reclaimable", "What each node can lend to batch and mid pods."),
+    CommandEntry("dashboard", "cotenant.cli.dashboard", "The results of the last scan in the browser."),
+    CommandEntry("doctor", "cotenant.cli.doctor", "Try everything that a scan needs, and say the fix."),
     CommandEntry("settings", "cotenant.cli.settings", "Show, check and document the settings."),
     CommandEntry("version", "cotenant.cli.version", "Show the version, Python, platform and optional packages."),
 )

@@ -1,15 +1,17 @@
-"""What the global options said, handed to every command: where the settings come from and how to talk.
+"""EDGE: what the global options said, handed to every command: where the settings come from and where log lines go.
 
 `main` makes one Session per run and puts it on typer's context; commands ask `session_of(ctx)`.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from cotenant.model.errors import UsageError
 
@@ -30,15 +32,36 @@ class Session:
     debug: bool = False
 
     def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
-        """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given)."""
+        """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given).
+
+        Log lines go to stderr from here on, in the form and from the level that the settings say.
+        """
+        from cotenant.edges.telemetry import configure_logging
         from cotenant.settings.load import load
 
-        own = {path: value for path, value in (flags or {}).items() if value is not None}
-        return load(self.config or default_config(os.environ), os.environ, {**self.overrides, **own})
+        options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
+        given = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
+        loaded = load(self.config or default_config(os.environ), os.environ, {**self.overrides, **given})
+        configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()))
+        return loaded
 
     def with_config(self, file: Path) -> Session:
         """The same session with another settings file."""
         return replace(self, config=file)
+
+
+class _PresentStderr(io.TextIOBase):
+    """sys.stderr as it is when a line is written: progress bars put a stream in its place that prints above them."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        """Whether colour is welcome."""
+        return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
 def session_of(ctx: typer.Context) -> Session:

@@ -12,6 +12,7 @@ from cotenant.settings.portrait import PortraitSettings
 from cotenant.settings.profiler import ProfilerSettings
 from cotenant.settings.recommender import RecommenderSettings
 from cotenant.settings.store import StoreSettings
+from cotenant.settings.telemetry import TelemetrySettings
 
 
 class Settings(Section, frozen=True):
@@ -24,3 +25,4 @@ class Settings(Section, frozen=True):
     dashboard: DashboardSettings = msgspec.field(default_factory=DashboardSettings)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     kube: KubeSettings = msgspec.field(default_factory=KubeSettings)
+    telemetry: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)

@@ -1,0 +1,88 @@
+"""EDGE: the Kubernetes API: who we are, does it answer, what may we read. All optional: scan works without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
+from cotenant.model.errors import ClusterForbidden
+from cotenant.settings.kube import KubeSettings
+
+if TYPE_CHECKING:
+    from cotenant.edges.kube import KubeClient
+
+READ: Final = {
+    "pods": "/api/v1/pods",
+    "nodes": "/api/v1/nodes",
+    "services": "/api/v1/services",
+    "replicasets.apps": "/apis/apps/v1/replicasets",
+    "jobs.batch": "/apis/batch/v1/jobs",
+    "horizontalpodautoscalers.autoscaling": "/apis/autoscaling/v2/horizontalpodautoscalers",
+}
+"""What a scan lists when it may."""
+
+
+def probes(settings: KubeSettings) -> Iterator[Finding]:
+    """Kubeconfig, then the API, then rights; each only when the one before went well."""
+    from cotenant.edges.kube import connect
+
+    clients: list[KubeClient] = []
+    found = Probe("kubeconfig", "the kubeconfig or the pod's service account").run(
+        lambda: described(clients, connect(settings))
+    )
+    yield found
+    if found.state is not State.OK:
+        return
+    try:
+        answer = Probe("kubernetes api", f"GET /version at {clients[0].access.server}").run(lambda: version(clients[0]))
+        yield answer
+        if answer.state is State.OK:
+            yield Probe("kubernetes rights", "list one object of each kind that a scan reads").run(
+                lambda: rights(clients[0])
+            )
+            yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(lambda: discovered(clients[0]))
+    finally:
+        clients[0].close()
+
+
+def described(clients: list[KubeClient], client: KubeClient) -> Outcome:
+    """Which cluster we would ask; keeps the client for the next probes."""
+    clients.append(client)
+    access = client.access
+    found = f"{access.cluster} at {access.server}"
+    if not access.verify:
+        return Outcome(State.WARNING, f"{found}, its certificate is not verified", "Give certificate-authority-data.")
+    return Outcome(State.OK, found)
+
+
+def version(client: KubeClient) -> Outcome:
+    """The API server answers and says its version."""
+    answer = client.get("/version") or {}
+    return Outcome(State.OK, f"answers, version {answer.get('gitVersion', 'unknown')}")
+
+
+def rights(client: KubeClient) -> Outcome:
+    """What may be listed in all namespaces; one object is asked of each kind."""
+    refused = []
+    for kind, path in READ.items():
+        try:
+            client.get(f"{path}?limit=1")
+        except ClusterForbidden:
+            refused.append(kind)
+    if not refused:
+        return Outcome(State.OK, f"may list {', '.join(READ)}")
+    fix = f'Grant verbs ["list"] on {", ".join(refused)} in a ClusterRole.'
+    return Outcome(State.WARNING, f"may not list {', '.join(refused)}", fix)
+
+
+def discovered(client: KubeClient) -> Outcome:
+    """Prometheus-compatible servers of the cluster, best first."""
+    from cotenant.edges.kube.discovery import find_prometheus
+
+    found = find_prometheus(client)
+    if not found:
+        fix = "Name one by --prometheus, or label its Service as its chart does."
+        return Outcome(State.WARNING, "no Service looks like Prometheus", fix)
+    words = (f"{c.flavour} {c.namespace}/{c.service}:{c.port}" for c in found)
+    return Outcome(State.OK, ", ".join(words))

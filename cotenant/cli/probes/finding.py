@@ -1,0 +1,64 @@
+"""A probe's result: what was tried, what was found, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cotenant.model.errors import CotenantError
+
+
+class State(StrEnum):
+    """How a probe ended. Only a failed required probe makes `cotenant doctor` fail."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a probe found, in one sentence; `fix` is one sentence or command, empty when all is well."""
+
+    state: State
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A probe and its outcome."""
+
+    probe: str
+    state: State
+    required: bool
+    tried: str
+    found: str
+    fix: str
+
+    @property
+    def fatal(self) -> bool:
+        """Whether nothing works before this is mended."""
+        return self.required and self.state is State.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A name, and in words what is tried; `required` when cotenant cannot do its main job without."""
+
+    name: str
+    tried: str
+    required: bool = False
+
+    def run(self, look: Callable[[], Outcome]) -> Finding:
+        """Look; an error of ours is a finding with the error's own fix, any other one too: a doctor does not faint."""
+        try:
+            outcome = look()
+        except CotenantError as error:
+            outcome = Outcome(State.FAILED if self.required else State.WARNING, error.message, error.fix)
+        except Exception as error:  # noqa: BLE001 - reported as a finding
+            fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
+            outcome = Outcome(State.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
+        return Finding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)

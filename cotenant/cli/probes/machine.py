@@ -1,0 +1,49 @@
+"""EDGE: Python, packages and settings of this machine."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Iterator
+
+from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
+from cotenant.cli.version import PACKAGES, installed
+from cotenant.settings.load import Loaded, Source
+from cotenant.settings.root import Settings
+
+OLDEST_PYTHON = (3, 11)
+
+
+def probes(load: Callable[[], Loaded[Settings]]) -> Iterator[Finding]:
+    """Python, packages, settings; `load` reads the settings as every command does."""
+    yield Probe("python", "the interpreter's version", required=True).run(python)
+    yield Probe("packages", "the installed packages of every extra", required=True).run(packages)
+    yield Probe("settings", "the settings file, COTENANT_ variables and --set", required=True).run(
+        lambda: settings(load())
+    )
+
+
+def python() -> Outcome:
+    """Python is new enough."""
+    found = f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}"
+    if sys.version_info < OLDEST_PYTHON:
+        return Outcome(State.FAILED, found, "Install Python 3.11 or newer.")
+    return Outcome(State.OK, found)
+
+
+def packages() -> Outcome:
+    """Every extra is whole; a missing one only takes its commands away."""
+    missing = {extra: [n for n in names if installed(n) is None] for extra, names in PACKAGES.items()}
+    lacking = {extra: names for extra, names in missing.items() if names}
+    if not lacking:
+        return Outcome(State.OK, f"complete: {', '.join(PACKAGES)}")
+    words = "; ".join(f"{extra} lacks {', '.join(names)}" for extra, names in lacking.items())
+    state = State.FAILED if {"base", "cli"} & set(lacking) else State.WARNING
+    return Outcome(state, words, f'Install them: pip install "cotenant[{",".join(lacking)}]".')
+
+
+def settings(loaded: Loaded[Settings]) -> Outcome:
+    """The settings load; says who set how many."""
+    counts = {s: sum(o.source is s for o in loaded.origins.values()) for s in Source if s is not Source.DEFAULT}
+    words = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
+    return Outcome(State.OK, f"{len(loaded.origins)} settings: {words}")
