@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -94,13 +95,22 @@ def print_document(obj: Any, output: DocumentFormat) -> None:
     """Write one object (mapping, dataclass, msgspec struct) to stdout; as a table: one line per key, nested by dots."""
     import msgspec
 
-    plain = msgspec.to_builtins(obj, str_keys=True)
+    plain = _without_nan(msgspec.to_builtins(obj, str_keys=True))
     if output is DocumentFormat.JSON:
         sys.stdout.write(_json(plain))
     elif output is DocumentFormat.YAML:
         sys.stdout.write(_yaml(plain))
     else:
         sys.stdout.writelines(aligned([(path, _word(value)) for path, value in flatten(plain)]))
+
+
+def _without_nan(value: Any) -> Any:
+    """The same plain value with numbers that JSON does not know (NaN, infinities) as None."""
+    if isinstance(value, dict):
+        return {key: _without_nan(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(child) for child in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,148 @@
+"""The commands over stored results, as a user types them: one small synthetic cluster, real processes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store import Store
+from cotenant.model.progress import Silent
+from cotenant.pipeline import corridor
+from cotenant.settings.root import Settings
+from cotenant.sim.demo import CLUSTER, fill
+from profiler.synthetic import SyntheticSpec
+
+COTENANT = Path(sys.executable).with_name("cotenant")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+    cluster = fill(store, SyntheticSpec(nodes=6, workloads=40, days=7, seed=5), Silent())
+    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    corridor.publish(made, store, Settings(), demo=True)
+    return store.url
+
+
+def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+def rows(url: str, output: str, *words: str) -> list[dict[str, Any]]:
+    done = cotenant("scan", "--offline", "--quiet", "--store", url, "-o", output, *words)
+    assert done.returncode == 0, done.stderr
+    if output == "csv":
+        return list(csv.DictReader(io.StringIO(done.stdout)))
+    found: list[dict[str, Any]] = json.loads(done.stdout) if output == "json" else yaml.safe_load(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_a_scan_shows_the_same_rows_in_every_format(url: str) -> None:
+    as_json = rows(url, "json")
+    assert len(as_json) > 40
+    assert rows(url, "yaml") == as_json
+    as_csv = rows(url, "csv")
+    assert [r["container"] for r in as_csv] == [r["container"] for r in as_json]
+    assert [r["cpu_request"] for r in as_csv] == [
+        "" if r["cpu_request"] is None else str(r["cpu_request"]) for r in as_json
+    ]
+
+
+@pytest.mark.slow
+def test_namespace_and_filter_choose_rows(url: str) -> None:
+    everything = rows(url, "json")
+    namespace = everything[0]["namespace"]
+    expected = [r for r in everything if r["namespace"] == namespace and r["severity"] == "critical"]
+    assert rows(url, "json", "-n", namespace, "--filter", "severity=critical") == expected
+
+
+@pytest.mark.slow
+def test_findings_above_the_threshold_end_with_code_3(url: str) -> None:
+    worst = {r["severity"] for r in rows(url, "json")}
+    assert "critical" in worst
+    assert cotenant("scan", "--offline", "-q", "--store", url, "--fail-on", "severity=critical").returncode == 3
+    done = cotenant("scan", "--offline", "-q", "--store", url, "--fail-on", "severity=awful")
+    assert done.returncode == 2
+    assert "severity=LEVEL" in done.stderr
+
+
+@pytest.mark.slow
+def test_patches_are_kubectl_lines_for_what_changes(url: str) -> None:
+    done = cotenant("scan", "--offline", "-q", "--store", url, "-o", "patch")
+    lines = done.stdout.splitlines()
+    assert lines and all(line.startswith("kubectl patch ") for line in lines)
+
+
+@pytest.mark.slow
+def test_explain_names_reason_formula_and_inputs(url: str) -> None:
+    row = next(r for r in rows(url, "json") if r["cpu_action"] == "set")
+    name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
+    text = cotenant("explain", name, "--store", url)
+    assert text.returncode == 0, text.stderr
+    assert f"[{row['cpu_reason']}]" in text.stdout
+    assert "formula:" in text.stdout
+    found = json.loads(cotenant("explain", name, "-c", row["container"], "--store", url, "-o", "json").stdout)
+    assert found[0]["values"][0]["amount"] == row["cpu_request"]
+
+
+@pytest.mark.slow
+def test_an_unknown_workload_gets_the_nearest_name(url: str) -> None:
+    row = rows(url, "json")[0]
+    done = cotenant("explain", f"{row['namespace']}/{row['workload']}x", "--store", url)
+    assert done.returncode == 1
+    assert f"Did you mean {row['namespace']}/{row['kind']}/{row['workload']}?" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_forecast_has_48_half_hours_with_ordered_quantiles(url: str) -> None:
+    row = rows(url, "json")[0]
+    name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
+    done = cotenant("forecast", name, "--store", url, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    path = json.loads(done.stdout)
+    assert len(path) == 48
+    assert all(p["q10"] <= p["q50"] <= p["q90"] <= p["q95"] for p in path)
+    assert "model" in done.stderr
+
+
+@pytest.mark.slow
+def test_reclaimable_terms_of_one_node(url: str) -> None:
+    nodes = json.loads(cotenant("reclaimable", "--store", url, "-o", "json").stdout)
+    assert len(nodes) == 6
+    done = cotenant("reclaimable", nodes[0]["node"], "--terms", "--store", url, "-o", "json")
+    assert {(r["band"], r["resource"]) for r in json.loads(done.stdout)} == {
+        ("batch", "cpu"), ("batch", "memory"), ("mid", "cpu"), ("mid", "memory"),
+    }  # fmt: skip
+    missing = cotenant("reclaimable", "no-such-node", "--store", url)
+    assert (missing.returncode, missing.stdout) == (1, "")
+
+
+@pytest.mark.slow
+def test_the_demo_prints_its_summary_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [COTENANT, "demo", "--once", "--nodes", "5", "--workloads", "30", "--days", "5", "-o", "json"],
+        capture_output=True, text=True, timeout=120, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    overview = json.loads(done.stdout)
+    assert (overview["nodes"], overview["workloads"], overview["demo"]) == (5, 30, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scan_without_any_source_says_what_to_give(tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([COTENANT, "scan"], capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert done.returncode == 2
+    assert "--prometheus URL" in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,143 @@
+"""The corridor on a small synthetic cluster: results follow from the stored history, and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store import Store
+from cotenant.model.errors import NoData
+from cotenant.model.progress import Silent
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Recommendation
+from cotenant.model.resource import Resource
+from cotenant.model.usage import HOUR_SECONDS, Signal
+from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.pipeline import corridor
+from cotenant.pipeline.analysis import Analysis
+from cotenant.settings.root import Settings
+from cotenant.sim.demo import CLUSTER, fill
+from profiler.synthetic import SyntheticCluster, SyntheticSpec
+
+SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    yield Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+
+
+@pytest.fixture(scope="module")
+def cluster(store: Store) -> SyntheticCluster:
+    return fill(store, SPEC, Silent())
+
+
+@pytest.fixture(scope="module")
+def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
+    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    corridor.publish(made, store, Settings(), demo=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def overview(store: Store, analysis: Analysis) -> Overview:
+    found = store.read_document("overview", Overview)
+    assert found is not None
+    return found
+
+
+def test_every_workload_container_and_node_has_its_row(store: Store, analysis: Analysis) -> None:
+    inventory = analysis.history.inventory
+    assert {w.ref for w in inventory.workloads} <= set(analysis.workloads)
+    assert len(store.read_table(WORKLOADS)) == len(analysis.workloads)
+    assert len(store.read_table(RECOMMENDATIONS)) == sum(len(w.containers) for w in inventory.workloads)
+    assert len(store.read_table(NODES)) == len(inventory.nodes)
+    # two resources for the cluster, each node and each workload; two bands for each node and resource
+    assert len(store.read_table(FORECASTS)) == 2 * (1 + len(inventory.nodes) + len(analysis.workloads))
+    assert len(store.read_table(RECLAIMABLE)) == 2 * 2 * len(inventory.nodes)
+
+
+def test_the_headline_ratios_follow_from_the_inventory_and_the_newest_hour(
+    overview: Overview, cluster: SyntheticCluster
+) -> None:
+    inventory = cluster.inventory
+    room = sum(n.allocatable[Resource.CPU] for n in inventory.nodes)
+    asked = sum(w.replicas * c.requests.get(Resource.CPU, 0) for w in inventory.workloads for c in w.containers)
+    assert overview.headline.cpu_requests_commitment == pytest.approx(asked / room)
+    # Nodes report each slot unless a scrape failed; the sum over nodes of the last hour's mean is the usage now.
+    used = np.nanmean(cluster.usage[Signal.NODE_CPU_USAGE_MEAN].values[:, -12:], axis=1).sum()
+    assert overview.headline.cpu_utilisation == pytest.approx(used / room, rel=0.03)
+
+
+def test_a_heat_cell_is_the_mean_of_its_weekday_and_hour(overview: Overview, analysis: Analysis) -> None:
+    total = analysis.cluster_totals[Resource.CPU]
+    room = sum(n.allocatable[Resource.CPU] for n in analysis.history.inventory.nodes)
+    values = [
+        float(v)
+        for t, v in zip(total.grid.times(), total.values[0], strict=True)
+        if np.isfinite(v) and (t // 86_400 + 3) % 7 == 2 and t // HOUR_SECONDS % 24 == 15  # a Wednesday, 15 h
+    ]
+    assert overview.heat[2][15] == pytest.approx(np.mean(values) / room)
+
+
+def test_a_namespace_wastes_what_its_workloads_request_and_do_not_use(overview: Overview, analysis: Analysis) -> None:
+    worst = overview.waste[0]
+    means = dict(zip(analysis.workloads, analysis.portraits[Resource.CPU].mean, strict=True))
+    expected = 0.0
+    for workload in analysis.history.inventory.workloads:
+        if workload.ref.namespace == worst.namespace:
+            asked = workload.replicas * sum(c.requests.get(Resource.CPU, 0) for c in workload.containers)
+            expected += max(0.0, asked - float(np.nan_to_num(means[workload.ref], nan=asked)))
+    assert worst.cpu_millicores == pytest.approx(expected, abs=1)
+    assert [w.cpu_millicores for w in overview.waste] == sorted(
+        (w.cpu_millicores for w in overview.waste), reverse=True
+    )
+
+
+def test_batch_amounts_can_be_recomputed_from_their_terms(analysis: Analysis) -> None:
+    batch = [r for r in analysis.reclaimable if r.band == "batch"]
+    assert batch
+    for found in batch:
+        taken = sum(amount for name, amount in found.terms.items() if name != "capacity")
+        assert found.amount == max(0, found.terms["capacity"] - taken)
+
+
+def test_nothing_is_reclaimed_on_old_metrics(store: Store, cluster: SyntheticCluster) -> None:
+    later = FixedClock(cluster.inventory.time_seconds + HOUR_SECONDS)
+    stale = corridor.analyse(store, Settings(), later, Silent()).reclaimable
+    assert {(r.amount, r.reason) for r in stale} == {(0, Reason.METRIC_EXPIRED)}
+
+
+def test_every_recommendation_can_be_explained_from_the_store(store: Store, analysis: Analysis) -> None:
+    namespaces = {r.container.workload.namespace for r in analysis.recommendations}
+    stored = [r for ns in namespaces for r in store.read_document(f"explain@{ns}", list[Recommendation]) or []]
+    assert {r.container for r in stored} == {r.container for r in analysis.recommendations}
+    assert all(value.reason for r in stored for value in r.values)
+
+
+def test_the_same_history_gives_the_same_results(store: Store, analysis: Analysis) -> None:
+    again = corridor.analyse(store, Settings(), FixedClock(analysis.computed_seconds), Silent())
+    assert again.recommendations == analysis.recommendations
+    assert again.reclaimable == analysis.reclaimable
+    for resource in Resource:
+        assert np.array_equal(
+            again.forecasts[resource].quantiles, analysis.forecasts[resource].quantiles, equal_nan=True
+        )
+
+
+def test_the_window_is_the_newest_days_of_what_is_stored(store: Store, cluster: SyntheticCluster) -> None:
+    settings = Settings(profiler=Settings().profiler.__class__(window_days=2))
+    history = corridor.load(store, settings)
+    # two days of 288 five-minute slots, ending where the history ends
+    assert history.window.size == 2 * 288
+    assert history.window.end_seconds == cluster.spec.grid.end_seconds
+
+
+def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(NoData, match="no usage of cluster prod") as refused:
+        corridor.analyse(Store(tmp_path.as_uri(), "prod"), Settings(), FixedClock(0), Silent())
+    assert "cotenant scan" in refused.value.fix
