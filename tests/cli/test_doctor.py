@@ -1,0 +1,346 @@
+"""`cotenant doctor`: every probe against the real thing: folders, a store, HTTP servers, Prometheus, an API server."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cotenant.cli.main import root
+from cotenant.cli.probes import cluster, machine, metrics, storage
+from cotenant.cli.probes.finding import Outcome, Probe, State
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store import Store
+from cotenant.model.errors import StoreError
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.quality import Defect, QualityRecord
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.settings.kube import KubeSettings
+from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from tests.edges.api_server import ApiServer, make_certificate
+from tests.support.prometheus_server import serve
+
+NOON = 1_795_089_600  # a multiple of a day plus 12 hours
+
+
+def invoke(*args: str, home: Path) -> Any:
+    env = {
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": "",
+        "XDG_DATA_HOME": "",
+        "KUBECONFIG": "",
+        "KUBERNETES_SERVICE_HOST": "",
+    }
+    return CliRunner().invoke(root, ["doctor", *args], env=env)
+
+
+# ---- the command
+
+
+def test_a_fresh_machine_passes_and_every_gap_has_a_fix(tmp_path: Path) -> None:
+    result = invoke("-o", "json", home=tmp_path)
+    findings = {f["probe"]: f for f in json.loads(result.stdout)}
+    assert result.exit_code == 0
+    assert [findings[p]["state"] for p in ("python", "settings", "store")] == ["ok", "ok", "ok"]
+    assert findings["history"]["state"] == findings["prometheus"]["state"] == "skipped"
+    assert all(f["tried"] and f["found"] and (f["fix"] or f["state"] == "ok") for f in findings.values())
+    assert list(tmp_path.iterdir()) == [], "a doctor leaves nothing behind"
+
+
+def test_all_formats_tell_the_same_findings(tmp_path: Path) -> None:
+    as_json = json.loads(invoke("-o", "json", home=tmp_path).stdout)
+    assert yaml.safe_load(invoke("-o", "yaml", home=tmp_path).stdout) == as_json
+    lines = invoke(home=tmp_path).stdout.splitlines()
+    heads = [line.split(":")[0] for line in lines if not line.startswith(" ")]
+    assert heads == [f["probe"] for f in as_json]
+    assert [line[9:] for line in lines if line.startswith("  found")] == [f["found"] for f in as_json]
+
+
+def test_wrong_settings_end_the_examination_with_code_1(tmp_path: Path) -> None:
+    result = invoke("--set", "dashboard.prt=1", "-o", "json", home=tmp_path)
+    last = json.loads(result.stdout)[-1]
+    assert result.exit_code == 1
+    assert (last["probe"], last["state"], last["required"]) == ("settings", "failed", True)
+    assert "did you mean 'dashboard.port'" in last["found"]
+
+
+def test_a_store_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = invoke("--store", f"file://{tmp_path}/file/inside", "-o", "json", home=tmp_path)
+    found = next(f for f in json.loads(result.stdout) if f["probe"] == "store")
+    assert result.exit_code == 1
+    assert (found["state"], found["found"]) == ("failed", f"{tmp_path}/file cannot be written: Not a directory")
+
+
+# ---- a probe
+
+
+def test_an_error_of_ours_is_a_finding_with_its_fix() -> None:
+    def fail() -> Outcome:
+        raise StoreError("full", fix="Make room.")
+
+    must, may = Probe("p", "t", required=True).run(fail), Probe("p", "t").run(fail)
+    assert (must.state, must.found, must.fix, must.fatal) == (State.FAILED, "full", "Make room.", True)
+    assert (may.state, may.fatal) == (State.WARNING, False)
+
+
+def test_a_fault_of_a_probe_is_a_finding_too() -> None:
+    found = Probe("p", "t").run(lambda: Outcome(State.OK, str(1 // 0)))
+    assert (found.state, found.fatal) == (State.FAILED, False)
+    assert found.found.startswith("unexpected ZeroDivisionError")
+
+
+# ---- machine
+
+
+def test_a_missing_package_takes_its_extra_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PACKAGES", {"base": ("numpy",), "scan": ("no-such-distribution-here",)})
+    found = machine.packages()
+    assert (found.state, found.found) == (State.WARNING, "scan lacks no-such-distribution-here")
+    assert 'pip install "cotenant[scan]"' in found.fix
+    monkeypatch.setattr(machine, "PACKAGES", {"base": ("no-such-distribution-here",)})
+    assert machine.packages().state is State.FAILED
+
+
+# ---- storage
+
+
+@pytest.mark.parametrize(
+    ("url", "folder"),
+    [("file:///a%20b/c", Path("/a b/c")), ("/plain", Path("/plain")), ("s3://bucket/x", None), ("memory://x", None)],
+)
+def test_a_local_store_is_recognised_by_its_url(url: str, folder: Path | None) -> None:
+    assert storage.local_folder(url) == folder
+
+
+def test_writability_is_tried_where_the_store_will_be_without_making_it(tmp_path: Path) -> None:
+    found = storage.writable(tmp_path / "a" / "b")
+    assert found.state is State.OK
+    assert found.found.startswith(f"{tmp_path}/a/b will be made and is writable")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_remote_store_is_listed_only() -> None:
+    assert "answers, 0 clusters; writing was not tried" in storage.listed("memory://doctor-nothing").found
+
+
+def stored(folder: Path) -> Store:
+    """Two days of one container's usage that end at NOON."""
+    store = Store(folder.as_uri(), "shop")
+    grid = TimeGrid.between(NOON - 2 * DAY_SECONDS, NOON, 300)
+    values = np.full((1, grid.size), 100.0, dtype=np.float32)
+    spec = Signal.CPU_USAGE_MEAN.spec
+    store.append(
+        Signal.CPU_USAGE_MEAN,
+        Usage((PodContainerRef("n", "p", "c"),), grid, values, spec.resource, spec.statistic),
+    )
+    return store
+
+
+def test_history_says_span_age_coverage_and_dirt(tmp_path: Path) -> None:
+    store = stored(tmp_path)
+    store.append_quality(
+        QualityRecord(NOON, "prometheus http://p", 60.0, 9, 1000, 0.98, defects={Defect.DUPLICATE_SERIES: 2})
+    )
+    found = storage.history(store.url, NOON + 2 * HOUR_SECONDS)
+    assert found == Outcome(
+        State.OK,
+        "shop: 2.0 days, newest 2.0 h ago, coverage 98% from prometheus http://p, 2 x duplicate-series",
+    )
+
+
+def test_old_history_is_a_warning(tmp_path: Path) -> None:
+    assert storage.history(stored(tmp_path).url, NOON + 3 * DAY_SECONDS).state is State.WARNING
+
+
+def test_a_day_set_aside_is_a_warning(tmp_path: Path) -> None:
+    store = stored(tmp_path)
+    broken = sorted(tmp_path.rglob("*.parquet"))[0]
+    broken.write_bytes(b"garbage")
+    store.read(Signal.CPU_USAGE_MEAN, TimeGrid.between(NOON - 2 * DAY_SECONDS, NOON, 300))
+    found = storage.history(store.url, NOON)
+    assert found.state is State.WARNING
+    assert "1 unreadable days set aside" in found.found
+
+
+# ---- Prometheus
+
+
+def profiler(url: str, **more: Any) -> ProfilerSettings:
+    return ProfilerSettings(prometheus=PrometheusSettings(url=url, retries=0, connect_timeout_seconds=2.0, **more))
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[int, bytes], str]]:
+    """A server that gives every request the same answer."""
+    servers = []
+
+    def start(code: int, body: bytes) -> str:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET  # noqa: N815 - http.server's name
+
+            def log_message(self, *args: object) -> None:
+                """Say nothing."""
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "said", "fix"),
+    [
+        (401, b"", "answered 401", "Give credentials"),
+        (403, b"", "answered 403", "Give credentials"),
+        (200, b"<html>Login</html>", "not JSON", "not Prometheus' API"),
+        (
+            200,
+            b'{"status":"success","data":[]}',
+            "holds no metric of the last hour",
+            "Check the address and the tenant",
+        ),
+    ],
+)
+def test_a_source_that_gives_nothing_is_the_last_finding(
+    answering: Callable[[int, bytes], str], code: int, body: bytes, said: str, fix: str
+) -> None:
+    (found,) = metrics.probes(profiler(answering(code, body)), FixedClock(NOON))
+    assert found.fatal
+    assert said in found.found
+    assert fix in found.fix
+
+
+def test_nobody_there_is_a_fatal_finding() -> None:
+    with socket.socket() as taken:  # bound, never listening: a connection is refused
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        (found,) = metrics.probes(profiler(url), FixedClock(NOON))
+    assert found.fatal
+    assert "no connection to 127.0.0.1" in found.found
+
+
+def test_a_password_in_an_address_is_not_shown(answering: Callable[[int, bytes], str]) -> None:
+    url = answering(401, b"").replace("://", "://me:s3cret@")
+    (found,) = metrics.probes(profiler(url), FixedClock(NOON))
+    assert "s3cret" not in found.found + found.fix + found.tried
+
+
+@pytest.mark.slow
+@pytest.mark.prometheus
+@pytest.mark.skipif(not shutil.which("promtool"), reason="Prometheus is not installed: apt-get install prometheus")
+def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
+    from profiler.synthetic import SyntheticSpec, generate
+    from tests.support.openmetrics import Dress
+    from tests.support.openmetrics.blocks import create_blocks
+
+    made = generate(SyntheticSpec(nodes=2, workloads=8, days=2, seed=5, end_seconds=NOON))
+    (tmp_path / "data").mkdir()
+    create_blocks(made.inventory, made.usage, tmp_path / "data", Dress(interval_seconds=300))
+    with serve(tmp_path / "data") as url:
+        findings = list(metrics.probes(profiler(url), FixedClock(NOON - 300)))
+        (elsewhere, *_) = metrics.probes(profiler(url), FixedClock(NOON + 9 * DAY_SECONDS))
+    reached, present, interval, span = findings
+    assert reached.state is State.OK
+    assert present.state is State.OK, present.found
+    # Dressed at 300 s: slower than the 120 s from which short peaks are lost.
+    assert (interval.state, interval.found.split(",")[0]) == (State.WARNING, "300 s")
+    # Two days that end at noon hold the daily looks of today 11:55, yesterday and, at its first slots, the day before.
+    assert span.state is State.WARNING
+    assert span.found in ("containers are seen at 2 of 14 daily looks", "containers are seen at 3 of 14 daily looks")
+    assert elsewhere.fatal, "nine days later the last hour is empty"
+
+
+# ---- Kubernetes
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[ApiServer]:
+    make_certificate(tmp_path, "authority")
+    make_certificate(tmp_path, "server", "authority")
+    server = ApiServer(tmp_path / "server.pem", tmp_path / "authority.pem")
+    server.objects["/version"] = {"gitVersion": "v1.33.1"}
+    for path in cluster.READ.values():
+        server.objects[path] = []
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def settings(api: ApiServer, tmp_path: Path) -> KubeSettings:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "shop",
+        "clusters": [
+            {"name": "c", "cluster": {"server": api.url, "certificate-authority": str(tmp_path / "authority.pem")}}
+        ],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "shop", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path = tmp_path / "kubeconfig.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return KubeSettings(kubeconfig=str(path), timeout_seconds=2.0, retries=0)
+
+
+def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSettings) -> None:
+    api.objects["/api/v1/services"] = [
+        {
+            "metadata": {"name": "prom", "namespace": "mon", "labels": {"app.kubernetes.io/name": "prometheus"}},
+            "spec": {"ports": [{"name": "web", "port": 9090}]},
+        }
+    ]
+    findings = list(cluster.probes(settings))
+    assert [f.state for f in findings] == [State.OK] * 4
+    assert findings[0].found == f"shop at {api.url}"
+    assert findings[1].found == "answers, version v1.33.1"
+    assert findings[3].found == "Prometheus mon/prom:9090"
+    # Rights are tried with one object of each kind, never with a whole list.
+    asked = [path for path, *_ in api.requests]
+    assert asked == ["/version", *(f"{path}?limit=1" for path in cluster.READ.values()), "/api/v1/services?limit=500"]
+
+
+def test_a_missing_right_is_named_with_the_rule_that_grants_it(api: ApiServer, settings: KubeSettings) -> None:
+    api.forbidden = {"/api/v1/pods", "/apis/autoscaling/v2/horizontalpodautoscalers"}
+    findings = {f.probe: f for f in cluster.probes(settings)}
+    rights = findings["kubernetes rights"]
+    assert rights.state is State.WARNING
+    assert rights.found == "may not list pods, horizontalpodautoscalers.autoscaling"
+    assert 'verbs ["list"] on pods, horizontalpodautoscalers.autoscaling' in rights.fix
+
+
+def test_a_refused_token_ends_the_examination_without_failing_the_doctor(
+    api: ApiServer, settings: KubeSettings
+) -> None:
+    api.tokens = {"Bearer other"}
+    *_, last = cluster.probes(settings)
+    assert (last.probe, last.state, last.fatal) == ("kubernetes api", State.WARNING, False)
+    assert "401" in last.found
+    assert last.fix
+
+
+def test_no_kubeconfig_is_a_warning_that_says_where_one_is_looked_for(tmp_path: Path) -> None:
+    (found,) = cluster.probes(KubeSettings(kubeconfig=str(tmp_path / "none.yaml")))
+    assert (found.probe, found.state) == ("kubeconfig", State.WARNING)
+    assert "--kubeconfig" in found.fix
