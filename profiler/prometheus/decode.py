@@ -38,6 +38,7 @@ class Labels(msgspec.Struct, frozen=True):
     node: str = ""
     instance: str = ""
     resource: str = ""
+    job: str = ""
 
 
 class _Series(msgspec.Struct, frozen=True):

@@ -143,8 +143,9 @@ def _cut(parts: tuple[Part, ...], grid: TimeGrid, people: Population, max_points
         slots = int(min(max(1, affordable), MAX_STEPS))
         yield from (Query(parts, chunk, whole) for chunk in _chunks(grid, slots))
         return
-    for shard, count in _shards(parts, grid, people, max_points):
-        slots = int(min(max(1, max_points // max(1.0, count)), MAX_STEPS))
+    counts = {name: int(sum(people.series(part, (name,)) for part in parts)) for name in people.containers}
+    for shard, count in shards(counts, max_points / min(grid.slots_per_day, grid.size)):
+        slots = int(min(max(1, max_points // max(1, count)), MAX_STEPS))
         yield from (Query(parts, chunk, shard) for chunk in _chunks(grid, slots))
 
 
@@ -159,19 +160,17 @@ def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
         start = end
 
 
-def _shards(
-    parts: tuple[Part, ...], grid: TimeGrid, people: Population, max_points: int
-) -> Iterator[tuple[Shard, float]]:
-    """Groups of namespaces of which a day fits in one answer (or single ones), with their expected series."""
-    budget = max_points / min(grid.slots_per_day, grid.size)
-    groups: list[tuple[list[str], float]] = []
-    for name in sorted(people.containers):
-        count = sum(people.series(part, (name,)) for part in parts)
-        if not groups or groups[-1][1] + count > budget:
-            groups.append(([], 0.0))
+def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[Shard, int]]:
+    """Groups of namespaces of at most `budget` series, single ones above it, with their number of series.
+
+    The last group also covers namespaces that nobody has counted.
+    """
+    groups: list[tuple[list[str], int]] = [([], 0)]
+    for name, count in sorted(counts.items()):
+        if groups[-1][0] and groups[-1][1] + count > budget:
+            groups.append(([], 0))
         names, total = groups[-1]
-        names.append(name)
-        groups[-1] = (names, total + count)
+        groups[-1] = ([*names, name], total + count)
     known = [tuple(names) for names, _ in groups]
     for i, (names, count) in enumerate(groups):
         last = i == len(groups) - 1

@@ -7,48 +7,37 @@ counted hole.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import msgspec
 import numpy.typing as npt
-import structlog
 from numpy import float64
 
 from cotenant.model.cluster import Inventory
-from cotenant.model.errors import SourceError, SourceLimit
+from cotenant.model.errors import SourceLimit
 from cotenant.model.progress import Progress
 from cotenant.model.quality import Defect
+from cotenant.model.server_quantiles import ServerQuantiles
 from cotenant.model.usage import Signal, TimeGrid
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.history import Block, Report, Span
-from profiler.prometheus import client, decode, inventory, survey
+from profiler.prometheus import asking, client, decode, inventory, quantiles, survey
 from profiler.prometheus.parts import Part, Rates, hourly_parts, usage_parts
 from profiler.prometheus.plan import Query, Wish, plan, settled
 from profiler.prometheus.promql import named, of_labels, selector
+from profiler.prometheus.quantiles import Question
 from profiler.prometheus.survey import Survey
 
-_log = structlog.get_logger(__name__)
 _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Outcome:
-    """What became of one query and the queries it was split into."""
+class _Read(NamedTuple):
+    """One answer, read."""
 
-    named: tuple[decode.Named, ...] = ()
-    holes: tuple[Span, ...] = ()
-    defects: Counter[Defect] = field(default_factory=Counter)
-    samples: int = 0
-
-    def __add__(self, other: _Outcome) -> _Outcome:
-        return _Outcome(
-            (*self.named, *other.named),
-            (*self.holes, *other.holes),
-            self.defects + other.defects,
-            self.samples + other.samples,
-        )
+    named: list[decode.Named]
+    found: decode.Samples
 
 
 class PrometheusSource:
@@ -104,12 +93,19 @@ class PrometheusSource:
         found = self.survey(window)
         queries = plan(_wishes(spans, self._parts(found)), found.population, self._settings.max_points_per_query)
         progress.stage("usage", len(queries))
-        for outcome, done in zip(self._answers(queries), settled(queries), strict=True):
-            self._samples += outcome.samples
-            self._defects += outcome.defects
-            self._twins.update(*(n.duplicates for n in outcome.named))
+        answers = asking.ask_all(self._client, queries, self._settings.in_flight, self._read)
+        for answer, done in zip(answers, settled(queries), strict=True):
+            self._note(answer)
             progress.advance()
-            yield Block(tuple((n.signal, n.usage) for n in outcome.named), outcome.holes, done)
+            usage = tuple((n.signal, n.usage) for read in answer.found for n in read.named)
+            yield Block(usage, tuple(hole for query, _ in answer.failed for hole in _holes(query)), done)
+
+    def quantiles(self, question: Question, known: Inventory) -> ServerQuantiles:
+        """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
+        window = (question.end_seconds - question.span_seconds, question.end_seconds)
+        queries = quantiles.queries(question, self.survey(window).population, self._settings.labels)
+        answers = asking.ask_all(self._client, queries, self._settings.in_flight, quantiles.read)
+        return quantiles.collect(question, zip(queries, answers, strict=True), known)
 
     def report(self) -> Report:
         """What it cost and what was wrong so far."""
@@ -145,52 +141,28 @@ class PrometheusSource:
             return self._state(metrics[:half], now_seconds) + self._state(metrics[half:], now_seconds)
         return [(labels, float(values[-1])) for labels, values in answer if len(values)]
 
-    def _answers(self, queries: Sequence[Query]) -> Iterator[_Outcome]:
-        """Outcomes in the queries' order; one query waits ready while the caller stores the one before."""
-        waiting: deque[Future[_Outcome]] = deque()
-        pool = ThreadPoolExecutor(self._settings.in_flight, thread_name_prefix="prometheus")
-        try:
-            for query in queries:
-                waiting.append(pool.submit(self._answer, query))
-                if len(waiting) > self._settings.in_flight:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    def _answer(self, query: Query) -> _Outcome:
-        """Ask a query, in halves where a limit stops it."""
-        try:
-            return self._asked(query)
-        except SourceLimit as error:
-            halves = query.halves()
-            if halves is None:
-                return _failed(query, error)
-            _log.info("query_split", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
-            split = _Outcome(defects=Counter({Defect.QUERY_SPLIT: 1}))
-            return split + self._answer(halves[0]) + self._answer(halves[1])
-        except SourceError as error:
-            return _failed(query, error)
-
-    def _asked(self, query: Query) -> _Outcome:
-        grid = query.grid
-        result = self._client.range(query.text(), query.first_seconds, grid.end_seconds, grid.step_seconds)
+    def _read(self, result: msgspec.Raw, query: Query) -> _Read:
+        """Usage in an answer."""
         found = decode.samples(result, query)
-        overlap = self._rates().window_seconds // grid.step_seconds + 1
-        names = decode.usages(query, found, self._node_names, overlap)
-        return _Outcome(tuple(names), (), Counter(found.defects), found.count)
+        overlap = self._rates().window_seconds // query.grid.step_seconds + 1
+        return _Read(decode.usages(query, found, self._node_names, overlap), found)
+
+    def _note(self, answer: asking.Answered[_Read]) -> None:
+        """Add an answer to the account."""
+        self._defects += Counter({Defect.QUERY_SPLIT: answer.splits, Defect.QUERY_FAILED: len(answer.failed)})
+        for read in answer.found:
+            self._samples += read.found.count
+            self._defects += read.found.defects
+            self._twins.update(*(n.duplicates for n in read.named))
 
     def _rates(self) -> Rates:
         return self._survey.rates if self._survey else Rates(survey.DEFAULT_INTERVAL_SECONDS)
 
 
-def _failed(query: Query, error: SourceError) -> _Outcome:
-    """A query that brought nothing: its share is a hole."""
-    _log.warning("query_failed", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
+def _holes(query: Query) -> Iterator[Span]:
+    """What a failed query leaves unknown."""
     grid = query.grid
-    holes = tuple(Span(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
-    return _Outcome(holes=holes, defects=Counter({Defect.QUERY_FAILED: 1}))
+    return (Span(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
 
 
 def _wishes(spans: Sequence[Span], parts: dict[Signal, Part]) -> list[Wish]:

@@ -1,0 +1,66 @@
+"""EDGE: ask many queries, a handful in flight, in order; a limit splits a query, a failure stays with it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from cotenant.model.errors import SourceError, SourceLimit
+from profiler.prometheus.client import Client
+from profiler.prometheus.plan import Query
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T]):
+    """What became of one query: what was read from it, or from the pieces it was split into, and what failed."""
+
+    found: tuple[T, ...] = ()
+    failed: tuple[tuple[Query, SourceError], ...] = ()
+    splits: int = 0
+
+
+def ask_all(
+    client: Client, queries: Sequence[Query], in_flight: int, read: Callable[[msgspec.Raw, Query], T]
+) -> Iterator[Answered[T]]:
+    """Answers in the queries' order; `read` runs in the asking thread, and one answer waits ready for the caller."""
+    waiting: deque[Future[Answered[T]]] = deque()
+    pool = ThreadPoolExecutor(in_flight, thread_name_prefix="prometheus")
+    try:
+        for query in queries:
+            waiting.append(pool.submit(_ask, client, query, read))
+            if len(waiting) > in_flight:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ask(client: Client, query: Query, read: Callable[[msgspec.Raw, Query], T]) -> Answered[T]:
+    grid = query.grid
+    try:
+        result = client.range(query.text(), query.first_seconds, grid.end_seconds, grid.step_seconds)
+        return Answered((read(result, query),))
+    except SourceLimit as error:
+        halves = query.halves()
+        if halves is None:
+            return _failed(query, error)
+        _log.info("query_split", parts=[p.name for p in query.parts], slots=grid.size, error=error.message)
+        left, right = (_ask(client, half, read) for half in halves)
+        return Answered(left.found + right.found, left.failed + right.failed, 1 + left.splits + right.splits)
+    except SourceError as error:
+        return _failed(query, error)
+
+
+def _failed(query: Query, error: SourceError) -> Answered[T]:
+    _log.warning("query_failed", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
+    return Answered(failed=((query, error),))

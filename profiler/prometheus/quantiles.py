@@ -1,0 +1,169 @@
+"""The server's own quantiles at a fine step, for strategies that are defined by them (KRR's). Pure.
+
+The expressions are theirs, asked for many containers at once: per pod a quantile of CPU, a maximum of memory and the
+number of points; and, for percentiles over all pods together, every point itself, reduced while it streams in. They
+are dear (the server walks the whole window at every step for every series), so they are asked only when chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from cotenant.model.cluster import Inventory
+from cotenant.model.identity import ContainerRef, PodContainerRef
+from cotenant.model.server_quantiles import PodAnswer, ServerQuantiles
+from cotenant.model.usage import DAY_SECONDS, TimeGrid
+from profiler.prometheus.asking import Answered
+from profiler.prometheus.decode import Floats, Labels, raw_values
+from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, Kind, Part
+from profiler.prometheus.plan import MAX_STEPS, Population, Query, Shard, shards
+from profiler.prometheus.promql import named, of_labels
+
+_STEPS_PER_QUERY: Final = 1_000_000
+"""Steps that the server walks for one answer: bounds its memory."""
+_KUBELET: Final = "kubelet"
+"""Of several scrapers of a container this job's series counts."""
+_POOLED: Final = "points"
+Series = tuple[str, Labels, Floats]
+"""Part's name, labels, values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: the quantile `cpu_fraction` (0..1) of each pod over the span that ends at `end_seconds`.
+
+    A point every `step_seconds`, with a rate window as long; `pooled`: fractions over the points of all pods together.
+    """
+
+    cpu_fraction: float
+    end_seconds: int
+    span_seconds: int = 14 * DAY_SECONDS
+    step_seconds: int = 75
+    pooled: tuple[float, ...] = field(default=())
+
+
+def queries(question: Question, people: Population, labels: Mapping[str, str]) -> tuple[Query, ...]:
+    """Four instant questions for each group of namespaces, and the points when percentiles are pooled."""
+    steps = question.span_seconds // question.step_seconds
+    groups = [shard for shard, _ in shards(people.containers, _STEPS_PER_QUERY / max(1, steps))]
+    made = _points(question, labels) if question.pooled else ()
+    instant = TimeGrid(question.end_seconds - 1, 1, 1)
+    asked = [(part, instant) for part in _instants(question, labels)]
+    return tuple(Query((part,), grid, shard) for shard in groups for part, grid in (*asked, *made))
+
+
+def _instants(question: Question, labels: Mapping[str, str]) -> tuple[Part, ...]:
+    span = f"[{question.span_seconds}s:{question.step_seconds}s])"
+    own = of_labels(labels)
+    by = "max by (namespace, pod, container, job) ("
+    rate = (by + "rate(", f"[{question.step_seconds}s]))")
+
+    def part(name: str, function: str, metric: str, inner: tuple[str, str]) -> Part:
+        return Part(name, Kind.CONTAINER, (), (named(metric), *CONTAINERS, *own), function + inner[0], inner[1] + span)
+
+    return (
+        part("cpu", f"quantile_over_time({question.cpu_fraction!r}, ", CPU, rate),
+        part("cpu-points", "count_over_time(", CPU, (by, ")")),
+        part("memory", "max_over_time(", MEMORY, (by, ")")),
+        part("memory-points", "count_over_time(", MEMORY, (by, ")")),
+    )
+
+
+def _points(question: Question, labels: Mapping[str, str]) -> tuple[tuple[Part, TimeGrid], ...]:
+    """Every point, in as few stretches as the server's limit on steps allows."""
+    step = question.step_seconds
+    matchers = (named(CPU), *CONTAINERS, *of_labels(labels))
+    head, tail = "max by (namespace, pod, container, job) (rate(", f"[{step}s]))"
+    part = Part(_POOLED, Kind.CONTAINER, (), matchers, head, tail, step)
+    whole = TimeGrid.between(question.end_seconds - question.span_seconds, question.end_seconds, step)
+    pieces = -(-whole.size // MAX_STEPS)
+    edges = [whole.size * i // pieces for i in range(pieces + 1)]
+    grids = [TimeGrid(whole.start_seconds + a * step, step, b - a) for a, b in pairwise(edges)]
+    return tuple((part, grid) for grid in grids)
+
+
+def read(result: msgspec.Raw, query: Query) -> list[Series]:
+    """The series of one answer."""
+    return [(query.parts[0].name, labels, values) for labels, values in raw_values(result)]
+
+
+def collect(
+    question: Question, answers: Iterable[tuple[Query, Answered[list[Series]]]], known: Inventory
+) -> ServerQuantiles:
+    """All answers as one; raises the error of a part that failed, because half a quantile is a wrong one.
+
+    Points are reduced group by group: all pods of a container are in one namespace, so in one group.
+    """
+    instants: dict[PodContainerRef, dict[str, float]] = {}
+    pool = _Pool(question.pooled, known)
+    for query, answer in answers:
+        for _, error in answer.failed:
+            raise error
+        pool.turn_to(query.shard)
+        for name, ref, values in (one for series in answer.found for one in _chosen(series)):
+            if name == _POOLED:
+                pool.add(ref, values)
+            elif len(values):
+                instants.setdefault(ref, {})[name] = float(values[-1])
+    pods = {ref: _pod_answer(found) for ref, found in sorted(instants.items())}
+    return ServerQuantiles(question.cpu_fraction, question.step_seconds, pods, pool.percentiles())
+
+
+def _chosen(series: Sequence[Series]) -> Iterator[tuple[str, PodContainerRef, Floats]]:
+    """One series for each container: the kubelet's, else the one with the higher values."""
+    best: dict[tuple[str, PodContainerRef], tuple[bool, float, Floats]] = {}
+    for name, labels, values in series:
+        key = (name, PodContainerRef(labels.namespace, labels.pod, labels.container))
+        rank = (labels.job == _KUBELET, float(values.sum()))
+        if key not in best or rank > best[key][:2]:
+            best[key] = (*rank, values)
+    return ((name, ref, values) for (name, ref), (_, _, values) in best.items())
+
+
+def _pod_answer(found: Mapping[str, float]) -> PodAnswer:
+    return PodAnswer(
+        cpu_percentile_millicores=found.get("cpu", np.nan) * 1000.0,
+        cpu_points=int(found.get("cpu-points", 0)),
+        memory_max_bytes=found.get("memory", np.nan),
+        memory_points=int(found.get("memory-points", 0)),
+    )
+
+
+class _Pool:
+    """Points of all pods of a container, until the group of namespaces is complete."""
+
+    def __init__(self, fractions: Sequence[float], known: Inventory) -> None:
+        self._fractions = fractions
+        self._known, self._owners = known, known.owners()
+        self._shard = Shard()
+        self._points: dict[ContainerRef, list[Floats]] = {}
+        self._done: dict[ContainerRef, dict[float, float]] = {}
+
+    def turn_to(self, shard: Shard) -> None:
+        """What comes next belongs to this group; the one before is complete."""
+        if shard != self._shard:
+            self._reduce()
+            self._shard = shard
+
+    def add(self, ref: PodContainerRef, values: Floats) -> None:
+        """Points of one pod, in cores; kept as they are for an exact percentile."""
+        container = self._known.container_of(ref, self._owners)
+        if container is not None and len(values):
+            self._points.setdefault(container, []).append(values)
+
+    def percentiles(self) -> dict[ContainerRef, dict[float, float]]:
+        """Linear percentiles over the pooled points, in millicores; a container without points has none."""
+        self._reduce()
+        return dict(sorted(self._done.items()))
+
+    def _reduce(self) -> None:
+        for container, pieces in self._points.items():
+            values = np.quantile(np.concatenate(pieces), self._fractions) * 1000.0
+            self._done[container] = dict(zip(self._fractions, values.tolist(), strict=True))
+        self._points = {}
