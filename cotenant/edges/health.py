@@ -62,7 +62,7 @@ class HealthServer:
             raise UsageError(
                 f"cannot listen on {address[0]}:{address[1]}: {error}", fix="Set telemetry.health_port to a free port."
             ) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="health", daemon=True)
 
     @property
     def port(self) -> int:

@@ -192,6 +192,34 @@ def test_a_truncated_day_is_set_aside_and_the_other_day_is_read(tmp_path: Path) 
     assert store.span(REQUEST) == (MIDNIGHT + DAY_SECONDS, MIDNIGHT + 2 * DAY_SECONDS)
 
 
+@pytest.mark.slow
+def test_a_day_cut_at_any_byte_is_unreadable_and_never_a_shorter_day() -> None:
+    rng = np.random.default_rng(1)
+    keys = tuple((f"ns-{i % 3}", f"pod-{i:02}", "main") for i in range(20))
+    content = days.encode(REQUEST, MIDNIGHT, Day(keys, rng.random((20, 24), dtype=np.float32)))
+    for length in range(len(content)):
+        with pytest.raises(parquet.UNREADABLE):
+            days.decode(content[:length], REQUEST, MIDNIGHT)
+
+
+def test_results_written_at_the_same_time_are_one_or_the_other(tmp_path: Path) -> None:
+    """Eight threads write documents of different sizes under one name; every read in between is whole."""
+    lines = [Line([float(n)] * (1000 * n), [], {}, 0.0, None) for n in range(1, 9)]
+    Store(tmp_path.as_uri(), "prod").write_document("line", lines[0])
+
+    def write(line: Line) -> None:
+        for _ in range(5):
+            Store(tmp_path.as_uri(), "prod").write_document("line", line)
+
+    threads = [threading.Thread(target=write, args=(line,)) for line in lines]
+    for thread in threads:
+        thread.start()
+    for _ in range(30):
+        assert Store(tmp_path.as_uri(), "prod").read_document("line", Line) in lines
+    for thread in threads:
+        thread.join(60)
+
+
 def test_appending_to_a_corrupt_day_keeps_the_bad_file_and_writes_a_good_one(tmp_path: Path) -> None:
     store = two_days(tmp_path)
     day_file(tmp_path, 0).write_bytes(b"PAR1 rubbish PAR1")
@@ -271,7 +299,7 @@ def test_a_writer_killed_before_the_rename_leaves_the_old_day_and_no_lock(tmp_pa
     assert list(day_file(tmp_path, 0).parent.glob(".*")) == []
 
 
-def test_a_disk_that_is_full_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     blocked = tmp_path / "prod" / "usage"
     blocked.parent.mkdir()
     blocked.write_text("a file where a folder must be")

@@ -52,6 +52,7 @@ class Store:
         self._folder = Folder(url)
         self.url = url
         self.cluster = _checked(cluster, "cluster")
+        self._lock = f"{cluster}/.lock"
 
     @staticmethod
     def clusters(url: str) -> tuple[str, ...]:
@@ -72,7 +73,7 @@ class Store:
         ordered = [keys[i] for i in order]
         if len(set(ordered)) != len(ordered):
             raise StoreError(f"{signal}: a series appears twice in one block of usage")
-        with self._folder.exclusive(f"{self.cluster}/.lock"):
+        with self._folder.exclusive(self._lock):
             for start, inside, of_day in _days_of(grid):
                 block = usage.values[order, inside]
                 self._append_day(signal, start, _expand(ordered, block, of_day, grid.slots_per_day))
@@ -163,7 +164,7 @@ class Store:
 
     def write_inventory(self, inventory: Inventory) -> None:
         """Replace the inventory."""
-        self._folder.write(f"{self.cluster}/inventory.json", documents.encode(inventory))
+        self._replace(f"{self.cluster}/inventory.json", documents.encode(inventory))
 
     def read_inventory(self) -> Inventory | None:
         """The stored inventory; StoreCorrupt when it cannot be read."""
@@ -171,7 +172,7 @@ class Store:
 
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
-        with self._folder.exclusive(f"{self.cluster}/.lock"):
+        with self._folder.exclusive(self._lock):
             kept = (*self.read_quality(), record)[-QUALITY_RECORDS_KEPT:]
             self._folder.write(f"{self.cluster}/quality.json", documents.encode(kept))
 
@@ -184,7 +185,7 @@ class Store:
 
     def write_table(self, table: Table) -> None:
         """Replace a result table."""
-        self._folder.write(self._result(table.schema.name, "parquet"), tables.encode(table))
+        self._replace(self._result(table.schema.name, "parquet"), tables.encode(table))
 
     def read_table(self, schema: Schema) -> Table:
         """A result table; NoData when it was never written, StoreCorrupt when it cannot be read."""
@@ -198,7 +199,7 @@ class Store:
 
     def write_document(self, name: str, document: object) -> None:
         """Replace a document: any dataclass or struct; a float that is not finite comes back as NaN."""
-        self._folder.write(self._result(name, "json"), documents.encode(document))
+        self._replace(self._result(name, "json"), documents.encode(document))
 
     def read_document(self, name: str, kind: type[ValueT]) -> ValueT | None:
         """A document, None when it was never written; StoreCorrupt when it is not of that type."""
@@ -206,6 +207,10 @@ class Store:
 
     def _result(self, name: str, suffix: str) -> str:
         return f"{self.cluster}/results/{_checked(name, 'result')}.{suffix}"
+
+    def _replace(self, name: str, content: bytes) -> None:
+        with self._folder.exclusive(self._lock):
+            self._folder.write(name, content)
 
     def _read(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
         """Decode a file; one of a newer version is refused, one that cannot be read is set aside and reported."""
