@@ -35,15 +35,11 @@ class SeasonalNaive:
 
 def _last_seasons(history: FloatMatrix, season: int, horizon: int) -> FloatMatrix:
     """Newest value of each slot of the season, laid out over the horizon, (n, horizon); NaN where there is none."""
-    whole = -(-history.shape[1] // season) if history.size else 0
+    whole = -(-history.shape[1] // season)
     padded = np.pad(history, ((0, 0), (whole * season - history.shape[1], 0)), constant_values=np.nan)
     newest = np.full((len(history), season), np.nan, dtype=np.float32)
-    for past in range(whole):
-        newest = np.where(
-            np.isnan(padded[:, past * season : (past + 1) * season]),
-            newest,
-            padded[:, past * season : (past + 1) * season],
-        )
+    for past in np.split(padded, whole, axis=1) if whole else ():
+        newest = np.where(np.isnan(past), newest, past)
     return newest[:, np.arange(horizon) % season]
 
 

@@ -1,0 +1,47 @@
+"""Quantiles of rows with gaps and weights against numpy and against repetition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from forecasting.empirical import row_quantiles, weighted_quantiles
+
+LEVELS = np.array([0.0, 0.1, 0.5, 0.95, 1.0])
+values = hnp.arrays(
+    np.float64, st.tuples(st.integers(1, 3), st.integers(1, 30)), elements=st.one_of(st.just(np.nan), st.floats(0, 1e6))
+)
+
+
+@given(values)
+def test_row_quantiles_are_those_of_numpy(matrix: np.ndarray) -> None:
+    found = row_quantiles(matrix, LEVELS)
+    for row, series in zip(found, matrix, strict=True):
+        seen = series[~np.isnan(series)]
+        if len(seen):
+            assert row == pytest.approx(np.quantile(seen, LEVELS), rel=1e-6)
+        else:
+            assert np.isnan(row).all()
+
+
+@given(values, st.data())
+def test_whole_weights_are_repetitions(matrix: np.ndarray, data: st.DataObject) -> None:
+    weights = data.draw(hnp.arrays(np.int64, matrix.shape[1], elements=st.integers(1, 4)))
+    found = weighted_quantiles(matrix, weights.astype(np.float64), LEVELS)
+    for row, series in zip(found, matrix, strict=True):
+        seen = np.repeat(series, weights)
+        seen = np.sort(seen[~np.isnan(seen)])
+        if len(seen):
+            # Smallest value whose share reaches the level.
+            rank = np.maximum(np.ceil(LEVELS * len(seen) - 1e-9).astype(int), 1) - 1
+            np.testing.assert_array_equal(row, seen[rank].astype(np.float32))
+        else:
+            assert np.isnan(row).all()
+
+
+def test_rows_without_columns_have_no_quantile() -> None:
+    assert np.isnan(row_quantiles(np.empty((2, 0)), LEVELS)).all()
+    assert np.isnan(weighted_quantiles(np.empty((2, 0)), np.empty(0), LEVELS)).all()

@@ -1,0 +1,68 @@
+"""The peak head: quantiles of the next day's highest value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cotenant.model.forecast import LEVELS
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.peaks import daily_maxima, peak_quantiles
+
+DEFAULTS = ForecastingSettings()
+
+
+def peaks(maxima: np.ndarray, fallback: float = np.nan) -> np.ndarray:
+    return peak_quantiles(np.asarray(maxima, dtype=np.float32), np.full(len(maxima), fallback), DEFAULTS)
+
+
+def test_days_are_counted_back_from_the_end_and_thin_days_are_gaps() -> None:
+    values = np.array([[9, 1, 2, 3, 4, np.nan, 7, np.nan, np.nan]], dtype=np.float32)
+    # Four slots a day: [1 2 3 4] and [nan 7 nan nan]; the leading 9 fills no day, and one value of four is too thin.
+    found = daily_maxima(values, 4)
+    assert found[0, 0] == 4
+    assert np.isnan(found[0, 1])
+
+
+def test_equal_days_give_that_peak_at_every_level() -> None:
+    assert (peaks(np.full((3, 14), 700.0)) == 700).all()
+
+
+def test_an_idle_series_has_no_peak_height() -> None:
+    assert (peaks(np.zeros((2, 14))) == 0).all()
+
+
+def test_the_ratios_of_others_widen_a_short_history() -> None:
+    restless = np.exp(np.random.default_rng(0).normal(0, 0.5, (50, 14))) * 100
+    young = np.full((1, 14), np.nan)
+    young[0, -1] = 100.0
+    found = peaks(np.append(restless, young, axis=0))[-1]
+    assert found[LEVELS.index(0.98)] > 120
+    assert found[LEVELS.index(0.1)] < 90
+
+
+def test_without_a_day_the_fallback_is_the_base() -> None:
+    assert (peaks(np.full((1, 14), np.nan), 50.0) == 50).all()
+    assert np.isnan(peaks(np.empty((1, 0)))).all()
+
+
+@given(
+    hnp.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 20)), elements=st.floats(0, 2.0**40, width=32))
+)
+def test_levels_are_in_order_and_finite(maxima: np.ndarray) -> None:
+    found = peaks(maxima)
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+    assert (np.diff(found, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
+def test_coverage_on_days_that_were_not_seen(level: float) -> None:
+    rng = np.random.default_rng(1)
+    # 400 series, lognormal days around their own level: the share of next days at or below the quantile.
+    maxima = np.exp(rng.normal(0, 0.3, (400, 15))) * rng.uniform(10, 1000, (400, 1))
+    found = peaks(maxima[:, :14])[:, LEVELS.index(level)]
+    assert (maxima[:, 14] <= found).mean() == pytest.approx(level, abs=0.06)
