@@ -51,7 +51,7 @@ _INTERNAL = ("ci", "tools", "staging", "wiki", "audit")
 
 ARCHETYPES: Final[tuple[Archetype, ...]] = (
     Archetype(
-        "online", "Deployment", 0.34, _ONLINE, {_D: 0.44, _W: 0.16, _B: 0.14, _F: 0.08, _T: 0.06, _I: 0.12},
+        "online", "Deployment", 0.34, _ONLINE, {_D: 0.42, _W: 0.13, _B: 0.13, _F: 0.05, _T: 0.05, _I: 0.22},
         QosClass.LS, PriorityClass.PROD, cores=1.0, gib=2.0, replicas=1.8, busy=0.22, full=0.62,
         limited=0.65, sidecars=0.2, jvm=0.35, scaled=0.035,
     ),
@@ -60,7 +60,7 @@ ARCHETYPES: Final[tuple[Archetype, ...]] = (
         QosClass.LSR, PriorityClass.PROD, cores=2.0, gib=4.0, replicas=2.5, busy=0.3, full=0.65, limited=1.0, jvm=0.3,
     ),
     Archetype(
-        "internal", "Deployment", 0.25, _INTERNAL, {_I: 0.72, _B: 0.12, _D: 0.08, _F: 0.04, _S: 0.04},
+        "internal", "Deployment", 0.25, _INTERNAL, {_I: 0.77, _B: 0.1, _D: 0.07, _F: 0.03, _S: 0.03},
         cores=0.4, gib=1.2, busy=0.08, full=0.45, bare=0.12, limited=0.5, jvm=0.15,
     ),
     Archetype(
@@ -134,6 +134,6 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 """First words of names by namespace."""
 
 ROLES: Final = ("", "-api", "-worker", "-gateway", "-consumer", "-sync", "-admin", "-edge")
-REGIONS: Final[Mapping[str, float]] = {"": 0.62, "-us": 0.23, "-ap": 0.15}
+REGIONS: Final[Mapping[str, float]] = {"": 0.72, "-us": 0.18, "-ap": 0.1}
 UTC_OFFSET_HOURS: Final[Mapping[str, float]] = {"": 1.0, "-us": -5.0, "-ap": 8.0}
 """Local time of the users behind a region's workloads."""

@@ -49,6 +49,7 @@ def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) ->
     skew = np.exp(rng.normal(0.0, 0.18, len(seats)))
     for rows in _chunks(len(seats)):
         wanted = _wanted(seats, crowd, grid, rows, rng) * skew[rows, None].astype(np.float32)
+        np.minimum(wanted, _threads(seats, rows), out=wanted)
         wanted *= seats.alive(grid, rows)
         width = wanted * _spikes(len(wanted), grid, rng)
         limit = seats.limit[Resource.CPU][rows, None].astype(np.float32)
@@ -72,14 +73,23 @@ def _wanted(seats: Seats, crowd: Crowd, grid: TimeGrid, rows: slice, rng: np.ran
     """Demand before any limit: level x load x noise, plus start-up bursts."""
     count = len(seats.workload[rows])
     steady = np.array([crowd.blueprints[w].shape in (Shape.FLAT, Shape.IDLE) for w in seats.workload[rows]])
-    slow = np.where(steady, rng.uniform(0.02, 0.2, count), rng.uniform(0.08, 0.35, count))
+    slow = np.where(steady, rng.uniform(0.02, 0.4, count), rng.uniform(0.08, 0.42, count))
+    told = np.array([crowd.blueprints[w].told for w in seats.workload[rows]])
+    slow[told] = 0.08
     noise = slow_noise(count, grid, slow, rng)
-    fast = np.exp(rng.uniform(np.log(0.03), np.log(0.3), count)).astype(np.float32)
+    fast = np.exp(rng.uniform(np.log(0.04), np.log(0.6), count)).astype(np.float32)
+    fast[told] = 0.06
     noise += fast[:, None] * rng.standard_normal((count, grid.size), dtype=np.float32)
     np.exp(noise, out=noise)
     noise *= crowd.load[seats.workload[rows]]
     noise *= seats.level[Resource.CPU][rows, None].astype(np.float32)
     return _with_starts(noise, seats, crowd, rows, rng)
+
+
+def _threads(seats: Seats, rows: slice) -> Matrix:
+    """What a container could use at most, (rows, 1): its threads are chosen for its size, not for the node's."""
+    wish, limit = seats.wish[Resource.CPU][rows, None], seats.limit[Resource.CPU][rows, None]
+    return np.minimum(3.0 * wish + 100.0, 1.5 * limit).astype(np.float32)
 
 
 def _with_starts(demand: Matrix, seats: Seats, crowd: Crowd, rows: slice, rng: np.random.Generator) -> Matrix:
@@ -113,7 +123,7 @@ def memory(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator)
         limit = np.minimum(seats.limit[Resource.MEMORY], 3.0 * seats.wish[Resource.MEMORY])[rows, None].astype(
             np.float32
         )
-        relative = _warmth(age, rng) * np.exp(slow_noise(len(age), grid, rng.uniform(0.003, 0.05, len(age)), rng))
+        relative = _warmth(age, rng) * np.exp(slow_noise(len(age), grid, rng.uniform(0.005, 0.09, len(age)), rng))
         kinds = np.array([crowd.blueprints[w].memory for w in seats.workload[rows]])
         kinds[seats.part[rows] > 0] = MemoryShape.STEADY
         for kind, grow in _GROWTH.items():
@@ -134,9 +144,9 @@ def _warmth(age: Matrix, rng: np.random.Generator) -> Matrix:
 
 
 def _with_load(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArray[np.int64]) -> Matrix:
-    """Sessions and buffers: 70 % fixed, 30 % with the square root of the load."""
+    """Sessions and buffers: 60 % fixed, 40 % with the square root of the load."""
     del age
-    return np.asarray(relative * (0.7 + 0.3 * np.sqrt(crowd.load[workload])), dtype=np.float32)
+    return np.asarray(relative * (0.6 + 0.4 * np.sqrt(crowd.load[workload])), dtype=np.float32)
 
 
 def _leaking(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArray[np.int64]) -> Matrix:

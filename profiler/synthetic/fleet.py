@@ -31,6 +31,8 @@ class Part:
     declared: bool
     busy: float
     full: float
+    roof: float = 0.45
+    """Highest mean CPU use as a share of the limit; few containers live near theirs and are throttled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Blueprint:
     autoscaler: Autoscaler | None = None
     scaled: bool = False
     """Whether the autoscaler really moves; many sit at their minimum for ever."""
+    told: bool = False
+    """Part of the demo's story: without accidents and level shifts, so that its events can be pointed at."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -118,7 +122,7 @@ def _draw(archetype: Archetype, shape: Shape, taken: set[WorkloadRef], rng: np.r
         ref, archetype.name, shape, _parts(archetype, shape, rng), archetype.qos, archetype.priority, seats,
         memory=_memory_shape(archetype, rng),
         utc_offset_hours=UTC_OFFSET_HOURS[region],
-        peak_hour=float(rng.normal(19.0, 1.2)) if archetype.kind != "CronJob" else float(rng.integers(0, 6)),
+        peak_hour=float(rng.normal(19.0, 0.8)) if archetype.kind != "CronJob" else float(rng.integers(0, 6)),
         leisure=ref.namespace in ("feed", "media", "chat", "shop"),
         jvm=bool(rng.random() < archetype.jvm),
         autoscaler=_autoscaler(ref, seats, moving, rng) if moving or pinned else None,
@@ -157,7 +161,8 @@ def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tupl
         cpu_limit = cores
     gib_limit = gib * float(rng.choice([1.0, 1.25, 1.5, 2.0])) if declared or rng.random() < 0.5 else 0.0
     main = _part("app" if archetype.kind == "Deployment" else archetype.name, (cores, gib), (cpu_limit, gib_limit))
-    parts = [replace(main, declared=declared, busy=busy, full=full)]
+    tight = bool(rng.random() < 0.07)
+    parts = [replace(main, declared=declared, busy=busy, full=full, roof=0.85 if tight else 0.45)]
     if rng.random() < archetype.sidecars:
         name = "exporter" if archetype.kind == "StatefulSet" else "istio-proxy"
         side = _part(name, (0.1, 0.125), (2.0 if name == "istio-proxy" else 0.0, 0.5))
@@ -170,8 +175,8 @@ def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tupl
 def _busy(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> float:
     """CPU used / requested on average: log-normal, and near nothing for an idle workload."""
     if shape is Shape.IDLE:
-        return float(np.clip(0.006 * np.exp(rng.normal(0.0, 0.8)), 0.0005, 0.04))
-    return float(np.clip(archetype.busy * np.exp(rng.normal(0.0, 0.9)), 0.01, 1.2))
+        return float(np.clip(0.005 * np.exp(rng.normal(0.0, 0.9)), 0.0004, 0.04))
+    return float(np.clip(archetype.busy * np.exp(rng.normal(-0.4, 1.25)), 0.006, 1.3))
 
 
 def _part(name: str, request: tuple[float, float], limit: tuple[float, float]) -> Part:
@@ -186,7 +191,7 @@ def _memory_shape(archetype: Archetype, rng: np.random.Generator) -> MemoryShape
     if archetype.kind not in ("Deployment", "StatefulSet") or archetype.qos is QosClass.LSR:
         return MemoryShape.STEADY
     kinds = (MemoryShape.STEADY, MemoryShape.FOLLOWS_LOAD, MemoryShape.LEAK, MemoryShape.SAWTOOTH)
-    return kinds[int(rng.choice(4, p=[0.68, 0.27, 0.03, 0.02]))]
+    return kinds[int(rng.choice(4, p=[0.6, 0.35, 0.035, 0.015]))]
 
 
 def _autoscaler(ref: WorkloadRef, seats: int, moving: bool, rng: np.random.Generator) -> Autoscaler:
@@ -211,11 +216,11 @@ def story() -> list[Blueprint]:
     return [
         Blueprint(
             WorkloadRef("pay", "Deployment", "checkout"), "story", Shape.WEEKLY, (checkout, proxy), ls, prod, 4,
-            memory=MemoryShape.FOLLOWS_LOAD, leisure=True, labels={"app.kubernetes.io/name": "checkout"},
+            memory=MemoryShape.FOLLOWS_LOAD, leisure=True, told=True, labels={"app.kubernetes.io/name": "checkout"},
         ),
         Blueprint(
             WorkloadRef("feed", "Deployment", "rank"), "story", Shape.DAILY, (rank,), ls, prod, 10,
-            memory=MemoryShape.FOLLOWS_LOAD, leisure=True, labels={"app.kubernetes.io/name": "rank"},
+            memory=MemoryShape.FOLLOWS_LOAD, leisure=True, told=True, labels={"app.kubernetes.io/name": "rank"},
         ),
     ]  # fmt: skip
 

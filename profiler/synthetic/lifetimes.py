@@ -97,7 +97,7 @@ def replicas_by_load(load: npt.NDArray[np.float32], lowest: int, highest: int, g
     block = 2 * HOUR_SECONDS // grid.step_seconds
     padded = np.pad(load, (0, -len(load) % block), mode="edge")
     peaks = np.repeat(padded.reshape(-1, block).max(axis=1), block)[: len(load)]
-    wanted = np.ceil(peaks / max(float(peaks.max()), 1e-9) * highest).astype(np.int64)
+    wanted = np.ceil(peaks / max(float(np.percentile(peaks, 95)), 1e-9) * highest).astype(np.int64)
     return np.clip(wanted, lowest, highest)
 
 
@@ -133,7 +133,7 @@ def _once(kind: str, grid: TimeGrid, rng: np.random.Generator) -> tuple[int, int
 
 def _deploys(blueprint: Blueprint, begin: int, grid: TimeGrid, rng: np.random.Generator) -> tuple[int, ...]:
     """Roll-outs in working hours; a third of the services has some in four weeks."""
-    if blueprint.archetype == "story":
+    if blueprint.told:
         return (story_slot(grid, 16.0, 10),) if blueprint.ref.name == "checkout" else ()
     often = {"Deployment": 0.35, "StatefulSet": 0.15, "DaemonSet": 0.3}.get(blueprint.ref.kind, 0.0)
     if rng.random() >= often:
@@ -170,7 +170,7 @@ def _restarts(
     grid: TimeGrid,
     rng: np.random.Generator,
 ) -> tuple[Restart, ...]:
-    if blueprint.archetype == "story":
+    if blueprint.told:
         kills = blueprint.ref.name == "checkout" and seat < 2
         return (Restart(story_slot(grid, 9.0, 18) + 1 + seat, True),) if kills else ()
     if blueprint.memory is MemoryShape.SAWTOOTH:

@@ -26,6 +26,9 @@ def loads(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], rn
         rows = [i for i, blueprint in enumerate(plan) if blueprint.shape is shape]
         if rows:
             out[rows] = make([plan[i] for i in rows], grid, holidays, rng)
+    told = np.array([blueprint.told for blueprint in plan])
+    out *= 1.0 + _incidents(plan, grid, rng) * ~told[:, None]
+    _shift_levels(out, (rng.random(len(plan)) < 0.2) & ~told, rng)
     out /= np.maximum(out.mean(axis=1, keepdims=True, dtype=np.float64), 1e-9).astype(np.float32)
     return out
 
@@ -43,13 +46,25 @@ def slow_noise(count: int, grid: TimeGrid, sigma: npt.NDArray[np.float64], rng: 
     return np.ascontiguousarray(blend.reshape(count, -1)[:, : grid.size])
 
 
+def _incidents(plan: Sequence[Blueprint], grid: TimeGrid, rng: np.random.Generator) -> Matrix:
+    """Retries, back-fills, crawlers: every workload has its rate of short excesses, from one a month to one a day."""
+    rate = np.exp(rng.uniform(np.log(0.03), np.log(1.2), len(plan)))
+    return _bursts(grid, rate, np.exp(rng.uniform(np.log(8.0), np.log(150.0), len(plan))), 2.0, rng)
+
+
+def _shift_levels(load: Matrix, chosen: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
+    """A release or a new customer: the chosen rows go on at another level from some moment, in place."""
+    for row in np.flatnonzero(chosen):
+        load[row, int(rng.uniform(0.1, 0.9) * load.shape[1]) :] *= np.float32(np.exp(rng.normal(0.0, 0.5)))
+
+
 def _daily(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], rng: np.random.Generator) -> Matrix:
-    depth = rng.beta(2.2, 1.6, len(plan)) * 0.9 + 0.1
+    depth = rng.beta(2.6, 1.2, len(plan)) * 0.88 + 0.1
     return _day(plan, grid, depth) * _calendar(plan, grid, holidays, np.full(len(plan), 0.25))
 
 
 def _weekly(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], rng: np.random.Generator) -> Matrix:
-    depth = rng.uniform(0.35, 0.9, len(plan))
+    depth = rng.uniform(0.45, 0.95, len(plan))
     return _day(plan, grid, depth) * _calendar(plan, grid, holidays, rng.uniform(0.6, 0.85, len(plan)))
 
 

@@ -1,4 +1,7 @@
-"""On which node every seat stands: a bin-packing as kube-scheduler does it, on requests alone.
+"""On which node every seat stands: filtered by requests as kube-scheduler does, spread by what the pods need.
+
+Without the second half all pods that declare no request would crowd on the emptiest node (Koordinator's load-aware
+plugin estimates them for the same reason).
 
 A seat is one replica's place; the pods that follow each other in it (deploys, autoscaling, runs of a CronJob) keep its
 node, so a placement that fits once fits at every moment.
@@ -26,32 +29,24 @@ def place(fleet: Sequence[Sized], nodes: Sequence[Node]) -> tuple[Ints, ...]:
     """
     allocatable = np.array([[node.allocatable[r] for r in Resource] for node in nodes], dtype=np.int64)
     requests = np.array([[sized.request[r] for r in Resource] for sized in fleet], dtype=np.int64)
-    free = allocatable.copy()
-    pods = np.zeros(len(nodes), dtype=np.int64)
-    places: list[Ints] = [np.full(sized.blueprint.seats, UNPLACED, dtype=np.int64) for sized in fleet]
-    for index in _order(fleet, requests, allocatable):
+    needs = np.array([[sum(wish[r] for wish in sized.wish) for r in Resource] for sized in fleet], dtype=np.int64)
+    free, idle = allocatable.copy(), allocatable.copy()
+    places = [np.full(sized.blueprint.seats, UNPLACED, dtype=np.int64) for sized in fleet]
+    for index in _order(fleet, needs / allocatable.mean(axis=0)):
         daemon = fleet[index].blueprint.ref.kind == "DaemonSet"
         for seat in range(fleet[index].blueprint.seats):
-            candidates = np.array([seat]) if daemon else np.arange(len(nodes))
-            places[index][seat] = _choose(requests[index], candidates, free, allocatable, pods)
-            if places[index][seat] != UNPLACED:
-                free[places[index][seat]] -= requests[index]
-                pods[places[index][seat]] += 1
+            fits = (free >= requests[index]).all(axis=1)
+            fits &= (np.arange(len(nodes)) == seat) if daemon else True
+            if fits.any():
+                left = ((idle - needs[index]) / allocatable).min(axis=1)
+                node = int(np.argmax(np.where(fits, left, -np.inf)))
+                places[index][seat] = node
+                free[node] -= requests[index]
+                idle[node] -= needs[index]
     return tuple(places)
 
 
-def _order(fleet: Sequence[Sized], requests: Ints, allocatable: Ints) -> list[int]:
+def _order(fleet: Sequence[Sized], shares: npt.NDArray[np.float64]) -> list[int]:
     """Agents, then by the larger share of a node, then as listed."""
-    weight = (requests / allocatable.mean(axis=0)).max(axis=1)
     daemon = [sized.blueprint.ref.kind == "DaemonSet" for sized in fleet]
-    return sorted(range(len(fleet)), key=lambda i: (not daemon[i], -weight[i], i))
-
-
-def _choose(request: Ints, candidates: Ints, free: Ints, allocatable: Ints, pods: Ints) -> int:
-    """The candidate with the largest free share of its scarcer resource after the pod, fewest pods for a tie."""
-    left = free[candidates] - request
-    fits = (left >= 0).all(axis=1)
-    if not fits.any():
-        return UNPLACED
-    score = (left / allocatable[candidates]).min(axis=1) - 1e-6 * pods[candidates]
-    return int(candidates[np.argmax(np.where(fits, score, -np.inf))])
+    return sorted(range(len(fleet)), key=lambda i: (not daemon[i], -shares[i].max(), i))

@@ -53,7 +53,7 @@ def _amounts(
 ) -> list[tuple[int, ...]]:
     """Rounded requests of every part of every blueprint; five rounds of scaling bring the sum to the target."""
     target = share * sum(node.allocatable[resource] for node in nodes)
-    largest = 0.3 * max(node.allocatable[resource] for node in nodes)
+    largest = 0.15 * max(node.allocatable[resource] for node in nodes)
     wanted = [np.array([part.request[resource] for part in blueprint.parts]) for blueprint in plan]
     declared = [np.array([part.declared for part in blueprint.parts]) for blueprint in plan]
     factor, rounded = 1.0, wanted

@@ -86,7 +86,7 @@ def test_the_highest_rate_inside_a_slot_is_the_slots_maximum(cluster: SyntheticC
 
 
 def test_a_restart_resets_the_counter_or_begins_a_new_series() -> None:
-    cluster = generate(SyntheticSpec(nodes=4, workloads=80, days=28, seed=7))
+    cluster = generate(SyntheticSpec(nodes=2, workloads=6, days=10, seed=7))
     restart = next(e for e in cluster.inventory.events if e.kind is EventKind.OOM_KILL)
     who = {"pod": restart.subject.pod, "container": restart.subject.container}
     dress = Dress(interval_seconds=300, families=FEW, noise=False)
