@@ -1,0 +1,258 @@
+"""The room's front door: reasons, alignment, robustness against what real history looks like."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from cotenant.model.forecast import LEVELS, Forecasts, WindowKind
+from cotenant.model.histogram import CPU_BUCKETS, HistogramBatch
+from cotenant.model.identity import NodeRef
+from cotenant.model.portrait import Pattern, Portraits
+from cotenant.model.reasons import Reason
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Statistic, TimeGrid, Usage
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.engine import forecast
+
+DEFAULTS = ForecastingSettings()
+START = 1_699_833_600
+DAY = 288
+MEDIAN = LEVELS.index(0.5)
+
+
+def refs(count: int) -> tuple[NodeRef, ...]:
+    return tuple(NodeRef(f"n{i}") for i in range(count))
+
+
+def usage_of(values: np.ndarray, start: int = START) -> Usage[NodeRef]:
+    values = np.atleast_2d(values).astype(np.float32)
+    return Usage(refs(len(values)), TimeGrid(start, 300, values.shape[1]), values, Resource.CPU, Statistic.MEAN)
+
+
+def portraits_of(values: np.ndarray, names: tuple[NodeRef, ...] = ()) -> Portraits[NodeRef]:
+    """Histogram and maximum are all that a forecast reads of a portrait; the other columns are empty."""
+    size = len(values)
+    none, nan, times = np.zeros(size), np.full(size, np.nan), START + 300 * np.arange(values.shape[1])
+    return Portraits(
+        refs=names or refs(size),
+        resource=Resource.CPU,
+        step_seconds=300,
+        end_seconds=START,
+        histograms=HistogramBatch.empty(size, CPU_BUCKETS, 86_400).add(values, times),
+        startup_max=nan,
+        startup_samples=none,
+        first_seconds=nan,
+        last_seconds=nan,
+        seen=none,
+        square_sums=none,
+        daily_maxima=np.fmax.reduce(values, axis=1, initial=np.nan)[:, None].astype(np.float64),
+        daily_sums=none[:, None],
+        daily_counts=none[:, None],
+        slot_sums=np.zeros((size, 2, 48)),
+        slot_counts=np.zeros((size, 2, 48)),
+        slot_maxima=np.full((size, 7, 48), np.nan),
+        pattern=(Pattern.UNKNOWN,) * size,
+    )
+
+
+NOBODY = portraits_of(np.empty((0, 0)))
+
+
+def run(values: np.ndarray, portraits: Portraits[NodeRef] = NOBODY, start: int = START) -> Forecasts[NodeRef]:
+    made = forecast(usage_of(values, start), portraits, DEFAULTS)
+    assert_lawful(made)
+    return made
+
+
+def assert_lawful(made: Forecasts[NodeRef]) -> None:
+    size = len(made.refs)
+    assert made.quantiles.shape == (size, 48, len(LEVELS))
+    assert made.peak.shape == (size, len(LEVELS))
+    assert made.quantiles.dtype == made.peak.dtype == np.float32
+    for row, reason in enumerate(made.reason):
+        both = np.append(made.quantiles[row], made.peak[[row]], axis=0)
+        if reason is Reason.NO_DATA:
+            assert np.isnan(both).all()
+        else:
+            assert np.isfinite(both).all()
+            assert (both >= 0).all()
+            assert (np.diff(both, axis=-1) >= 0).all()
+
+
+def days(count: float, series: int = 1, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    slots = np.arange(round(DAY * count))
+    return np.abs(500 - 300 * np.cos(2 * np.pi * slots / DAY) + rng.normal(0, 30, (series, len(slots))))
+
+
+def test_a_daily_series_gets_its_shape_its_peak_and_its_error() -> None:
+    made = run(days(14, 8))
+    assert made.grid == TimeGrid(START + 14 * 86_400, 1800, 48)
+    assert set(made.reason) == {Reason.OK}
+    # Lowest at midnight, highest at noon (slot 24).
+    assert np.abs(made.level(0.5)[:, 24] - 800).max() < 60
+    assert np.abs(made.level(0.5)[:, 0] - 200).max() < 60
+    for windows, error in zip(made.windows, made.error, strict=True):
+        (peak,) = [w for w in windows if w.kind is WindowKind.PEAK]
+        assert peak.start_seconds < START + 14 * 86_400 + 43_200 < peak.end_seconds
+        assert error.relative_wql < 1
+        assert error.origins == 4
+    # The highest of 288 values around a noon of 800 with noise 30 lies some three deviations above.
+    assert (made.peak_level(0.5) > 820).all()
+    assert (made.peak_level(0.95) < 1000).all()
+
+
+def test_the_origin_is_the_last_whole_half_hour() -> None:
+    made = run(days(5)[:, :-4])
+    assert made.grid.start_seconds == START + 5 * 86_400 - 1800
+
+
+def test_a_history_that_starts_at_odd_minutes_is_aligned_to_the_clock() -> None:
+    made = run(days(5), start=START + 600)
+    assert made.grid.start_seconds == START + 5 * 86_400
+
+
+def test_no_sample_anywhere_is_no_data() -> None:
+    made = run(np.full((1, 5 * DAY), np.nan))
+    assert made.reason == (Reason.NO_DATA,)
+    assert made.windows == ((),)
+
+
+def test_no_series_and_no_history_are_answered() -> None:
+    assert run(np.empty((0, 14 * DAY))).refs == ()
+    assert run(np.empty((2, 0))).reason == (Reason.NO_DATA,) * 2
+
+
+@pytest.mark.parametrize("length", [1 / 24, 0.25, 1, 1.9])
+def test_a_young_series_shows_its_portrait(length: float) -> None:
+    values = np.full((1, round(DAY * length)), 400.0)
+    made = run(values, portraits_of(values))
+    assert made.reason == (Reason.FROM_PORTRAIT,)
+    assert made.model == ("portrait",)
+    # The end of the bucket that holds 400 m, at most 5 % above.
+    assert (made.quantiles >= 400).all()
+    assert (made.quantiles <= 420.1).all()
+    assert made.error[0].origins == 0
+
+
+def test_a_portrait_is_found_by_name() -> None:
+    values = np.array([[100.0] * 12, [800.0] * 12])
+    made = run(values, portraits_of(values[::-1], refs(2)[::-1]))
+    # Buckets 8 and 32 end at 10 (1.05^9 - 1) / 0.05 = 110.27 and at 10 (1.05^33 - 1) / 0.05 = 800.6.
+    assert made.level(0.5)[0, 0] < 111
+    assert made.level(0.5)[1, 0] > 800
+
+
+def test_a_young_series_without_portrait_shows_its_own_quantiles() -> None:
+    made = run(np.full((1, DAY), 400.0))
+    assert made.reason == (Reason.FROM_PORTRAIT,)
+    assert (made.quantiles == 400).all()
+
+
+def test_three_days_are_enough_for_a_tested_forecast() -> None:
+    made = run(days(3, 3))
+    assert set(made.reason) == {Reason.OK}
+    assert {e.origins for e in made.error} == {1}
+
+
+def test_a_silent_series_is_stale_and_shows_its_portrait() -> None:
+    values = days(10)
+    portraits = portraits_of(values)
+    values[:, -DAY - 6 :] = np.nan
+    assert run(values, portraits).reason == (Reason.STALE,)
+    assert run(np.full((1, 10 * DAY), np.nan), portraits).reason == (Reason.STALE,)
+
+
+@pytest.mark.parametrize("slots", [1, 24, DAY, 3 * DAY], ids=["5min", "2h", "24h", "3d"])
+def test_a_scrape_gap_does_not_lower_the_forecast(slots: int) -> None:
+    values = np.full((1, 14 * DAY), 500.0)
+    values[:, 9 * DAY : 9 * DAY + slots] = np.nan
+    made = run(values)
+    assert (made.quantiles == 500).all()
+    assert (made.peak == 500).all()
+    assert made.reason == (Reason.NO_PEAK,)
+
+
+@pytest.mark.parametrize("level", [0.0, 250.0])
+def test_constant_and_dead_series_have_no_peak(level: float) -> None:
+    made = run(np.full((2, 14 * DAY), level))
+    assert (made.quantiles == level).all()
+    assert (made.peak == level).all()
+    assert made.reason == (Reason.NO_PEAK,) * 2
+
+
+def test_nan_infinity_and_negative_values_count_as_gaps() -> None:
+    dirty = days(14, 2)
+    clean = dirty.copy()
+    dirty[:, 100:110], dirty[:, 200:205], dirty[:, 300:320] = np.inf, -5.0, np.nan
+    clean[:, 100:110], clean[:, 200:205], clean[:, 300:320] = np.nan, np.nan, np.nan
+    np.testing.assert_array_equal(run(dirty).quantiles, run(clean).quantiles)
+
+
+def test_an_outlier_burst_does_not_move_the_path() -> None:
+    values = days(14, 4)
+    burst = values.copy()
+    burst[0, 2000:2006] = 1e7
+    one, other = run(values).level(0.5)[0], run(burst).level(0.5)[0]
+    assert np.abs(one - other).max() < 60
+
+
+@pytest.mark.parametrize("poison", [1e9, np.nan])
+def test_what_comes_after_the_window_is_not_read(poison: float) -> None:
+    clean = days(15, 3).astype(np.float32)
+    dirty = clean.copy()
+    dirty[:, 14 * DAY :] = poison
+    cut = [
+        Usage(refs(3), TimeGrid(START, 300, 14 * DAY), v[:, : 14 * DAY], Resource.CPU, Statistic.MEAN)
+        for v in (clean, dirty)
+    ]
+    one, other = (forecast(u, NOBODY, DEFAULTS) for u in cut)
+    np.testing.assert_array_equal(one.quantiles, other.quantiles)
+    np.testing.assert_array_equal(one.peak, other.peak)
+    assert one.error == other.error
+
+
+def test_a_level_shift_is_followed_within_days() -> None:
+    values = days(14, 4)
+    values[:, -2 * DAY :] *= 3
+    made = run(values)
+    # Noon is now at 2400; yesterday and recent values know it, two weeks do not.
+    assert (made.level(0.5)[:, 24] > 1600).all()
+    assert (made.peak_level(0.9) > 2000).all()
+
+
+def test_scaling_usage_scales_everything() -> None:
+    one, other = run(days(14, 5)), run(days(14, 5) * 1024)
+    assert one.model == other.model
+    np.testing.assert_allclose(other.quantiles, one.quantiles * 1024, rtol=1e-5)
+    np.testing.assert_allclose(other.peak, one.peak * 1024, rtol=1e-5)
+
+
+def test_a_peak_is_never_below_the_path() -> None:
+    values = days(14, 3)
+    values[1, -DAY:] = np.linspace(100, 3000, DAY)
+    made = run(values)
+    assert (made.peak[:, 0] >= made.level(0.5).max(axis=1)).all()
+
+
+def test_more_series_than_one_shard_holds_are_all_answered() -> None:
+    made = run(np.repeat(days(3), 1203, axis=0))
+    assert len(made.reason) == len(made.model) == len(made.error) == 1203
+    assert (made.quantiles == made.quantiles[0]).all()
+
+
+def test_an_hourly_grid_is_refused() -> None:
+    hourly = Usage(refs(1), TimeGrid(START, 3600, 1), np.ones((1, 1), np.float32), Resource.CPU, Statistic.MEAN)
+    with pytest.raises(ValueError, match="half an hour"):
+        forecast(hourly, NOBODY, DEFAULTS)
+
+
+def test_history_days_bound_what_is_read() -> None:
+    short = msgspec.structs.replace(DEFAULTS, history_days=7)
+    old = days(14, 2)
+    other = old.copy()
+    other[:, : 6 * DAY] = 1e6
+    one, two = (forecast(usage_of(v), NOBODY, short) for v in (old, other))
+    np.testing.assert_array_equal(one.quantiles, two.quantiles)
