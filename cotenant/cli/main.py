@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 error, 2 the caller's words are wrong, 3 findings above --fa
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cotenant.cli.command import examples
+from cotenant.cli.extras import in_words
 from cotenant.cli.session import Session, parse_overrides
 from cotenant.model.errors import CotenantError
 
@@ -109,11 +111,11 @@ class LazyGroup(TyperGroup):
         """Run; an error becomes words on stderr and an exit code."""
         try:
             return super().invoke(ctx)
-        except CotenantError as error:
-            raise typer.Exit(report(error)) from error
         except BrokenPipeError as error:
             raise typer.Exit(EXIT_READER_GONE) from error
         except Exception as error:
+            if known := in_words(error):
+                raise typer.Exit(report(known)) from error
             if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own exceptions carry their exit code
             raise typer.Exit(report_unexpected(error)) from error
@@ -174,14 +176,14 @@ def _root(
     ] = None,
     log_format: Annotated[LogFormat | None, typer.Option("--log-format", help="Log lines on stderr.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Whole tracebacks and debug log lines.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colour, as with NO_COLOR=1.")] = False,
+    no_color: Annotated[  # noqa: ARG001 - `run` acts on it, before anything is printed
+        bool, typer.Option("--no-color", help="No colour, as with NO_COLOR=1.")
+    ] = False,
     version: Annotated[  # noqa: ARG001 - its callback acts
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Share Kubernetes nodes between online services and batch work: usage, forecasts, recommendations."""
-    if no_color:
-        os.environ["NO_COLOR"] = "1"
     ctx.obj = Session(config, parse_overrides(overrides or []), log_format, debug)
 
 
@@ -193,7 +195,9 @@ def program_name(argv0: str) -> str:
 def run() -> NoReturn:
     """Run the command line and leave the process with its exit code."""
     if "--no-color" in sys.argv:
-        os.environ["NO_COLOR"] = "1"  # before typer prints its own help and errors
+        os.environ["NO_COLOR"] = "1"  # also for typer's own help and errors
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a sparkline must not end a scan in an ASCII locale
     try:
         typer.main.get_command(root).main(prog_name=program_name(sys.argv[0]))
     except KeyboardInterrupt:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
-from typing import Any, Final
+from typing import Any
 
 from cotenant import __version__
 from cotenant.cli.command import examples, new_app
+from cotenant.cli.extras import PACKAGES, installed
 from cotenant.cli.output import DocumentFormat, DocumentOption, print_document
 
 app = new_app()
-
-PACKAGES: Final = {
-    "base": ("numpy", "structlog", "prometheus-client", "msgspec"),
-    "cli": ("typer", "rich", "PyYAML"),
-    "scan": ("prometheus-api-client", "requests", "pyarrow", "fsspec"),
-    "analytics": ("pandas", "scikit-learn", "statsmodels"),
-    "cluster": ("kubernetes",),
-    "dashboard": ("dash", "dash-ag-grid", "dash-mantine-components", "plotly", "uvicorn", "fastapi"),
-}
-"""Distributions by the extra that brings them."""
 
 
 @app.command(epilog=examples("cotenant version", "cotenant version -o json"))
@@ -38,11 +28,3 @@ def describe() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {extra: {name: installed(name) for name in names} for extra, names in PACKAGES.items()},
     }
-
-
-def installed(distribution: str) -> str | None:
-    """The distribution's version, None when it is not installed."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None

@@ -107,4 +107,4 @@ def _plain(column: Column, cells: npt.NDArray[Any]) -> list[Any]:
     if column.kind is Kind.LIST:
         return [[None if np.isnan(v) else float(v) for v in c] for c in cells]
     whole = column.kind in WHOLE
-    return [None if np.isnan(c) else (int(c) if whole else float(c)) for c in cells]
+    return [(int(c) if whole else float(c)) if np.isfinite(c) else None for c in cells]

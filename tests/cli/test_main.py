@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cotenant.cli import main
+from cotenant.cli.extras import PACKAGES, in_words
 from cotenant.cli.main import COMMANDS, GLOBAL_FLAGS, GLOBAL_VALUES, hoist, load_command, program_name
 from cotenant.cli.session import default_config, parse_overrides
 from cotenant.model.errors import UsageError
@@ -146,6 +149,25 @@ def test_an_unexpected_error_is_one_line_and_a_hint() -> None:
 def test_debug_lets_the_traceback_through() -> None:
     result = invoke("faulty", "--debug")
     assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_a_missing_package_is_said_with_the_line_that_installs_it() -> None:
+    error = in_words(ModuleNotFoundError("No module named 'sklearn.ensemble'", name="sklearn.ensemble"))
+    assert error is not None
+    assert (error.message, error.fix) == (
+        "the package scikit-learn is not installed",
+        'Run pip install "cotenant[analytics]".',
+    )
+    assert in_words(ModuleNotFoundError("No module named 'cotenant.nothing'", name="cotenant.nothing")) is None
+    assert in_words(ValueError("x")) is None
+
+
+def test_every_package_listed_is_a_declared_dependency() -> None:
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = {"base": declared["dependencies"], **declared["optional-dependencies"]}
+    for extra, names in PACKAGES.items():
+        known = {re.split(r"[\[<>=~!]", line)[0].strip() for line in extras[extra]}
+        assert set(names) <= known
 
 
 def test_overrides_are_pairs() -> None:

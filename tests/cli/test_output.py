@@ -88,6 +88,13 @@ def test_no_format_lets_a_control_character_through(output: Format) -> None:
     assert not any(c in text(TABLE, output) for c in "\x1b\x9b\u202e")
 
 
+@pytest.mark.parametrize("output", list(Format))
+def test_what_is_not_finite_is_missing_in_every_format(output: Format) -> None:
+    endless = {c: float("inf") for c in ("replicas", "cpu", "memory", "used", "error", "seen")}
+    rows = [{"name": "a", **endless}]
+    assert text(Table.from_rows(SCHEMA, rows), output) == text(Table.from_rows(SCHEMA, [{"name": "a"}]), output)
+
+
 def test_an_empty_table_is_its_headers_or_an_empty_list() -> None:
     empty = Table.from_rows(SCHEMA, [])
     assert text(empty, Format.TABLE) == "NAME  REPLICAS  CPU-REQ  MEMORY  USED\n"

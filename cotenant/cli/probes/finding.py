@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cotenant.model.errors import CotenantError
+from cotenant.cli.extras import in_words
 
 
 class State(StrEnum):
@@ -56,9 +56,13 @@ class Probe:
         """Look; an error of ours is a finding with the error's own fix, any other one too: a doctor does not faint."""
         try:
             outcome = look()
-        except CotenantError as error:
-            outcome = Outcome(State.FAILED if self.required else State.WARNING, error.message, error.fix)
         except Exception as error:  # noqa: BLE001 - reported as a finding
-            fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
-            outcome = Outcome(State.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
+            outcome = self._troubled(error)
         return Finding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)
+
+    def _troubled(self, error: Exception) -> Outcome:
+        known = in_words(error)
+        if known is None:
+            fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
+            return Outcome(State.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
+        return Outcome(State.FAILED if self.required else State.WARNING, known.message, known.fix)

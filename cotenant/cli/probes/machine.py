@@ -6,8 +6,8 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
+from cotenant.cli.extras import PACKAGES, installed
 from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
-from cotenant.cli.version import PACKAGES, installed
 from cotenant.settings.load import Loaded, Source
 from cotenant.settings.root import Settings
 
