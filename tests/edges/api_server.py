@@ -6,8 +6,10 @@ it was asked is kept in `requests`. Certificates are made by openssl.
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
+import socket
 import ssl
 import subprocess
 import threading
@@ -64,7 +66,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.status(404, "the server could not find the requested resource")
 
     def certificate_name(self) -> str:
-        certificate = self.connection.getpeercert()
+        certificate = self.connection.getpeercert() if self.server.scheme == "https" else None
         return dict(part[0] for part in certificate["subject"])["commonName"] if certificate else ""
 
     def page(self, objects: list[Any] | dict[str, Any]) -> None:
@@ -108,7 +110,7 @@ class ApiServer(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, certificate: Path, authority: Path | None) -> None:
+    def __init__(self, certificate: Path | None, authority: Path | None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.objects: dict[str, list[Any] | dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
@@ -117,12 +119,9 @@ class ApiServer(http.server.ThreadingHTTPServer):
         self.forbidden: set[str] = set()
         self.once: list[Reply] = []
         self.forget = 0
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
-        if authority:
-            context.load_verify_locations(authority)
-            context.verify_mode = ssl.CERT_OPTIONAL
-        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.scheme = "https" if certificate else "http"
+        if certificate:
+            self.socket = _server_tls(certificate, authority).wrap_socket(self.socket, server_side=True)
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.thread.start()
 
@@ -131,11 +130,45 @@ class ApiServer(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self.server_address[1]}"
+        return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
     def stop(self) -> None:
         self.shutdown()
         self.server_close()
+
+
+def _server_tls(certificate: Path, authority: Path | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    if authority:
+        context.load_verify_locations(authority)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+class TunnelHandler(http.server.BaseHTTPRequestHandler):
+    """CONNECT: notes the target, then copies bytes both ways."""
+
+    def do_CONNECT(self) -> None:
+        self.server.targets.append(self.path)
+        host, _, port = self.path.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=5) as far:
+            self.send_response(200)
+            self.end_headers()
+            back = threading.Thread(target=_copy, args=(far, self.connection), daemon=True)
+            back.start()
+            _copy(self.connection, far)
+            back.join(5)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
 
 
 def busy(seconds: str) -> Reply:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import base64
+import http.server
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,16 @@ from cotenant.edges.store import Store
 from cotenant.model.errors import ClusterError, ClusterForbidden
 from cotenant.settings.kube import KubeSettings
 
+pytestmark = pytest.mark.slow
+
 NODES = "/api/v1/nodes"
+PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy")
 EXEC_API = "client.authentication.k8s.io/v1"
 
 
 @pytest.fixture(autouse=True)
 def no_cluster_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTPS_PROXY", "https_proxy"):
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", *PROXIES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -114,6 +119,50 @@ def test_the_tls_server_name_replaces_the_hosts_name(server_module: Any, kubecon
         assert connect(KubeSettings(kubeconfig=named)).list(NODES) == []
     finally:
         server.stop()
+
+
+def test_a_plain_http_server_such_as_kubectl_proxy_is_asked_without_tls(server_module: Any, kubeconfig: Any) -> None:
+    server = server_module.ApiServer(None, None)
+    server.objects[NODES] = []
+    try:
+        assert (
+            connect(KubeSettings(kubeconfig=kubeconfig(server.url, {"username": "u", "password": "p"}))).list(NODES)
+            == []
+        )
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("where", ["proxy-url", "environment", "bypassed"])
+def test_a_proxy_is_tunnelled_through_unless_the_host_is_bypassed(
+    where: str, api: Any, kubeconfig: Any, server_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.objects[NODES] = []
+    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), server_module.TunnelHandler)
+    proxy.daemon_threads, proxy.targets = True, []
+    threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
+    url = f"http://127.0.0.1:{proxy.server_address[1]}"
+    if where != "proxy-url":
+        monkeypatch.setenv("HTTPS_PROXY", url)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1" if where == "bypassed" else "")
+    entry = {"proxy-url": url} if where == "proxy-url" else {}
+    try:
+        client = connect(KubeSettings(kubeconfig=kubeconfig(api.url, **entry)))
+        assert client.list(NODES) == []
+        client.close()
+        assert proxy.targets == ([] if where == "bypassed" else [api.url.removeprefix("https://")])
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+def test_an_exec_plugin_that_fails_is_an_error_that_says_nothing_was_sent(api: Any, kubeconfig: Any) -> None:
+    api.tokens = {"Bearer anything"}
+    command = {"apiVersion": EXEC_API, "command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    user = {"exec": {**command, "interactiveMode": "Never"}}
+    with pytest.raises(ClusterForbidden, match="got no credentials") as caught:
+        connect(KubeSettings(kubeconfig=kubeconfig(api.url, user))).list(NODES)
+    assert "Log in again" in caught.value.fix
 
 
 def test_a_path_prefix_of_the_server_is_kept(api: Any, kubeconfig: Any) -> None:

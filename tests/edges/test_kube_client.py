@@ -12,6 +12,8 @@ from cotenant.edges.kube import KubeClient, connect
 from cotenant.model.errors import ClusterError, ClusterForbidden
 from cotenant.settings.kube import KubeSettings
 
+pytestmark = pytest.mark.slow
+
 PODS = "/api/v1/pods"
 
 
@@ -120,7 +122,6 @@ def test_an_answer_that_is_not_the_apis_json_is_an_error(api: Any, client: KubeC
         client.list(PODS, Named)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reply", ["silence", "trickle"])
 def test_a_server_that_hangs_or_trickles_is_given_up(
     api: Any, client: KubeClient, server_module: Any, reply: str

@@ -136,7 +136,8 @@ def histories(draw: st.DrawFn) -> tuple[Usage, list[Usage]]:
     return whole, draw(st.permutations(pieces))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
 @given(case=histories())
 def test_a_history_appended_in_pieces_equals_the_history_appended_at_once(case: tuple[Usage, list[Usage]]) -> None:
     whole, pieces = case

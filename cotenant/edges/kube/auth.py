@@ -108,7 +108,7 @@ def _access(cluster: str, configuration: Any) -> Access:
     return Access(
         cluster=cluster,
         server=configuration.host,
-        authorization=lambda: configuration.get_api_key_with_prefix("BearerToken"),
+        authorization=lambda: _authorization(configuration),
         ca_file=configuration.ssl_ca_cert or "",
         cert_file=configuration.cert_file or "",
         key_file=configuration.key_file or "",
@@ -116,6 +116,17 @@ def _access(cluster: str, configuration: Any) -> Access:
         server_name=configuration.tls_server_name or "",
         proxy=_proxy(configuration),
     )
+
+
+def _authorization(configuration: Any) -> str | None:
+    """The header's value now; the package renews what has expired."""
+    from kubernetes.config import ConfigException
+
+    try:
+        value: str | None = configuration.get_api_key_with_prefix("BearerToken")
+    except (ConfigException, OSError, ValueError) as error:
+        raise ClusterError(f"credentials for {configuration.host} cannot be renewed: {error}", fix=_FIX) from error
+    return value
 
 
 def _proxy(configuration: Any) -> str:

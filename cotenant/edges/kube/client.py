@@ -179,8 +179,9 @@ def _forbidden(verb: str, path: str, answer: Answer, access: Access) -> ClusterF
     group, resource = _resource_of(path)
     what = f"{resource}.{group}" if group else resource
     if answer.status == 401:
+        sent = "does not accept our credentials" if access.authorization() or access.cert_file else "got no credentials"
         return ClusterForbidden(
-            f"{verb} {what}: {access.server} does not accept our credentials (401)",
+            f"{verb} {what}: {access.server} {sent} (401)",
             fix=f"Log in again for cluster {access.cluster}, then try `kubectl {verb} {what}`.",
         )
     return ClusterForbidden(

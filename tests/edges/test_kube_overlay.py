@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cotenant.edges.kube.live import LiveCluster
+from cotenant.edges.kube.overlay import overlay
+from cotenant.model.cluster import Autoscaler, Container, Inventory, Node, Pod, Workload
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.model.resource import Resource
+
+CPU = Resource.CPU
+WEB, DB, NEW = (WorkloadRef("shop", "Deployment", name) for name in ("web", "db", "new"))
+OLD_MAIN, NEW_MAIN = Container("main", {CPU: 100}), Container("main", {CPU: 200})
+
+GONE = Pod("shop", "web-0", WEB, "n1", 1000, 5000)
+RUNNING = Pod("shop", "web-1", WEB, "n1", 4000)
+KNOWN = Inventory(
+    "prod",
+    9000,
+    (Node("n1", {CPU: 4000}, {CPU: 3900}), Node("n2", {CPU: 8000}, {CPU: 7900})),
+    (Workload(WEB, 1, (OLD_MAIN,)), Workload(DB, 3, (OLD_MAIN,), QosClass.LS, PriorityClass.PROD)),
+    (GONE, RUNNING),
+    (),
+    ("from history",),
+)
+
+LIVE = LiveCluster(
+    nodes=(Node("n1", {CPU: 4000}, {CPU: 3800}, {"zone": "a"}),),
+    pods=(
+        Pod("shop", "web-1", WEB, "n2", 4100, None, QosClass.LS, PriorityClass.PROD, {CPU: 100}),
+        Pod("shop", "web-2", WEB, "n1", 8000, None, QosClass.LSR, PriorityClass.PROD, {CPU: 200}),
+        Pod("shop", "new-1", NEW, "n1", 8900),
+    ),
+    containers={("shop", "web-1"): (OLD_MAIN,), ("shop", "web-2"): (NEW_MAIN,), ("shop", "new-1"): (NEW_MAIN,)},
+    autoscalers={DB: Autoscaler("db", 1, 9, {CPU: 70})},
+    notes=("no access to jobs",),
+)
+
+
+def test_a_running_pod_is_told_by_the_api_server_and_keeps_the_start_that_history_saw() -> None:
+    found = overlay(KNOWN, LIVE)
+    assert found.pods == (GONE, replace(LIVE.pods[0], start_seconds=4000), LIVE.pods[1], LIVE.pods[2])
+
+
+def test_the_youngest_pod_speaks_for_the_template_and_new_workloads_are_added() -> None:
+    assert overlay(KNOWN, LIVE).workloads == (
+        Workload(WEB, 2, (NEW_MAIN,), QosClass.LSR, PriorityClass.PROD),
+        Workload(DB, 3, (OLD_MAIN,), QosClass.LS, PriorityClass.PROD, Autoscaler("db", 1, 9, {CPU: 70})),
+        Workload(NEW, 1, (NEW_MAIN,)),
+    )
+
+
+def test_nodes_and_notes_are_joined() -> None:
+    found = overlay(KNOWN, LIVE)
+    assert found.nodes == (LIVE.nodes[0], KNOWN.nodes[1])
+    assert found.notes == ("from history", "no access to jobs")
+
+
+def test_laying_the_same_picture_over_twice_changes_nothing_more() -> None:
+    once = overlay(KNOWN, LIVE)
+    assert overlay(once, LIVE) == once
+
+
+def test_an_api_server_that_shows_nothing_takes_nothing_away() -> None:
+    assert overlay(KNOWN, LiveCluster()) == KNOWN
