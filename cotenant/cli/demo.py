@@ -70,9 +70,8 @@ def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> Store:
     )
     store = Store(folder.as_uri(), CLUSTER)
     with bars() as progress:
-        cluster = fill(store, spec, progress)
         # The demo's clock stands at the end of its history, so that every run shows the same.
-        clock = FixedClock(cluster.inventory.time_seconds)
+        clock = FixedClock(fill(store, spec, progress).inventory.time_seconds)
         corridor.publish(corridor.analyse(store, settings, clock, progress), store, settings, demo=True)
     return store
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.cli.cells import human, visible
+from cotenant.cli.cells import human
 from cotenant.cli.command import examples, new_app, session_of
 from cotenant.cli.output import DocumentFormat, DocumentOption, aligned, print_document
 from cotenant.cli.results import ClusterOption, StoreOption, open_store
+from cotenant.cli.text import visible
 from cotenant.model.reasons import SENTENCES
 from cotenant.model.recommendation import Action, Recommendation, Value
 from cotenant.model.resource import Resource

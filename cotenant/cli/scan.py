@@ -13,11 +13,14 @@ from cotenant.cli.output import Format, NoHeadersOption, message, print_table
 from cotenant.cli.progress import bars
 from cotenant.cli.results import ClusterOption, FilterOption, NamespaceOption, StoreOption, chosen, open_store, url_of
 from cotenant.cli.severity import FailOn, FailOnOption
+from cotenant.cli.source import metric_source
 from cotenant.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from cotenant.cli.source import Asked
     from cotenant.edges.store import Store
     from cotenant.model.progress import Progress
+    from cotenant.model.server_quantiles import ServerQuantiles
     from cotenant.model.table import Table
     from cotenant.settings.root import Settings
 
@@ -38,6 +41,7 @@ class ScanFormat(StrEnum):
 @app.command(
     epilog=examples(
         "cotenant scan --prometheus http://localhost:9090",
+        "cotenant scan --context prod-1  # finds the Prometheus of that cluster by its Service's labels",
         "cotenant scan --prometheus https://prom.example --bearer-token-file token -n shop -o csv",
         "cotenant scan --offline --strategy vpa -o wide  # what VPA would say about the stored history",
         "cotenant scan --offline --fail-on severity=critical -o patch",
@@ -56,6 +60,11 @@ def scan(
         list[str] | None,
         typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that every series carries."),
     ] = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels through this cluster."),
+    ] = None,
+    context: Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")] = None,
     window_days: Annotated[
         int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")
     ] = None,
@@ -78,13 +87,16 @@ def scan(
         "profiler.prometheus.headers": _pairs(header, ":", "--header"),
         "profiler.prometheus.labels": _pairs(label, "=", "--prometheus-label"),
         "profiler.window_days": window_days,
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
         "recommender.strategy": strategy,
         "store.url": store,
     }
     settings = session_of(ctx).load(flags).settings
+    asked = None if offline else metric_source(settings, cluster)
     with bars(quiet=quiet) as progress:
-        place = open_store(settings, cluster) if offline else _pulled(settings, cluster, progress)
-        found = _analysed(place, settings, progress, ask_server=not offline)
+        place = _pulled(settings, asked, progress) if asked else open_store(settings, cluster)
+        found = _analysed(place, settings, progress, asked)
     rows = chosen(found, namespace, query)
     _write(place, rows, output, headers=not no_headers)
     if not quiet:
@@ -104,33 +116,48 @@ def _pairs(given: list[str] | None, separator: str, option: str) -> dict[str, st
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def _pulled(settings: Settings, cluster: str | None, progress: Progress) -> Store:
+def _pulled(settings: Settings, asked: Asked, progress: Progress) -> Store:
     """Pull what is new; an interruption keeps what was stored so far."""
-    from profiler.history import pull
-
     from cotenant.edges.clock import SystemClock
     from cotenant.edges.store import Store
-    from profiler.prometheus import PrometheusSource
+    from profiler.history import pull
 
-    if not settings.profiler.prometheus.url:
-        raise UsageError("no Prometheus is named", fix="Give --prometheus URL, or --offline for the stored history.")
-    place = Store(url_of(settings), cluster or "default")
-    source = PrometheusSource(settings.profiler.prometheus)
-    record = pull(source, place, settings.profiler, SystemClock(), progress)
-    for note in record.notes:
-        message(f"note: {note}")
+    place = Store(url_of(settings), asked.cluster)
+    pull(asked.source, place, settings.profiler, SystemClock(), progress)
     return place
 
 
-def _analysed(store: Store, settings: Settings, progress: Progress, *, ask_server: bool) -> Table:
+def _analysed(store: Store, settings: Settings, progress: Progress, asked: Asked | None) -> Table:
     from cotenant.edges.clock import SystemClock
     from cotenant.model.views import RECOMMENDATIONS
     from cotenant.pipeline import corridor
 
-    server = corridor.server_quantiles(store, settings, progress) if ask_server else None
+    server = _server_quantiles(store, settings, progress, asked) if asked else None
     analysis = corridor.analyse(store, settings, SystemClock(), progress, server=server)
     corridor.publish(analysis, store, settings)
     return store.read_table(RECOMMENDATIONS)
+
+
+def _server_quantiles(store: Store, settings: Settings, progress: Progress, asked: Asked) -> ServerQuantiles | None:
+    """The server's own quantiles, for strategies that are defined by them (outside the query budget)."""
+    from cotenant.edges.clock import SystemClock
+    from profiler.prometheus.quantiles import Question
+
+    krr, inventory = settings.recommender.krr, store.read_inventory()
+    if not settings.recommender.strategy.startswith("krr-") or inventory is None:
+        return None
+    pooled = settings.recommender.strategy == "krr-simple-limit"
+    progress.stage("Ask the server's own quantiles", 1)
+    question = Question(
+        cpu_fraction=krr.cpu_percentile / 100,
+        end_seconds=int(SystemClock().now_seconds()),
+        span_seconds=int(krr.history_hours * 3600),
+        step_seconds=krr.step_seconds,
+        pooled=(krr.cpu_request_percentile / 100, krr.cpu_limit_percentile / 100) if pooled else (),
+    )
+    answer = asked.source.quantiles(question, inventory)
+    progress.advance()
+    return answer
 
 
 def _write(store: Store, rows: Table, output: ScanFormat, *, headers: bool) -> None:
@@ -142,9 +169,8 @@ def _write(store: Store, rows: Table, output: ScanFormat, *, headers: bool) -> N
 
 def _patches(store: Store, rows: Table) -> list[str]:
     """Kubectl patch lines of the rows, in their order."""
-    from recommender.patches import kubectl_command
-
     from cotenant.pipeline.explain import Explanations
+    from recommender.patches import kubectl_command
 
     explanations = Explanations(store)
     found = [explanations.of_row(row) for row in rows.rows()]

@@ -25,6 +25,8 @@ class PrometheusSettings(Section, frozen=True):
     )
     tenant: Annotated[str, setting("Tenant, sent as X-Scope-OrgID (Mimir, Cortex); empty for none.")] = ""
     ca_file: Annotated[str, setting("PEM file of the authorities that may sign the server's certificate.")] = ""
+    client_cert_file: Annotated[str, setting("PEM file of a client certificate; empty for none.")] = ""
+    client_key_file: Annotated[str, setting("PEM file of that certificate's key.")] = ""
     insecure: Annotated[bool, setting("Do not verify the server's certificate; every scan warns about it.")] = False
     labels: Annotated[
         dict[str, str],

@@ -154,6 +154,7 @@ class _Session(requests.Session):
         # Set always: without it requests would send whatever ~/.netrc holds for the host.
         self.auth = auth
         self.verify = False if settings.insecure else settings.ca_file or True
+        self.cert = (settings.client_cert_file, settings.client_key_file) if settings.client_cert_file else None
 
     def request(self, method: Any, url: Any, **options: Any) -> Any:  # type: ignore[override]
         """Send; POST parameters travel in the body, where length does not matter."""
