@@ -1,7 +1,8 @@
 """From 5-minute totals to forecasts: the room's front door. Pure.
 
-usage -> half hours -> back-tests and choice (`selection`) -> quantile path, its windows, and the 24-hour peak from the
-5-minute values (`peaks`). Series that are too young or silent get the quantiles of their portrait and say so.
+usage -> half hours -> back-tests and choice (`selection`) -> quantile path, its upper levels lifted (`calibration`),
+its windows (`windows`), and the 24-hour peak from the 5-minute values (`peaks`). Series that are too young or silent get
+the quantiles of their portrait and say so.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from cotenant.model.reasons import Reason
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.base import Array, Forecaster, conform
+from forecasting.calibration import lift, lifted
 from forecasting.members import MEMBERS
 from forecasting.peaks import daily_maxima, peak_quantiles
-from forecasting.selection import back_test, choose, combine, measure
+from forecasting.selection import back_test, choose, combine, measure, rehearse
 from forecasting.windows import windows
 
 Floats = npt.NDArray[np.float64]
@@ -125,7 +127,11 @@ def _selected(
     weights = choose(tests.log_ratio, settings)
     ahead = np.stack([member.quantiles(history, coarse.grid, HORIZON) for member in members])
     names = [" + ".join(m.name for m, w in zip(members, column, strict=True) if w > 0) for column in weights.T.tolist()]
-    return combine(ahead, weights), names, measure(tests, settings)
+    rehearsed = rehearse(tests, settings)
+    lifts = [lift(tests.actual[older : len(rehearsed)], rehearsed[older:]) for older in range(len(rehearsed) + 1)]
+    # Each rehearsal is lifted by what was known before it, the forecast by all rehearsals.
+    forward = [lifted(path, by) for path, by in zip(rehearsed, lifts[1:], strict=True)]
+    return lifted(combine(ahead, weights), lifts[0]), names, measure(tests, np.array(forward, dtype=np.float32))
 
 
 def _at_least(peak: Array, path: Array) -> Array:

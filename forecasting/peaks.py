@@ -18,6 +18,7 @@ from forecasting.empirical import row_quantiles, weighted_quantiles
 
 _POOLED_POINTS = (np.arange(41) + 0.5) / 41
 _RATIO_LIMIT = 100.0
+_LOWEST_SHARE = 1e-3
 _FEWEST_DAYS = 3
 """Days a base must rest on before its ratio counts as a score."""
 
@@ -53,14 +54,16 @@ def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], sett
 
 
 def _base(maxima: FloatMatrix, settings: ForecastingSettings) -> FloatMatrix:
-    """Level of the maxima so far, (n,): half way between the last day's and the highest of the last days."""
-    recent = maxima[:, max(0, maxima.shape[1] - settings.peak_days) :]
-    seen = ~np.isnan(recent)
-    highest = np.where(seen, recent, -np.inf).max(axis=1, initial=-np.inf)
-    if not recent.shape[1]:
-        return np.full(len(maxima), np.nan, dtype=np.float32)
-    last = np.take_along_axis(recent, (recent.shape[1] - 1 - seen[:, ::-1].argmax(axis=1))[:, None], axis=1)[:, 0]
-    result: FloatMatrix = np.where(seen.any(axis=1), (highest + last) / 2, np.nan).astype(np.float32)
+    """Level of the maxima so far, (n,): their geometric mean, newer days weighing more."""
+    seen = ~np.isnan(maxima)
+    some = seen.any(axis=1)
+    filled = np.where(seen, maxima, 0.0).astype(np.float64)
+    mean = filled.sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    # A day of nothing counts as a thousandth of the mean, or one such day would pull the level to 0.
+    logs = np.log(np.maximum(filled, _LOWEST_SHARE * mean[:, None] + np.finfo(np.float64).tiny))
+    weights = settings.peak_day_decay ** np.arange(maxima.shape[1])[::-1] * seen
+    level = np.exp((weights * logs).sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
+    result: FloatMatrix = np.where(some, np.where(mean > 0, level, 0.0), np.nan).astype(np.float32)
     return result
 
 

@@ -4,8 +4,8 @@ Score of a member on a series = mean over its back-tests, newer ones weighing mo
 baseline), as if the mean over all series had been seen on a few days more (few back-tests must not overrule what holds
 for most series). The best member serves, or the quantile average of the best two when they are close.
 
-The error that is shown was measured forward: each back-test is judged with the choice that older back-tests alone would
-have made.
+Errors are measured forward: `rehearse` gives each back-test the forecast that the choice made from older back-tests
+alone would have given, and `measure` judges those.
 """
 
 from __future__ import annotations
@@ -81,15 +81,20 @@ def combine(forecasts: Array, weights: Floats) -> Array:
     return joined
 
 
-def measure(tests: BackTests, settings: ForecastingSettings) -> tuple[MeasuredError, ...]:
-    """Error of the procedure on each series' own past, each origin judged with the choice made from older origins."""
-    size = tests.actual.shape[1]
-    own, base, covered, count = np.zeros((4, size))
-    for origin in range(len(tests.actual) - 1):
-        weights = choose(tests.log_ratio[:, origin + 1 :], settings)
-        path = combine(tests.forecasts[:, origin], weights)
-        judged = ~np.isnan(tests.log_ratio[0, origin])
-        actual = tests.actual[origin]
+def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
+    """What would have been forecast on each origin but the oldest, chosen from older ones alone, (K - 1, n, H, L)."""
+    origins = range(max(0, len(tests.actual) - 1))
+    paths = [
+        combine(tests.forecasts[:, origin], choose(tests.log_ratio[:, origin + 1 :], settings)) for origin in origins
+    ]
+    return np.stack(paths) if paths else np.empty((0, *tests.forecasts.shape[2:]), dtype=np.float32)
+
+
+def measure(tests: BackTests, rehearsed: Array) -> tuple[MeasuredError, ...]:
+    """Error of rehearsed forecasts on each series' own past, the pinball loss relative to the baseline's."""
+    own, base, covered, count = np.zeros((4, tests.actual.shape[1]))
+    for origin, path in enumerate(rehearsed):
+        actual, judged = tests.actual[origin], ~np.isnan(tests.log_ratio[0, origin])
         own += np.where(judged, pinball(actual, path), 0.0)
         base += np.where(judged, pinball(actual, tests.forecasts[0, origin]), 0.0)
         covered += np.where(judged, coverage(actual, path[:, :, _LEVEL_95]), 0.0)

@@ -31,10 +31,12 @@ class ForecastingSettings(Section, frozen=True):
         float,
         setting("The two best models are averaged when the second's loss is at most this share above the best.", ge=0),
     ] = 0.1
-    peak_days: Annotated[int, setting("Days whose maxima the peak rests on.", unit="days", ge=1, le=28)] = 7
+    peak_day_decay: Annotated[
+        float, setting("Weight of a day's maximum relative to the next day's.", unit="ratio", gt=0, le=1)
+    ] = 0.9
     peak_prior_days: Annotated[
         float, setting("Days that the other series' peak errors count for in each series'.", unit="days", ge=0)
-    ] = 4.0
+    ] = 8.0
     peak_amplitude: Annotated[
         float, setting("(p95 - p5) / mean of the path at or below which there is no peak.", unit="ratio", ge=0, le=5)
     ] = 0.3

@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from cotenant.model.forecast import MeasuredError
 from cotenant.model.usage import TimeGrid
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.members import MEMBERS
-from forecasting.selection import back_test, choose, combine, measure
+from forecasting.selection import BackTests, back_test, choose, combine, measure, rehearse
 
 DEFAULTS = ForecastingSettings()
 ALONE = msgspec.structs.replace(DEFAULTS, prior_days=0.0, average_within=0.0)
@@ -32,6 +33,10 @@ def daily(series: int, noise: float, seed: int = 0) -> np.ndarray:
 def walk(series: int, seed: int = 0) -> np.ndarray:
     steps = np.random.default_rng(seed).normal(0, 0.1, (series, 14 * 48))
     return (100 * np.exp(steps.cumsum(axis=1))).astype(np.float32)
+
+
+def measured(tests: BackTests) -> tuple[MeasuredError, ...]:
+    return measure(tests, rehearse(tests, DEFAULTS))
 
 
 def winners(history: np.ndarray) -> list[str]:
@@ -90,7 +95,7 @@ def test_combining_is_the_average_of_quantiles() -> None:
 
 def test_the_measured_error_of_an_easy_season_beats_the_baseline() -> None:
     history = daily(30, noise=40)
-    errors = measure(back_test(MEMBERS, history, grid_of(history), DEFAULTS), DEFAULTS)
+    errors = measured(back_test(MEMBERS, history, grid_of(history), DEFAULTS))
     # The mean of n days errs by sqrt(1 + 1/n) of the noise, yesterday alone by sqrt(2): between 0.71 and 0.79 for the
     # members that look at 4 or more days, times what their smoothing over neighbours costs.
     assert np.mean([e.relative_wql for e in errors]) == pytest.approx(0.75, abs=0.08)
@@ -103,11 +108,11 @@ def test_the_newest_day_does_not_choose_for_itself() -> None:
     tests = back_test(MEMBERS, history, grid_of(history), DEFAULTS)
     swapped = tests.log_ratio.copy()
     swapped[:, 0] = swapped[::-1, 0]
-    assert measure(replace(tests, log_ratio=swapped), DEFAULTS) == measure(tests, DEFAULTS)
+    assert measured(replace(tests, log_ratio=swapped)) == measured(tests)
 
 
 def test_two_back_tests_are_needed_for_a_measured_error() -> None:
     history = daily(2, 10)[:, : 2 * 48]
-    (error, _) = measure(back_test(MEMBERS, history, grid_of(history), DEFAULTS), DEFAULTS)
+    (error, _) = measured(back_test(MEMBERS, history, grid_of(history), DEFAULTS))
     assert error.origins == 0
     assert np.isnan(error.relative_wql)
