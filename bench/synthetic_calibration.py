@@ -127,7 +127,8 @@ def statistics(values: Matrix, scale: Column) -> dict[str, Column]:
 def _hourly(values: Matrix) -> Matrix:
     """Means of whole hours, gaps ignored."""
     block = values[:, : values.shape[1] // 12 * 12].reshape(len(values), -1, 12)
-    return np.asarray(np.nanmean(block, axis=2), dtype=np.float32)
+    known = np.isfinite(block).sum(axis=2)
+    return np.where(known > 0, np.nansum(block, axis=2) / np.maximum(known, 1), np.nan).astype(np.float32)
 
 
 def _acf(hours: Matrix, lag: int) -> Column:

@@ -51,7 +51,7 @@ _INTERNAL = ("ci", "tools", "staging", "wiki", "audit")
 
 ARCHETYPES: Final[tuple[Archetype, ...]] = (
     Archetype(
-        "online", "Deployment", 0.34, _ONLINE, {_D: 0.42, _W: 0.13, _B: 0.13, _F: 0.05, _T: 0.05, _I: 0.22},
+        "online", "Deployment", 0.32, _ONLINE, {_D: 0.41, _W: 0.12, _B: 0.11, _F: 0.04, _T: 0.05, _I: 0.27},
         QosClass.LS, PriorityClass.PROD, cores=1.0, gib=2.0, replicas=1.8, busy=0.22, full=0.62,
         limited=0.65, sidecars=0.2, jvm=0.35, scaled=0.035,
     ),
@@ -60,7 +60,7 @@ ARCHETYPES: Final[tuple[Archetype, ...]] = (
         QosClass.LSR, PriorityClass.PROD, cores=2.0, gib=4.0, replicas=2.5, busy=0.3, full=0.65, limited=1.0, jvm=0.3,
     ),
     Archetype(
-        "internal", "Deployment", 0.25, _INTERNAL, {_I: 0.77, _B: 0.1, _D: 0.07, _F: 0.03, _S: 0.03},
+        "internal", "Deployment", 0.29, _INTERNAL, {_I: 0.77, _B: 0.1, _D: 0.07, _F: 0.03, _S: 0.03},
         cores=0.4, gib=1.2, busy=0.08, full=0.45, bare=0.12, limited=0.5, jvm=0.15,
     ),
     Archetype(
@@ -107,7 +107,7 @@ AGENTS: Final[tuple[tuple[str, str], ...]] = (
 
 AGENT: Final = Archetype(
     "agent", "DaemonSet", 0.0, ("kube-system",), {_F: 1.0},
-    QosClass.SYSTEM, PriorityClass.NONE, cores=0.1, gib=0.2, busy=0.3, full=0.6, limited=0.3,
+    QosClass.SYSTEM, PriorityClass.NONE, cores=0.1, gib=0.2, busy=0.2, full=0.6, limited=1.0,
 )  # fmt: skip
 
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -175,7 +175,7 @@ def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tupl
 def _busy(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> float:
     """CPU used / requested on average: log-normal, and near nothing for an idle workload."""
     if shape is Shape.IDLE:
-        return float(np.clip(0.005 * np.exp(rng.normal(0.0, 0.9)), 0.0004, 0.04))
+        return float(np.clip(0.0035 * np.exp(rng.normal(0.0, 0.9)), 0.0003, 0.04))
     return float(np.clip(archetype.busy * np.exp(rng.normal(-0.4, 1.25)), 0.006, 1.3))
 
 
@@ -202,7 +202,9 @@ def _autoscaler(ref: WorkloadRef, seats: int, moving: bool, rng: np.random.Gener
 
 
 def _agent(namespace: str, name: str, seats: int) -> Blueprint:
-    part = replace(_part(name, (AGENT.cores, AGENT.gib), (0.0, 0.5)), busy=AGENT.busy, full=AGENT.full)
+    part = replace(
+        _part(name, (AGENT.cores, AGENT.gib), (3 * AGENT.cores, 2.5 * AGENT.gib)), busy=AGENT.busy, full=AGENT.full
+    )
     ref = WorkloadRef(namespace, "DaemonSet", name)
     return Blueprint(ref, AGENT.name, Shape.FLAT, (part,), AGENT.qos, AGENT.priority, seats, labels={"app": name})
 

@@ -75,8 +75,8 @@ def seats(
     fixed = np.array([_fixed(fleet[w]) for w, *_ in rows])
     parts = [fleet[w].blueprint.parts[p] for w, _, p in rows]
     factor = {Resource.CPU: np.array([q.busy for q in parts]), Resource.MEMORY: np.array([q.full for q in parts])}
-    # The nodes' own processes use about 2 %; start-up bursts and noise above the level add the rest.
-    target = {Resource.CPU: spec.cpu_used - 0.03, Resource.MEMORY: spec.memory_used - 0.025}
+    # The nodes' own processes use about 2 %.
+    target = {Resource.CPU: spec.cpu_used - 0.02, Resource.MEMORY: spec.memory_used - 0.02}
     roof = {Resource.CPU: np.array([q.roof for q in parts]), Resource.MEMORY: np.full(len(rows), 0.88)}
     level = {
         r: _scaled(
