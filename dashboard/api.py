@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -21,6 +22,9 @@ from dashboard import filters
 from dashboard.source import SCHEMAS, Snapshot, Source
 
 MAX_LIMIT: Final = 1_000_000
+FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""A spreadsheet would run a cell that begins so."""
+
 Format = Annotated[Literal["json", "csv"], Query(alias="format", description="json, or csv with raw amounts.")]
 Offset = Annotated[int, Query(ge=0, description="First row.")]
 Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
@@ -84,10 +88,10 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
 
 
 def to_csv(table: Table) -> str:
-    """RFC 4180 text with a header of column names; lists are joined by spaces, missing cells are empty."""
+    """Comma-separated text with a header of column names; a list is JSON, a missing cell is empty."""
     text = io.StringIO()
     names = [c.name for c in table.schema.columns]
-    writer = csv.writer(text)
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     writer.writerows([_cell(row[n]) for n in names] for row in table.rows())
     return text.getvalue()
@@ -95,9 +99,9 @@ def to_csv(table: Table) -> str:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
-        return " ".join("" if v is None else f"{v:g}" for v in value)
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value  # a spreadsheet would run it as a formula
+        return json.dumps(value)
+    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
+        return "'" + value
     return "" if value is None else value
 
 

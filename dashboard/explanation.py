@@ -80,21 +80,23 @@ def _inputs(value: Value) -> list[Component]:
     if not value.inputs:
         return []
     rows = [
-        html.Tr([html.Th(name.replace("_", " "), scope="row"), html.Td(_input(name, given))])
+        html.Tr([html.Th(name.replace("_", " "), scope="row"), html.Td(_input(name, given, value.resource))])
         for name, given in value.inputs.items()
     ]
     return [html.Table(html.Tbody(rows), className="inputs")]
 
 
-def _input(name: str, given: float | int | str) -> str:
-    """An input by the unit in its name; a bare number as it stands."""
+def _input(name: str, given: float | str, resource: Resource) -> str:
+    """An input is an amount of the value's resource, unless its name says what else it is."""
     if isinstance(given, str):
         return given
-    if name.endswith("_millicores"):
-        return display.amount(given, Resource.CPU)
-    if name.endswith("_bytes"):
-        return display.amount(given, Resource.MEMORY)
-    return f"{given:,.6g}"
+    if name.endswith(("fraction", "coverage")):
+        return display.percent(given)
+    if name.endswith("_seconds"):
+        return display.duration(given)
+    if name.endswith(("days", "hours", "pods", "kills", "samples", "replicas")):
+        return f"{given:,.4g}"
+    return display.amount(given, resource)
 
 
 def _patch(recommendation: Recommendation) -> Component:

@@ -28,7 +28,13 @@ WIDTHS: Final[Mapping[str, int]] = {
     "replicas": 84,
     "sparkline": 146,
     "node": 180,
-    "oom_kills": 88,
+    "cpu_request": 110,
+    "cpu_delta_total": 112,
+    "memory_delta_total": 128,
+    "cpu_used_ratio": 118,
+    "memory_used_ratio": 132,
+    "memory_request": 124,
+    "oom_kills": 92,
     "days": 66,
 }
 OPTIONS: Final[Mapping[str, Any]] = {
@@ -117,4 +123,8 @@ def now_and_proposed(
     for made in definitions:
         if made["field"] in pairs:
             params = {"now": pairs[made["field"]], "action": actions[made["field"]]}
-            made |= {"cellRenderer": "CotenantChange", "cellRendererParams": params, "width": 156}
+            made |= {
+                "cellRenderer": "CotenantChange",
+                "cellRendererParams": params,
+                "width": 184 if made["field"].startswith("memory") else 148,
+            }

@@ -60,7 +60,7 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
             dmc.AppShell(
                 [_header(base), _navbar(base, pages), dmc.AppShellMain(_main(), id="main")],
                 header={"height": 52},
-                navbar={"width": 204, "breakpoint": "sm", "collapsed": {"mobile": True}},
+                navbar={"width": 212, "breakpoint": "sm", "collapsed": {"mobile": True}},
                 padding=0,
                 id="shell",
                 transitionDuration=0,
@@ -214,11 +214,13 @@ def _chips(overview: Overview | None, view: View) -> list[Component]:
         return [reads]
     name = html.Span(overview.cluster, className="cluster", title="Cluster")
     demo = [panels.chip("DEMO data - nothing is applied to a real cluster", "violet")] if overview.demo else []
-    return [name, age_chip(overview.time_seconds, view), *demo, reads]
+    return [name, age_chip(overview.time_seconds, view, demo=overview.demo), *demo, reads]
 
 
-def age_chip(time_seconds: float, view: View) -> Component:
-    """How old the newest sample is, coloured by the thresholds."""
+def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:
+    """How old the newest sample is, coloured by the thresholds; demo data do not age."""
+    if demo:
+        return panels.chip(f"data until {display.moment(time_seconds)}", "gray")
     age = max(0.0, view.now_seconds() - time_seconds)
     settings = view.settings
     tone = "red" if age >= settings.red_after_seconds else "orange" if age >= settings.amber_after_seconds else "teal"

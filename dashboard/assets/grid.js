@@ -92,7 +92,7 @@
   components.CotenantSparkline = (props) => {
     const values = props.value || [], known = values.filter((v) => v !== null);
     if (known.length < 2) return MISSING;
-    const width = 128, height = 24, top = Math.max(...known) || 1;
+    const width = 120, height = 24, top = Math.max(...known) || 1;
     let path = "", pen = "M";
     values.forEach((v, i) => {
       if (v === null) { pen = "M"; return; }

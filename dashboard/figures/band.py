@@ -92,24 +92,15 @@ def _reclaimable(
 
 
 def _layout(unit: str, past: list[float], ahead: list[float]) -> dict[str, Any]:
-    now = [
-        {
-            "type": "line",
-            "x0": past[-1],
-            "x1": past[-1],
-            "yref": "paper",
-            "y0": 0,
-            "y1": 1,
-            "line": {"width": 1, "color": base.GREY},
-        }
-    ]
+    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 1, "color": base.GREY}}
+    now = [{**line, "x0": past[-1], "x1": past[-1]}] if past else []
     both = [*past, *ahead]
     return base.layout(
         hovermode="x unified",
         showlegend=True,
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"size": 12}},
         margin={"l": 52, "r": 12, "t": 34, "b": 28},
-        shapes=now if past else [],
+        shapes=now,
         xaxis={
             "type": "date",
             "tickformat": "%a %d",

@@ -1,0 +1,53 @@
+"""Amounts and moments in words."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.resource import GIB, MIB, Resource
+from dashboard import display
+
+
+@pytest.mark.parametrize(
+    ("millicores", "words"),
+    [(0, "0 m"), (250, "250 m"), (999, "999 m"), (1000, "1"), (1250, "1.25"), (12_340, "12.3"), (310_000, "310"),
+     (1_234_567, "1,235"), (None, "–"), (math.nan, "–")],
+)  # fmt: skip
+def test_cores_have_three_digits(millicores: float | None, words: str) -> None:
+    assert display.cores(millicores) == words
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(0, "0 B"), (1023, "1,023 B"), (512 * MIB, "512 MiB"), (1.5 * GIB, "1.5 GiB"), (2355 * GIB, "2.3 TiB")],
+)
+def test_bytes_take_the_largest_unit_below_them(amount: float, words: str) -> None:
+    assert display.gib(amount) == words
+
+
+@given(st.floats(-1e15, 1e15))
+def test_a_change_shows_its_sign_and_the_same_amount_both_ways(change: float) -> None:
+    up, down = display.signed(abs(change), Resource.CPU), display.signed(-abs(change), Resource.CPU)
+    assert (up, down) == ("0", "0") if change == 0 else (up[0], down[0], up[1:]) == ("+", "−", down[1:])
+
+
+def test_moments_are_utc() -> None:
+    # 1 700 000 000 s after the epoch is 2023-11-14 22:13:20 UTC, a Tuesday.
+    assert display.moment(1_700_000_000) == "Tue 14 Nov 22:13 UTC"
+    assert display.clock(1_700_000_000) == "22:13"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(42, "42 s"), (60, "1 min"), (3599, "59 min"), (7200, "2 h"), (200_000, "2 d"), (-5, "0 s")]
+)
+def test_durations_take_their_largest_unit(seconds: float, words: str) -> None:
+    assert display.duration(seconds) == words
+
+
+def test_percent_and_counts() -> None:
+    assert (display.percent(0.234), display.percent(math.nan)) == ("23 %", "–")
+    assert (display.counted(1, "node"), display.counted(1200, "node")) == ("1 node", "1,200 nodes")

@@ -1,0 +1,126 @@
+"""Charts as pure functions: valid for plotly, honest about gaps and peaks, and the same in words."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cotenant.model.resource import GIB, Resource
+from cotenant.model.views import BandSeries, NamespaceWaste
+from dashboard.figures import band, base, heat, waste
+from dashboard.figures.base import Chart
+
+HOUR = 3600
+START = 1_700_006_400  # 2023-11-15 00:00 UTC, a Wednesday
+
+
+def series(days: int = 10, scale: float = 1000.0) -> BandSeries:
+    times = [START + HOUR * k for k in range(24 * days)]
+    usage = [scale * (100 + 50 * math.sin(k / 24 * 2 * math.pi)) for k in range(len(times))]
+    ahead = [times[-1] + HOUR + 1800 * k for k in range(48)]
+    quantiles = {q: [scale * (80 + 100 * float(q) + k) for k in range(48)] for q in ("0.1", "0.5", "0.9", "0.95")}
+    return BandSeries(times, usage, [scale * 300] * len(times), scale * 400, ahead, quantiles, scale * 60, scale * 20)
+
+
+def plotted(chart: Chart) -> go.Figure:
+    json.dumps(chart.figure, allow_nan=False)  # JSON has no NaN: a gap must be null
+    return go.Figure(chart.figure)  # refuses any property plotly does not know
+
+
+def trace(figure: go.Figure, name: str) -> go.Scatter:
+    return next(t for t in figure.data if t.name == name)
+
+
+def test_the_band_shows_a_week_of_history_and_the_forecast_in_cores() -> None:
+    figure = plotted(band.chart(series(), Resource.CPU))
+    usage = trace(figure, "Usage")
+    # 7 days back from the last hour, both ends: 168 + 1 hourly values.
+    assert len(usage.x) == 169
+    assert max(usage.y) == pytest.approx(150)
+    assert trace(figure, "Allocatable").y[0] == 400
+    assert trace(figure, "p10–p90").fill == "tonexty"
+
+
+def test_batch_stands_on_the_present_usage() -> None:
+    figure = plotted(band.chart(series(), Resource.CPU))
+    # usage at the last hour k = 239 is 100 + 50 sin(239/24 2π) = 100 + 50 sin(-15°) = 87.06 cores; 60 cores on top.
+    assert trace(figure, "Batch could take").y[-1] == pytest.approx(100 + 50 * math.sin(-math.pi / 12) + 60, rel=1e-6)
+
+
+def test_memory_is_drawn_in_gib() -> None:
+    figure = plotted(band.chart(series(scale=float(GIB)), Resource.MEMORY))
+    assert trace(figure, "Allocatable").y[0] == 400
+    assert figure.layout.yaxis.title.text == "GiB"
+
+
+def test_a_gap_stays_a_gap() -> None:
+    whole = series()
+    usage = [math.nan if 200 <= k < 206 else v for k, v in enumerate(whole.usage)]
+    holed = BandSeries(whole.times, usage, whole.request, whole.allocatable, whole.ahead, whole.quantiles, 0.0, 0.0)
+    drawn = trace(plotted(band.chart(holed, Resource.CPU)), "Usage")
+    assert sum(v is None for v in drawn.y) == 6
+    assert drawn.connectgaps is False
+
+
+def test_the_summary_says_what_the_band_shows() -> None:
+    words = band.chart(series(), Resource.CPU).summary
+    # p95 rises by one core a slot from 80 + 95 = 175: highest in the last of 48 slots, 222 cores, 23.5 h into Nov 25.
+    assert "400 cores allocatable" in words
+    assert "peaks at 222 cores, Sat 25 Nov 23:30 UTC" in words
+
+
+def test_a_band_without_history_or_forecast_is_still_a_figure() -> None:
+    nothing = BandSeries([], [], [], 0.0, [], {}, 0.0, 0.0)
+    chart = band.chart(nothing, Resource.CPU)
+    plotted(chart)
+    assert chart.summary == "No cpu usage in the history."
+
+
+@given(hnp.arrays(np.float64, st.integers(0, 5000), elements=st.floats(-1e6, 1e6) | st.just(math.nan)))
+def test_thinning_keeps_the_highest_and_the_lowest_value(values: np.ndarray) -> None:
+    kept = base.thinned(values, 200)
+    assert len(kept) <= max(202, 0) and list(kept) == sorted(set(kept))
+    if not np.isnan(values).all():
+        assert np.nanmax(values[kept]) == np.nanmax(values)
+        assert np.nanmin(values[kept]) == np.nanmin(values)
+
+
+def test_the_heat_map_names_the_busiest_and_the_quietest_hour() -> None:
+    grid = np.full((7, 24), 0.3)
+    grid[1, 15], grid[6, 4], grid[0, 0] = 0.9, 0.05, np.nan
+    chart = heat.chart(grid.tolist())
+    figure = plotted(chart)
+    assert figure.data[0].z[0][0] is None
+    assert figure.data[0].z[1][15] == pytest.approx(90)
+    assert "Tue 15:00 UTC at 90 %" in chart.summary and "Sun 4:00 UTC at 5 %" in chart.summary
+
+
+def test_a_week_never_seen_says_so() -> None:
+    chart = heat.chart([[math.nan] * 24] * 7)
+    plotted(chart)
+    assert chart.summary == "No usage has been seen yet."
+
+
+WASTE = [NamespaceWaste("a", 1000, 5 * GIB), NamespaceWaste("b", 9000, GIB), NamespaceWaste("<b>x</b>&", 4000, 0)]
+
+
+def test_waste_ranks_by_the_resource_asked_for() -> None:
+    assert [w.namespace for w in waste.ranking(WASTE, Resource.CPU, 2)] == ["b", "<b>x</b>&"]
+    assert [w.namespace for w in waste.ranking(WASTE, Resource.MEMORY, 9)] == ["a", "b"]
+
+
+def test_a_namespace_is_text_in_a_chart_whatever_it_is_called() -> None:
+    bars = plotted(waste.chart(WASTE, Resource.CPU, 5)).data[0]
+    assert bars.y[1] == bars.hovertext[1] == "&lt;b>x&lt;/b>&amp;"
+    assert bars.customdata[1] == "<b>x</b>&"
+
+
+def test_no_waste_is_said() -> None:
+    assert waste.chart([], Resource.CPU, 5).summary == "Nothing is requested and left unused."

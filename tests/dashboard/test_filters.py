@@ -1,0 +1,177 @@
+"""The filter grammar: what a query string means, that it survives a round trip, and that it selects what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.errors import UsageError
+from cotenant.model.table import Table
+from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS
+from dashboard import filters
+from dashboard.filters import Condition, Indexed, Query
+
+ROWS: list[dict[str, Any]] = [
+    {"namespace": "pay", "kind": "Deployment", "workload": "checkout", "container": "app", "severity": "critical",
+     "cpu_reason": "ok", "memory_reason": "oom-bump", "cpu_delta_total": -500},
+    {"namespace": "pay", "kind": "Job", "workload": "settle", "container": "app", "severity": "good",
+     "cpu_reason": "floor", "memory_reason": "floor", "cpu_delta_total": None},
+    {"namespace": "shop", "kind": "Deployment", "workload": "cart", "container": "app", "severity": "warning",
+     "cpu_reason": "ok", "memory_reason": "ok", "cpu_delta_total": 20},
+    {"namespace": "", "kind": "Pod", "workload": "checkpoint", "container": "x", "severity": "ok",
+     "cpu_reason": "ok", "memory_reason": "ok", "cpu_delta_total": -20},
+]  # fmt: skip
+INDEXED = Indexed.of(Table.from_rows(RECOMMENDATIONS, ROWS))
+KEYS = filters.keys_of(RECOMMENDATIONS)
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+def shown(search: str) -> list[str]:
+    rows = filters.select(INDEXED, filters.parse(search, RECOMMENDATIONS))
+    return [ROWS[i]["workload"] for i in rows]
+
+
+queries = st.builds(
+    Query,
+    conditions=st.dictionaries(
+        st.tuples(st.sampled_from(KEYS), st.booleans()), st.sets(WORDS, min_size=1, max_size=3), max_size=4
+    ).map(lambda d: tuple(sorted(Condition(k, tuple(sorted(v)), n) for (k, n), v in d.items()))),
+    text=WORDS.map(str.strip),
+    sort=st.lists(
+        st.tuples(st.sampled_from([c.name for c in RECOMMENDATIONS.columns]), st.booleans()),
+        max_size=3,
+        unique_by=lambda s: s[0],
+    ).map(tuple),
+)
+
+
+@given(queries)
+def test_a_query_survives_the_url(query: Query) -> None:
+    assert filters.parse(filters.encode(query), RECOMMENDATIONS) == query
+
+
+@given(queries, st.sampled_from(KEYS), WORDS, st.booleans())
+def test_switching_a_value_twice_changes_nothing_else(query: Query, key: str, value: str, negated: bool) -> None:
+    once = filters.toggled(query, key, value, negated=negated)
+    held = value in query.values(key, negated=negated)
+    assert (value in once.values(key, negated=negated)) is not held
+    assert value not in once.values(key, negated=not negated)
+    others = [c for c in query.conditions if c.key != key]
+    assert [c for c in once.conditions if c.key != key] == others
+
+
+def test_values_of_one_key_are_alternatives_and_keys_must_all_hold() -> None:
+    assert shown("ns=pay&ns=shop&kind=Deployment") == ["checkout", "cart"]
+
+
+def test_not_equal_leaves_out() -> None:
+    assert shown("ns!=pay") == ["cart", "checkpoint"]
+    assert shown("kind!=Job&kind!=Pod") == ["checkout", "cart"]
+
+
+def test_a_reason_matches_either_resource() -> None:
+    assert shown("reason=oom-bump") == ["checkout"]
+    assert shown("reason!=ok") == ["settle"]
+
+
+def test_an_empty_cell_is_asked_for_by_name() -> None:
+    assert shown("ns=none") == ["checkpoint"]
+
+
+def test_search_asks_for_every_word_in_any_case() -> None:
+    assert shown("q=CHECK") == ["checkout", "checkpoint"]
+    assert shown("q=check+pay") == ["checkout"]
+
+
+def test_missing_numbers_come_last_in_both_directions() -> None:
+    assert shown("sort=cpu_delta_total") == ["checkout", "checkpoint", "cart", "settle"]
+    assert shown("sort=-cpu_delta_total") == ["cart", "checkpoint", "checkout", "settle"]
+
+
+def test_severity_sorts_by_rank_not_by_alphabet() -> None:
+    # good < ok < warning < critical; the alphabet would put critical first.
+    assert shown("sort=severity") == ["settle", "checkpoint", "cart", "checkout"]
+
+
+def test_the_second_sort_column_decides_among_equals() -> None:
+    assert shown("sort=kind&sort=-workload") == ["checkout", "cart", "settle", "checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        ("severty=ok", "severity"),
+        ("qos=LS", "Known"),
+        ("sort=cpu_delta", "cpu_delta_total"),
+        ("sort=", "Known"),
+        ("ns>=1", "ns"),
+    ],
+)
+def test_an_unknown_word_is_refused_with_the_nearest_known_one(search: str, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        filters.parse(search, RECOMMENDATIONS)
+    assert words in refused.value.fix
+
+
+def test_paging_words_are_no_filters() -> None:
+    assert filters.parse("open=a/b/c/d&limit=5&offset=0&format=csv", RECOMMENDATIONS) == Query()
+
+
+def test_each_table_knows_its_own_keys() -> None:
+    assert {"qos", "priority", "pattern"} <= set(filters.keys_of(WORKLOADS))
+    assert set(filters.keys_of(NODES)) == {"node", "reason"}
+
+
+def test_facets_count_under_the_other_filters_only() -> None:
+    query = filters.parse("ns=pay&severity=critical", RECOMMENDATIONS)
+    # ns is counted under severity=critical alone, severity under ns=pay alone, worst first.
+    assert filters.facet(INDEXED, query, "ns") == [("pay", 1)]
+    assert filters.facet(INDEXED, query, "severity") == [("critical", 1), ("good", 1)]
+
+
+def test_a_row_with_one_reason_twice_counts_once() -> None:
+    counts = dict(filters.facet(INDEXED, Query(), "reason"))
+    assert counts == {"ok": 3, "floor": 1, "oom-bump": 1}
+
+
+def test_a_chosen_value_that_nothing_matches_stays_to_be_removed() -> None:
+    query = filters.parse("ns=gone", RECOMMENDATIONS)
+    assert ("gone", 0) in filters.facet(INDEXED, query, "ns")
+
+
+def test_only_shared_filters_walk_to_another_page() -> None:
+    assert filters.carried("?ns=pay&severity=ok&ns!=shop&q=x&sort=kind&open=1") == "ns=pay&ns!=shop&q=x"
+
+
+cells = st.fixed_dictionaries(
+    {
+        "namespace": st.sampled_from(["a", "b", ""]),
+        "kind": st.sampled_from(["Deployment", "Job"]),
+        "workload": st.sampled_from(["x", "xy", "z"]),
+        "container": st.just("app"),
+        "severity": st.sampled_from(["ok", "critical"]),
+        "cpu_reason": st.sampled_from(["ok", "floor"]),
+        "memory_reason": st.sampled_from(["ok", "oom-bump"]),
+        "cpu_delta_total": st.none() | st.integers(-3, 3),
+    }
+)
+
+
+@given(st.lists(cells, max_size=20), st.data())
+def test_select_equals_a_row_by_row_reading(rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    values = {"ns": ["a", "none"], "kind": ["Job"], "severity": ["ok"], "reason": ["floor", "oom-bump"]}
+    key = data.draw(st.sampled_from(sorted(values)))
+    negated, text = data.draw(st.booleans()), data.draw(st.sampled_from(["", "x", "b"]))
+    query = Query((Condition(key, tuple(values[key]), negated),), text)
+
+    def holds(row: dict[str, Any]) -> bool:
+        columns = [c for c in filters.KEYS[key] if c in row]
+        match = any((row[c] or "none") in values[key] for c in columns) != negated
+        name = "/".join(row[c] for c in ("namespace", "kind", "workload", "container")).lower()
+        return match and text in name
+
+    found = filters.select(Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
+    assert found.tolist() == [i for i, row in enumerate(rows) if holds(row)]

@@ -1,0 +1,211 @@
+"""The web process over a real socket: API, exports, probes, metrics, addresses, failures, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.edges.store import Store
+from cotenant.model.errors import CotenantError, StoreError
+from cotenant.model.recommendation import Recommendation
+from cotenant.model.views import RECOMMENDATIONS, WORKLOADS
+from cotenant.settings.dashboard import DashboardSettings
+from dashboard import filters
+from dashboard.app import serve
+from dashboard.source import Snapshot, StoreSource
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
+
+
+class Answer:
+    """Status, headers and body of a request, whatever the status."""
+
+    def __init__(self, url: str, **headers: str) -> None:
+        request = urllib.request.Request(url, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as response:
+                self.status, self.headers, self.body = response.status, response.headers, response.read()
+        except urllib.error.HTTPError as error:
+            self.status, self.headers, self.body = error.code, error.headers, error.read()
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def test_the_rows_of_the_api_are_the_rows_of_the_table(address: str, made: Results) -> None:
+    answer = Answer(f"{address}/api/v1/workloads?limit=1000").json
+    expected = list(made.store.read_table(WORKLOADS).rows())
+    assert answer["total"] == answer["of"] == len(expected)
+    assert answer["rows"] == json.loads(json.dumps(expected))
+
+
+def test_csv_and_json_hold_the_same_rows_under_the_same_filter(address: str) -> None:
+    query = "severity=critical&kind!=Job&sort=cpu_delta_total"
+    rows = Answer(f"{address}/api/v1/recommendations?{query}").json["rows"]
+    exported = Answer(f"{address}/api/v1/recommendations?{query}&format=csv")
+    table = list(csv.DictReader(io.StringIO(exported.text)))
+    assert rows and {r["severity"] for r in rows} == {"critical"} and "Job" not in {r["kind"] for r in rows}
+    assert [list(r) for r in table] == [list(r) for r in rows]
+    assert table == [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
+    deltas = [r["cpu_delta_total"] for r in rows if r["cpu_delta_total"] is not None]
+    assert deltas == sorted(deltas)
+    assert exported.headers["content-disposition"] == 'attachment; filename="recommendations.csv"'
+
+
+def test_csv_equals_that_of_the_command_line(address: str, made: Results) -> None:
+    from cotenant.cli.output import Format, render
+
+    expected = "".join(render(made.store.read_table(RECOMMENDATIONS), Format.CSV))
+    assert Answer(f"{address}/api/v1/recommendations?format=csv").text == expected
+
+
+def test_pages_of_rows_join_to_the_whole(address: str) -> None:
+    base = f"{address}/api/v1/recommendations?sort=-memory_delta_total"
+    whole = Answer(base).json["rows"]
+    pages = [Answer(f"{base}&offset={k}&limit=30").json["rows"] for k in range(0, len(whole), 30)]
+    assert [row for page in pages for row in page] == whole
+
+
+def test_an_unknown_filter_is_refused_in_words(address: str) -> None:
+    answer = Answer(f"{address}/api/v1/workloads?patern=daily")
+    assert answer.status == 400
+    assert answer.json["message"] == "workloads: unknown filter 'patern'."
+    assert answer.json["fix"] == "Did you mean pattern?"
+
+
+def test_the_overview_document_and_an_explanation_are_served(address: str, made: Results) -> None:
+    overview = Answer(f"{address}/api/v1/overview").json
+    assert (overview["cluster"], overview["nodes"]) == ("demo", support.SPEC.nodes)
+    row = next(iter(made.store.read_table(RECOMMENDATIONS).rows()))
+    query = "&".join(f"{key}={row[key]}" for key in ("namespace", "kind", "workload", "container"))
+    assert Answer(f"{address}/api/v1/explain?{query}").json["replicas"] == row["replicas"]
+    assert Answer(f"{address}/api/v1/explain?{query}x").status == 404
+
+
+def test_openapi_documents_every_filter(address: str) -> None:
+    paths = Answer(f"{address}/openapi.json").json["paths"]
+    named = {p["name"] for p in paths["/api/v1/recommendations"]["get"]["parameters"]}
+    assert {*filters.keys_of(RECOMMENDATIONS), "q", "sort", "format", "offset", "limit"} <= named
+    assert Answer(f"{address}/docs").status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/workloads", "/recommendations", "/workloads?ns=pay"])
+def test_every_page_has_an_address(address: str, path: str) -> None:
+    answer = Answer(address + path)
+    assert answer.status == 200 and 'lang="en"' in answer.text and "_dash-config" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/api/v1/nowhere", "/workloads/x"])
+def test_an_address_nobody_serves_is_not_found(address: str, path: str) -> None:
+    assert Answer(address + path).status == 404
+
+
+def test_large_answers_are_compressed(address: str) -> None:
+    answer = Answer(f"{address}/api/v1/workloads", **{"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+
+
+def test_probes_and_metrics(address: str, made: Results) -> None:
+    assert (Answer(f"{address}/livez").text, Answer(f"{address}/readyz").text) == ("ok", "ok")
+    Answer(f"{address}/api/v1/workloads?limit=1")
+    metrics = Answer(f"{address}/metrics").text
+    assert 'cotenant_dashboard_request_duration_seconds_count{code="200",route="/api/v1/workloads"}' in metrics
+    assert "cotenant_dashboard_data_age_seconds" in metrics
+
+
+def test_requests_for_anything_share_few_labels(address: str) -> None:
+    for k in range(20):
+        Answer(f"{address}/no/such/{k}")
+    routes = {
+        line.split('route="')[1].split('"')[0]
+        for line in Answer(f"{address}/metrics").text.splitlines()
+        if "route=" in line
+    }
+    assert not any("/no/such" in route for route in routes)
+
+
+def test_a_base_path_moves_everything_but_the_probes(made: Results) -> None:
+    settings = DashboardSettings(port=0, base_path="/co/tenant/")
+    with support.served(support.app_of(made, settings)) as address:
+        page = Answer(f"{address}/co/tenant/workloads").text
+        assert 'src="/co/tenant/_dash-component-suites/' in page and 'dataset.base = "/co/tenant/"' in page
+        assert Answer(f"{address}/co/tenant/api/v1/overview").status == 200
+        assert Answer(f"{address}/livez").status == Answer(f"{address}/co/tenant/livez").status == 200
+        assert Answer(f"{address}/workloads").status == 404
+
+
+def test_an_empty_store_serves_pages_and_says_so(tmp_path: Path) -> None:
+    source = StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)
+    with support.served(support.app_on(source)) as address:
+        assert Answer(address).status == 200
+        assert Answer(f"{address}/readyz").status == 200
+        missing = Answer(f"{address}/api/v1/overview")
+        assert missing.status == 404 and "cotenant scan" in missing.json["fix"]
+
+
+class Broken:
+    """A source that cannot be read."""
+
+    def snapshot(self) -> Snapshot:
+        raise StoreError("the disk is gone", fix="Mount it.")
+
+    def explain(self, *_name: str) -> Recommendation | None:
+        raise StoreError("the disk is gone", fix="Mount it.")
+
+
+def test_a_broken_source_is_told_and_the_process_lives(tmp_path: Path) -> None:
+    with support.served(support.app_on(Broken())) as address:
+        assert Answer(f"{address}/livez").status == 200
+        ready = Answer(f"{address}/readyz")
+        assert (ready.status, ready.text) == (503, "source: the disk is gone")
+        answer = Answer(f"{address}/api/v1/workloads")
+        assert (answer.status, answer.json["fix"]) == (503, "Mount it.")
+
+
+def test_a_taken_port_is_an_error_with_a_way_out(made: Results) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CotenantError) as refused:
+        serve(support.app_of(made), "127.0.0.1", taken.getsockname()[1])
+    assert "--port" in refused.value.fix
+
+
+def test_ctrl_c_ends_the_process_cleanly(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from cotenant.edges.store import Store\n"
+        "from cotenant.settings.dashboard import DashboardSettings\n"
+        "from dashboard.app import create_app, serve\n"
+        "from dashboard.source import StoreSource\n"
+        "s = DashboardSettings(port=0)\n"
+        "app = create_app(StoreSource(Store(sys.argv[1], 'c'), s), s)\n"
+        "try:\n    serve(app, s.host, s.port, lambda url: print(url, flush=True))\n"
+        "except KeyboardInterrupt:\n    pass\n"
+    )
+    command = [sys.executable, "-c", code, tmp_path.as_uri()]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:")
+        assert Answer(f"{address}/livez").text == "ok"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors

@@ -1,0 +1,87 @@
+"""The source: one consistent snapshot, renewed when the store's results change and not oftener than asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cotenant.edges.store import Store
+from cotenant.model.errors import StoreError
+from cotenant.model.table import Table
+from cotenant.model.views import RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.settings.dashboard import DashboardSettings
+from dashboard import filters
+from dashboard.source import StoreSource
+from tests.support.dashboard import Results
+
+
+class Hands:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_seconds(self) -> float:
+        return self.seconds
+
+
+def test_an_empty_store_is_no_error(tmp_path: Path) -> None:
+    source = StoreSource(Store(tmp_path.as_uri(), "c"), DashboardSettings())
+    snapshot = source.snapshot()
+    assert snapshot.overview is None
+    assert len(snapshot.tables["workloads"].table) == 0
+    assert source.explain("a", "Deployment", "b", "c") is None
+
+
+def test_newer_results_appear_after_the_waiting_time(made: Results, tmp_path: Path) -> None:
+    overview = made.store.read_document("overview", Overview)
+    assert overview is not None
+    store, clock = Store(tmp_path.as_uri(), "c"), Hands()
+    store.write_document("overview", overview)
+    source = StoreSource(store, DashboardSettings(reload_seconds=3), clock)
+    first = source.snapshot()
+
+    rows = [{"namespace": "a", "kind": "Pod", "workload": "w"}]
+    store.write_table(Table.from_rows(WORKLOADS, rows))
+    store.write_document("overview", replace(overview, computed_seconds=overview.computed_seconds + 1))
+    clock.seconds = 2.9
+    assert source.snapshot() is first
+    clock.seconds = 3.0
+    second = source.snapshot()
+    assert second.version != first.version
+    assert len(second.tables["workloads"].table) == 1
+
+
+def test_unchanged_results_keep_the_same_snapshot(made: Results) -> None:
+    source = StoreSource(made.store, DashboardSettings(reload_seconds=0))
+    assert source.snapshot() is source.snapshot()
+
+
+def test_every_recommendation_in_the_table_can_be_explained(made: Results) -> None:
+    source = StoreSource(made.store, DashboardSettings())
+    table = source.snapshot().tables[RECOMMENDATIONS.name].table
+    assert len(table) > 50
+    for row in table.rows():
+        found = source.explain(row["namespace"], row["kind"], row["workload"], row["container"])
+        assert found is not None
+        assert found.severity.value == row["severity"]
+
+
+@pytest.mark.parametrize("namespace", ["../../etc", "nowhere", "", "pay/../x"])
+def test_a_namespace_that_no_row_has_is_not_looked_up(made: Results, namespace: str) -> None:
+    assert StoreSource(made.store, DashboardSettings()).explain(namespace, "Deployment", "w", "c") is None
+
+
+def test_a_query_is_answered_once_and_remembered(made: Results) -> None:
+    snapshot = StoreSource(made.store, DashboardSettings()).snapshot()
+    query = filters.parse("sort=cpu_delta_total", RECOMMENDATIONS)
+    assert snapshot.rows("recommendations", query) is snapshot.rows("recommendations", query)
+
+
+def test_a_corrupt_overview_is_an_error_of_ours(made: Results, tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "c")
+    store.write_document("overview", {"cluster": 1})
+    with pytest.raises(StoreError):
+        StoreSource(store, DashboardSettings()).snapshot()

@@ -1,0 +1,73 @@
+"""A dashboard on real results: synthetic cluster -> store -> corridor -> app -> uvicorn on a free loopback port."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store import Store
+from cotenant.model.progress import Silent
+from cotenant.pipeline import corridor
+from cotenant.settings.dashboard import DashboardSettings
+from cotenant.settings.root import Settings
+from cotenant.sim.demo import CLUSTER, fill
+from dashboard.app import create_app
+from dashboard.source import Source, StoreSource
+from profiler.synthetic import SyntheticSpec
+
+SPEC = SyntheticSpec(nodes=8, workloads=80, days=14, seed=7)
+QUICK = DashboardSettings(port=0, reload_seconds=0.0, poll_seconds=2)
+
+
+@dataclass(frozen=True)
+class Results:
+    """A filled store and the moment its history ends."""
+
+    store: Store
+    end_seconds: int
+
+
+def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> Results:
+    """Generate, store and analyse a small cluster."""
+    store, settings = Store(folder.as_uri(), CLUSTER), Settings()
+    end = fill(store, spec, Silent()).inventory.time_seconds
+    corridor.publish(corridor.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=demo)
+    return Results(store, end)
+
+
+def app_of(made: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:
+    """The application on these results, at a clock that stands `age_seconds` after the history's end."""
+    clock = FixedClock(made.end_seconds + age_seconds)
+    return create_app(StoreSource(made.store, settings), settings, clock)
+
+
+def app_on(source: Source, settings: DashboardSettings = QUICK, now_seconds: float = 0.0) -> Any:
+    """The application on any source."""
+    return create_app(source, settings, FixedClock(now_seconds))
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The application behind a real server; yields its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started and time.monotonic() < deadline:
+        time.sleep(0.02)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listener.close()
