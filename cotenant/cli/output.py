@@ -52,14 +52,12 @@ NoHeadersOption = Annotated[bool, typer.Option("--no-headers", help="Leave out t
 SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "ok": "green", "good": "green", "unknown": "dim"}
 
 
-def console(stream: IO[str], width: int | None = None) -> Console:
+def console(stream: IO[str]) -> Console:
     """A rich console that never reads markup into data; without any escape sequence when NO_COLOR is set."""
     from rich.console import Console
 
     plain = bool(os.environ.get("NO_COLOR"))
-    return Console(
-        file=stream, markup=False, highlight=False, emoji=False, color_system=None if plain else "auto", width=width
-    )
+    return Console(file=stream, markup=False, highlight=False, emoji=False, color_system=None if plain else "auto")
 
 
 def message(text: str, *, style: str = "") -> None:
@@ -74,7 +72,7 @@ def message(text: str, *, style: str = "") -> None:
 def print_table(table: Table, output: Format, *, headers: bool = True) -> None:
     """Write the table's rows to stdout."""
     if output in (Format.TABLE, Format.WIDE) and sys.stdout.isatty():
-        _print_rich(table, wide=output is Format.WIDE, headers=headers)
+        _print_styled(table, _shown(table, output is Format.WIDE), headers)
     else:
         sys.stdout.writelines(render(table, output, headers=headers))
 
@@ -128,16 +126,18 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
     """Lines of columns, two blanks apart, without blanks at the end; `right` marks right-aligned columns."""
-    from rich.cells import cell_len  # wide characters take two places
+    return ("  ".join(cells).rstrip() + "\n" for cells in _padded(rows, right))
+
+
+def _padded(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[list[str]]:
+    """Rows whose cells are as wide as their column is on a terminal, where wide characters take two places."""
+    from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     to_right = list(right) or [False] * len(widths)
     for row in rows:
-        cells = []
-        for cell, width, at_right in zip(row, widths, to_right, strict=True):
-            pad = " " * (width - cell_len(cell))
-            cells.append(pad + cell if at_right else cell + pad)
-        yield "  ".join(cells).rstrip() + "\n"
+        blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        yield [pad + cell if r else cell + pad for cell, pad, r in zip(row, blanks, to_right, strict=True)]
 
 
 def _json(value: Any) -> str:
@@ -179,27 +179,26 @@ def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
     return aligned(rows, [c.kind.numeric for c in columns]) if rows else iter(())
 
 
-def _print_rich(table: Table, *, wide: bool, headers: bool) -> None:
-    """A table that fits the terminal when it can and is never cut: what is wider is left to the terminal to wrap."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as Grid
+def _print_styled(table: Table, columns: list[Column], headers: bool) -> None:
+    """The same lines for a terminal, with a rule under the titles and severities in colour; the terminal wraps them.
 
-    columns = _shown(table, wide)
-    grid = Grid(box=SIMPLE_HEAD, show_header=headers, pad_edge=False, show_edge=False)
-    for column in columns:
-        numeric = column.kind.numeric
-        grid.add_column(column.title, justify="right" if numeric else "left", no_wrap=True)
-    for cells in _cells(table, columns):
-        grid.add_row(*(_styled(c, cell) for c, cell in zip(columns, cells, strict=True)))
-    target = console(sys.stdout)
-    needed = target.measure(grid, options=target.options.update(max_width=10_000)).maximum
-    console(sys.stdout, max(target.width, needed)).print(grid)
-
-
-def _styled(column: Column, cell: str) -> Any:
+    Made of rich's texts, not of its table: that takes seconds for a thousand rows and cuts what is too wide.
+    """
     from rich.text import Text
 
-    return Text(cell, style=SEVERITY_STYLES.get(cell, "") if column.name == "severity" else "")
+    out = console(sys.stdout)
+    titles = [[c.title for c in columns]] if headers else []
+    rows = titles + _cells(table, columns)
+    for index, cells in enumerate(_padded(rows, [c.kind.numeric for c in columns]) if rows else ()):
+        styles = ["bold" if index < len(titles) else _style(c, cell) for c, cell in zip(columns, cells, strict=True)]
+        line = Text("  ").join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
+        out.print(line, soft_wrap=True)
+        if index < len(titles):
+            out.print(Text("─" * line.cell_len, "dim"), soft_wrap=True)
+
+
+def _style(column: Column, cell: str) -> str:
+    return SEVERITY_STYLES.get(cell.strip(), "") if column.name == "severity" else ""
 
 
 def _word(value: Any) -> str:

@@ -34,8 +34,10 @@ def parse(text: str, name: str) -> Tree:
     """The file's rooms, without the optional apiVersion/kind header; SettingsError names file and line."""
     if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
         raise SettingsError(f"{name} is larger than {SIZE_CAP_BYTES} bytes", fix="A settings file is a few kilobytes.")
-    import yaml
-
+    try:
+        import yaml
+    except ImportError as error:
+        raise SettingsError(f"{name} cannot be read: PyYAML is not installed", fix="Run pip install PyYAML.") from error
     try:
         _guard(yaml.parse(text, Loader=yaml.SafeLoader), name)
         node = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -29,11 +29,11 @@ def clean(env: dict[str, str] | None = None) -> dict[str, str]:
     return {**kept, "TERM": "xterm-256color", "COLUMNS": "100", "HOME": "/nonexistent", **(env or {})}
 
 
-def on_a_terminal(*args: str, env: dict[str, str] | None = None) -> tuple[int, str]:
+def on_a_terminal(*args: str, env: dict[str, str] | None = None, code: str = ENTRY) -> tuple[int, str]:
     """Exit code and everything written, with stdin, stdout and stderr on a pseudo-terminal."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", ENTRY, *args], env=clean(env), stdin=follower, stdout=follower, stderr=follower
+        [sys.executable, "-c", code, *args], env=clean(env), stdin=follower, stdout=follower, stderr=follower
     )
     os.close(follower)
     chunks = []
@@ -149,6 +149,24 @@ def test_a_terminal_gets_a_table_with_colour_and_a_pipe_gets_none() -> None:
     assert COLOUR.search(shown)
     assert "Setting" in shown  # titles as they are, not kubectl's capitals
     assert not COLOUR.search(cotenant("settings", "show", "dashboard.port").stdout)
+
+
+def test_a_severity_is_coloured_and_the_text_stays_the_same() -> None:
+    code = (
+        "from cotenant.model.table import *; from cotenant.cli.output import *\n"
+        "schema = Schema('s', (Column('name', 'Name', Kind.TEXT, ''), Column('severity', 'Severity', Kind.TEXT, '')), ())\n"
+        "rows = [{'name': 'a\\x1b[2Jb', 'severity': 'critical'}, {'name': 'critical', 'severity': 'good'}]\n"
+        "print_table(Table.from_rows(schema, rows), Format.TABLE)"
+    )
+    ended, shown = on_a_terminal(code=code)
+    assert ended == 0
+    assert [line.rstrip() for line in COLOUR.sub("", shown).splitlines()] == [
+        "Name       Severity",
+        "─" * 19,
+        "a\\x1b[2Jb  critical",
+        "critical   good",
+    ]
+    assert shown.count("\x1b[1;31mcritical") == 1, "the severity is red, the name is not"
 
 
 @pytest.mark.parametrize(("args", "env"), [((), {"NO_COLOR": "1"}), (("--no-color",), {})])
