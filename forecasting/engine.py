@@ -1,7 +1,7 @@
 """From 5-minute totals to forecasts: the room's front door. Pure.
 
 usage -> half hours -> back-tests and choice (`selection`) -> quantile path, its upper levels lifted (`calibration`),
-its windows (`windows`), and the 24-hour peak from the 5-minute values (`peaks`). Series that are too young or silent get
+its windows (`windows`), and the 24-hour peak from the 5-minute values (`peaks`). Series too young or silent get
 the quantiles of their portrait and say so.
 """
 

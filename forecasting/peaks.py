@@ -68,9 +68,7 @@ def _base(maxima: FloatMatrix, settings: ForecastingSettings) -> FloatMatrix:
 
 
 def _ratios(maxima: FloatMatrix, bases: FloatMatrix) -> FloatMatrix:
-    """Maxima relative to their bases; nothing over nothing is 1, NaN where either is missing."""
-    known = ~(np.isnan(maxima) | np.isnan(bases))
-    safe = np.where(bases > 0, bases, 1)
-    ratio = np.where(bases > 0, maxima / safe, np.where(maxima > 0, _RATIO_LIMIT, 1.0))
-    result: FloatMatrix = np.where(known, np.minimum(ratio, _RATIO_LIMIT), np.nan).astype(np.float32)
-    return result
+    """Maxima relative to their bases, up to the limit; nothing over nothing is 1, NaN where either is missing."""
+    capped = np.fmax(bases, maxima / np.float32(_RATIO_LIMIT))
+    ratio = np.divide(maxima, capped, out=np.ones_like(maxima), where=capped > 0)
+    return np.where(np.isnan(maxima) | np.isnan(bases), np.float32(np.nan), ratio)
