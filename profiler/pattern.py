@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.portrait import Floats, Pattern, Portraits, RefT
+from cotenant.model.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
 from cotenant.model.resource import Resource
 from cotenant.settings.portrait import PortraitSettings
 
@@ -44,8 +44,8 @@ def _explained(portraits: Portraits[RefT]) -> tuple[Floats, Floats]:
     mean, samples = portraits.mean, portraits.samples
     total = portraits.square_sums - samples * mean**2
     by_day = _between(portraits.slot_sums.sum(axis=1), portraits.slot_counts.sum(axis=1), mean)
-    size = len(mean)
-    by_week = _between(portraits.slot_sums.reshape(size, -1), portraits.slot_counts.reshape(size, -1), mean)
+    size, seasons = len(mean), 2 * SLOTS_PER_DAY
+    by_week = _between(portraits.slot_sums.reshape(size, seasons), portraits.slot_counts.reshape(size, seasons), mean)
     # A variance that is a rounding error of the squares says nothing.
     real = total > 1e-9 * portraits.square_sums
     shares = [np.divide(part, total, out=np.zeros(size), where=real) for part in (by_day, by_week)]

@@ -195,13 +195,13 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
         daily_sums=portraits.daily_sums + reduce_columns(np.add, sums, column, kept, 0.0),
         daily_counts=portraits.daily_counts + reduce_columns(np.add, counts, column, kept, 0.0),
         slot_sums=portraits.slot_sums
-        + reduce_columns(np.add, sums, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, -1),
+        + reduce_columns(np.add, sums, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, SLOTS_PER_DAY),
         slot_counts=portraits.slot_counts
-        + reduce_columns(np.add, counts, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, -1),
+        + reduce_columns(np.add, counts, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, SLOTS_PER_DAY),
         slot_maxima=np.fmax(
             portraits.slot_maxima,
             reduce_columns(np.fmax, maxima, weekday * SLOTS_PER_DAY + slot, 7 * SLOTS_PER_DAY, np.nan).reshape(
-                size, 7, -1
+                size, 7, SLOTS_PER_DAY
             ),
         ),
     )

@@ -113,6 +113,16 @@ def rounded_up(amount: float, unit: int) -> int:
     return min(max(0, ceil(amount / unit * (1 - 1e-9))) * unit, LARGEST)
 
 
+def proportional_limit(limit: int | None, request: int | None, proposed: int) -> int | None:
+    """The limit in its old ratio to the request, cut to the unit (VPA's rule); None where there is none now.
+
+    Without an old request the API server sets it to the limit, so the new limit is the new request.
+    """
+    if not limit:
+        return None
+    return min(limit * proposed // request, LARGEST) if request else proposed
+
+
 def _tidy(given: float | int | str) -> float | int | str:
     if isinstance(given, str):
         return given

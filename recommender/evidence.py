@@ -106,10 +106,9 @@ class Evidence:
             return
         rows = self.usage_rows[signal]
         order = np.argsort(rows, kind="stable")
-        owners, starts = np.unique(rows[order], return_index=True)
-        for owner, group in zip(owners, np.split(order, starts[1:]), strict=True):
+        for owner, start, count in zip(*np.unique(rows[order], return_index=True, return_counts=True), strict=True):
             if owner >= 0:
-                yield int(owner), self.usage[signal].values[group]
+                yield int(owner), self.usage[signal].values[order[start : start + count]]
 
     def pods_seen(self, signal: Signal) -> Integers:
         """Number of pods with a series, (n,), gone ones included."""

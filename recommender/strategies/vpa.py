@@ -1,0 +1,235 @@
+"""Strategy `vpa`: the Vertical Pod Autoscaler's recommender over stored history, number for number.
+
+Rules (VPA `recommender/{model,logic}`): CPU samples of weight 0.1, and one memory peak of weight 1 a pod and day, fill
+decaying histograms of the container over all its pods; target, lower and upper bound are p90, p50 and p95 + 15 %; the
+upper one is stretched by 1 + 1/c and the lower one shrunk by (1 + 0.001/c)^-2 with the confidence c in days; a pod gets
+at least 25 m and 250 MiB, split evenly over its containers. An OOM kill counts as a peak of max(used + 100 MiB, used x
+1.2). Every step is cut to whole millicores and bytes, as there. A limit keeps its ratio to the request.
+
+VPA counts one sample a minute towards its confidence. A stored 5-minute mean stands for five of them, so samples are
+counted by the minutes they cover; for one-minute samples this is VPA's own count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
+from cotenant.settings.recommender import RecommenderSettings, VpaSettings
+from recommender.base import known, proportional_limit, recommendation, withheld
+from recommender.evidence import Evidence, Floats, Integers
+from recommender.severity import severity
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+MINUTES_PER_DAY: Final = 1440
+LARGEST_AMOUNT: Final = 10**14
+"""VPA clips every amount here."""
+ENDS_AT_ONCE: Final = 256
+"""Interval ends that one histogram update takes together, to bound its matrix."""
+_NO_KILLS: Final[tuple[int, list[tuple[int, float]]]] = (-1, [])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """Bounds of one resource, (n,) whole amounts in the unit; `measured` says whether there was any sample."""
+
+    target: Integers
+    lower: Integers
+    upper: Integers
+    measured: npt.NDArray[np.bool_]
+
+
+class Vpa:
+    """Percentiles of decaying histograms with margins and confidence bounds."""
+
+    name = "vpa"
+
+    def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
+        """One recommendation a container."""
+        own, days = settings.vpa, confidence(evidence)
+        histograms = {CPU: cpu_histograms(evidence, own), MEMORY: memory_histograms(evidence, own)}
+        columns = []
+        for resource, batch in histograms.items():
+            found = estimate(batch, days, _floors(evidence, resource, own), own)
+            columns.append(_Column(evidence, resource, found, days, own))
+        rows = range(len(evidence))
+        return [
+            recommendation(self.name, evidence, i, [v for c in columns for v in c.values(i)], settings) for i in rows
+        ]
+
+
+def confidence(evidence: Evidence) -> Floats:
+    """Days of CPU history, (n,): the smaller of first-to-last sample and minutes sampled / 1,440; 0 without samples."""
+    days, minutes = np.zeros(len(evidence)), np.zeros(len(evidence))
+    for container, values in evidence.by_container(SOURCE[CPU]):
+        step = evidence.usage[SOURCE[CPU]].grid.step_seconds
+        there = np.isfinite(_valid(values))
+        slots = np.flatnonzero(there.any(axis=0))
+        days[container] = (slots[-1] - slots[0]) * step / DAY_SECONDS if slots.size else 0.0
+        minutes[container] = there.sum() * step / 60
+    return np.minimum(days, minutes / MINUTES_PER_DAY)
+
+
+def cpu_histograms(evidence: Evidence, own: VpaSettings) -> HistogramBatch:
+    """Every CPU sample of every pod in whole millicores, weight 0.1."""
+    batch = HistogramBatch.empty(len(evidence), buckets_of(CPU), own.half_life_hours * HOUR_SECONDS)
+    if SOURCE[CPU] not in evidence.usage:
+        return batch
+    usage, rows = evidence.usage[SOURCE[CPU]], evidence.usage_rows[SOURCE[CPU]]
+    return batch.add(np.floor(_valid(usage.values)), usage.grid.times(), rows, CPU_SAMPLE_WEIGHT)
+
+
+def memory_histograms(evidence: Evidence, own: VpaSettings) -> HistogramBatch:
+    """One peak for each pod and interval, OOM kills included, dated at the interval's end as VPA does."""
+    batch = HistogramBatch.empty(len(evidence), buckets_of(MEMORY), own.half_life_hours * HOUR_SECONDS)
+    owners, ends, peaks = _all_peaks(evidence, own)
+    distinct = np.unique(ends)
+    for start in range(0, len(distinct), ENDS_AT_ONCE):
+        chunk = distinct[start : start + ENDS_AT_ONCE]
+        here = np.flatnonzero((ends >= chunk[0]) & (ends <= chunk[-1]))
+        values = np.full((len(here), len(chunk)), np.nan)
+        values[np.arange(len(here)), np.searchsorted(chunk, ends[here])] = peaks[here]
+        batch = batch.add(values, chunk, owners[here])
+    return batch
+
+
+def pod_peaks(
+    times: Integers, values: Floats, kills: list[tuple[int, float]], own: VpaSettings
+) -> tuple[Integers, Floats]:
+    """Ends of intervals (Unix seconds) and the memory peak in each, of one pod, oldest first.
+
+    times, values: samples of one pod, ascending, finite, bytes; kills: (seconds, request in bytes). Intervals follow
+    each other from the pod's first sample or kill; one without either has no peak. A kill is a sample of
+    max(used + bump, used x ratio), used = the larger of the request and the interval's peak before it. (Where the first
+    sample of an interval is 0, VPA overlooks the later ones of that interval; here they count.)
+    """
+    interval = own.memory_interval_hours * HOUR_SECONDS
+    start = min([*times[:1].tolist(), *(at for at, _ in kills)], default=0)
+    needed = []
+    for at, request in kills:
+        before = (times < at) & ((times - start) // interval == (at - start) // interval)
+        used = int(max(request, values[before].max(initial=0.0)))
+        needed.append(max(used + own.oom_bump_bytes, int(used * own.oom_bump_ratio)))
+    moments = np.append(times, np.array([at for at, _ in kills], dtype=np.int64))
+    position, which = np.unique((moments - start) // interval, return_inverse=True)
+    peaks = np.zeros(len(position))
+    np.maximum.at(peaks, which, np.append(values, needed))
+    return start + (position + 1) * interval, peaks
+
+
+def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: VpaSettings) -> Estimate:
+    """Target, lower and upper bound from histograms, confidence in days and floors, (n,) each."""
+    bases = histograms.percentiles((own.target_fraction, own.lower_fraction, own.upper_fraction))
+    cut = _whole(np.nan_to_num(bases))
+    safe = cut + _whole(cut * own.margin_fraction)
+    with np.errstate(divide="ignore", invalid="ignore"):  # no confidence: an endless upper bound, a lower bound of 0
+        lower = _whole(safe[:, 1] * (1 + 0.001 / days) ** -2.0)
+        upper = _whole(np.nan_to_num(safe[:, 2] * (1 + 1 / days), nan=0.0, posinf=LARGEST_AMOUNT))
+    target, lower, upper = (np.maximum(amounts, floors) for amounts in (safe[:, 0], lower, upper))
+    return Estimate(target, lower, upper, np.isfinite(bases[:, 0]))
+
+
+class _Column:
+    """Values of one resource of all containers."""
+
+    def __init__(self, evidence: Evidence, resource: Resource, found: Estimate, days: Floats, own: VpaSettings) -> None:
+        self.evidence, self.resource, self.found, self.days = evidence, resource, found, days
+        self.formula = f"max(p{100 * own.target_fraction:g} of the histogram x {1 + own.margin_fraction:g}, floor)"
+        self.highest = evidence.highest(SOURCE[resource])
+        self.scaled = evidence.scaled_by_autoscaler(resource)
+
+    def values(self, index: int) -> list[Value]:
+        """Request and, where there is one now, limit of one container."""
+        now, limit_now = (self.evidence.now(index, self.resource, which) for which in Field)
+        if not self.found.measured[index]:
+            return [withheld(self.resource, Field.REQUEST, now, Reason.NO_DATA, {})]
+        target = int(self.found.target[index])
+        limit = proportional_limit(limit_now, now, target)
+        request = self._value(index, Field.REQUEST, target, self.formula)
+        if limit is None:
+            return [request]
+        return [request, self._value(index, Field.LIMIT, limit, "present limit x request / present request")]
+
+    def _value(self, index: int, which: Field, amount: int, formula: str) -> Value:
+        now = self.evidence.now(index, self.resource, which)
+        level = severity(self.resource, Action.SET, now, amount, self.evidence.workloads[index].replicas)
+        inputs = self._inputs(index)
+        return Value(self.resource, which, now, amount, Action.SET, Reason.OK, level, inputs, formula)
+
+    def _inputs(self, index: int) -> dict[str, Any]:
+        inputs = known(
+            lower_bound=int(self.found.lower[index]),
+            upper_bound=int(self.found.upper[index]),
+            confidence_days=float(self.days[index]),
+            observed_max=float(self.highest[index]),
+        )
+        note = "an autoscaler follows this resource; VPA's documentation advises against using both"
+        return inputs | ({"note": note} if self.scaled[index] else {})
+
+
+def _all_peaks(evidence: Evidence, own: VpaSettings) -> tuple[Integers, Integers, Floats]:
+    """(container, end of interval, peak) over all pods, (k,) each."""
+    kills = _kills_by_pod(evidence)
+    found = []
+    for pod, (container, times, values) in _memory_of_pods(evidence, kills).items():
+        ends, peaks = pod_peaks(times, values, kills.get(pod, _NO_KILLS)[1], own)
+        found.append((np.full(len(ends), container), ends, peaks))
+    if not found:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
+    owners, all_ends, all_peaks = (np.concatenate(part) for part in zip(*found, strict=True))
+    return owners, all_ends, all_peaks
+
+
+def _memory_of_pods(
+    evidence: Evidence, kills: Mapping[PodContainerRef, tuple[int, Any]]
+) -> dict[PodContainerRef, tuple[int, Integers, Floats]]:
+    """(container, times, whole bytes) of each pod with samples; a pod with a kill alone has empty ones."""
+    nothing = np.empty(0, dtype=np.int64), np.empty(0)
+    found = {pod: (container, *nothing) for pod, (container, _) in kills.items()}
+    if SOURCE[MEMORY] in evidence.usage:
+        usage, rows = evidence.usage[SOURCE[MEMORY]], evidence.usage_rows[SOURCE[MEMORY]]
+        times = usage.grid.times()
+        for pod, row, series in zip(usage.refs, rows.tolist(), _valid(usage.values), strict=True):
+            seen = np.isfinite(series)
+            if row >= 0 and seen.any():
+                found[pod] = (row, times[seen], np.floor(series[seen], dtype=np.float64))
+    return found
+
+
+def _kills_by_pod(evidence: Evidence) -> dict[PodContainerRef, tuple[int, list[tuple[int, float]]]]:
+    """(container, [(seconds, memory request then)]) of each pod with OOM kills; the template's where unknown."""
+    found: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
+    for index, kills in enumerate(evidence.oom_kills):
+        for kill in kills:
+            recorded = evidence.at(Signal.MEMORY_REQUEST, kill.subject, kill.time_seconds)
+            request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.requests[MEMORY][index])
+            found.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
+    return found
+
+
+def _valid(values: FloatMatrix) -> FloatMatrix:
+    """The samples that VPA takes: finite and not negative; the others become gaps."""
+    return np.where(np.isfinite(values) & (values >= 0), values, np.float32(np.nan))
+
+
+def _floors(evidence: Evidence, resource: Resource, own: VpaSettings) -> Integers:
+    """Each container's share of the pod's minimum, cut, (n,)."""
+    least = own.pod_floor_millicores if resource is CPU else own.pod_floor_bytes
+    containers = np.array([max(1, len(w.containers)) for w in evidence.workloads], dtype=np.float64)
+    return _whole(least * (1.0 / containers))
+
+
+def _whole(amounts: npt.ArrayLike) -> Integers:
+    """Amounts cut to integers, 0..LARGEST_AMOUNT."""
+    return np.clip(np.asarray(amounts, dtype=np.float64), 0, LARGEST_AMOUNT).astype(np.int64)

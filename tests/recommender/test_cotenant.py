@@ -1,0 +1,212 @@
+"""The cotenant strategy covers busy hours, keeps memory above all that was seen, and withholds instead of guessing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.histogram import CPU_BUCKETS
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
+from cotenant.model.resource import MIB, Resource
+from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
+from recommender.strategies.cotenant import Cotenant
+from tests.support.evidence import Case, evidence_of
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
+DAY = 288
+
+
+def one(case: Case, **own: float | str) -> Recommendation:
+    chosen = RecommenderSettings(cotenant=CotenantSettings(**own))  # type: ignore[arg-type]
+    return Cotenant().recommend(evidence_of(case), chosen)[0]
+
+
+def value(made: Recommendation, resource: Resource, which: Field = REQUEST) -> Value:
+    found = made.value(resource, which)
+    assert found is not None
+    return found
+
+
+def flat(amount: float, days: float = 2) -> np.ndarray:
+    return np.full((1, round(days * DAY)), float(amount))
+
+
+def bucket_end(amount: float) -> float:
+    return float(CPU_BUCKETS.starts[CPU_BUCKETS.find(np.array([amount]))[0] + 1])
+
+
+def test_a_flat_demand_is_requested_with_its_margin() -> None:
+    made = value(one(Case(cpu=flat(400))), CPU)
+    # the percentile is the end of the 5 % bucket that holds 400 m; the busiest half hour is 400 m itself
+    assert made.amount == math.ceil(bucket_end(400) * 1.15)
+    assert made.inputs["busiest_half_hour"] == 400
+    assert made.inputs["demand_quantile"] == pytest.approx(bucket_end(400))
+    assert made.reason is Reason.OK
+    assert made.formula
+
+
+def test_throttled_time_counts_as_demand() -> None:
+    starved = one(Case(cpu=flat(400), throttled=flat(600)))
+    free = one(Case(cpu=flat(1000)))
+    assert value(starved, CPU).amount == value(free, CPU).amount
+
+
+def test_a_nightly_half_hour_below_the_p95_is_still_covered() -> None:
+    # 30 of 1440 minutes are 2.1 % of the samples: the p95 sees 50 m only; the busiest half hour is 2000 m
+    cpu = flat(50, days=4)
+    for day in range(4):
+        cpu[0, day * DAY + 24 : day * DAY + 30] = 2000  # 02:00 to 02:30
+    made = value(one(Case(cpu=cpu)), CPU)
+    assert made.inputs["demand_quantile"] < 60
+    assert made.amount == 2300
+
+
+def test_a_start_up_burst_raises_the_limit_but_not_the_request() -> None:
+    calm = Case(cpu=flat(100), requests={CPU: 1000}, limits={CPU: 2000})
+    warm = replace(calm, startup={CPU: 1500.0})
+    assert value(one(warm), CPU).amount == value(one(calm), CPU).amount
+    limit = value(one(warm), CPU, LIMIT)
+    assert (limit.amount, limit.reason) == (1725, Reason.OBSERVED_MAXIMUM)  # 1500 x 1.15
+
+
+def test_the_cpu_limit_keeps_its_ratio_and_an_absent_one_stays_absent() -> None:
+    made = one(Case(cpu=flat(400), requests={CPU: 1000}, limits={CPU: 4000}))
+    request, limit = value(made, CPU), value(made, CPU, LIMIT)
+    assert request.amount is not None
+    assert limit.amount == 4 * request.amount
+    assert one(Case(cpu=flat(400), requests={CPU: 1000})).value(CPU, LIMIT) is None
+    removed = value(one(Case(cpu=flat(400), limits={CPU: 900}), cpu_limit="unset"), CPU, LIMIT)
+    assert (removed.action, removed.amount) == (Action.UNSET, None)
+
+
+def test_memory_stands_above_the_highest_value_ever_seen_start_up_included() -> None:
+    memory = flat(200 * MIB)
+    memory[0, 7] = 300 * MIB
+    made = one(Case(memory=memory))
+    for which in Field:
+        assert value(made, MEMORY, which).amount == 345 * MIB
+        assert value(made, MEMORY, which).reason is Reason.OBSERVED_MAXIMUM
+    assert value(one(Case(memory=memory, startup={MEMORY: 400.0 * MIB})), MEMORY).amount == 460 * MIB
+
+
+def test_an_oom_kill_raises_memory_at_once_however_short_the_history() -> None:
+    case = Case(memory=flat(200 * MIB, days=0.05), kills=[(600, 512 * MIB)], limits={MEMORY: 512 * MIB})
+    made = value(one(case), MEMORY)
+    # max(512 + 100, 512 x 1.2 = 614.4) -> 615 MiB
+    assert (made.amount, made.reason) == (615 * MIB, Reason.OOM_BUMP)
+    assert made.inputs["oom_kills"] == 1
+    calm = value(one(replace(case, kills=[])), MEMORY)
+    assert (calm.amount, calm.reason) == (None, Reason.NOT_ENOUGH_HISTORY)
+
+
+def test_an_oom_kill_with_a_small_limit_adds_at_least_100_mib() -> None:
+    made = value(one(Case(memory=flat(100 * MIB), kills=[(600, 128 * MIB)])), MEMORY)
+    assert made.amount == 228 * MIB
+
+
+def test_an_oom_kill_whose_limit_is_unknown_counts_from_the_template_or_from_what_was_seen() -> None:
+    known_now = Case(memory=flat(100 * MIB), kills=[(600, None)], limits={MEMORY: 1000 * MIB})
+    assert value(one(known_now), MEMORY).amount == 1200 * MIB
+    nothing = Case(memory=flat(1000 * MIB), kills=[(600, None)])
+    assert value(one(nothing), MEMORY).amount == 1200 * MIB
+
+
+def test_an_oom_kill_raises_within_the_dead_band_too() -> None:
+    case = Case(
+        memory=flat(100 * MIB), kills=[(600, 1000 * MIB)], requests={MEMORY: 1150 * MIB}, limits={MEMORY: 1150 * MIB}
+    )
+    made = value(one(case), MEMORY)
+    assert (made.amount, made.reason) == (1200 * MIB, Reason.OOM_BUMP)  # 4 % more than now
+
+
+def test_a_small_change_keeps_the_present_value_and_says_so() -> None:
+    steady = Case(memory=flat(1000 * MIB), requests={MEMORY: 1200 * MIB}, limits={MEMORY: 1200 * MIB})
+    made = value(one(steady), MEMORY)  # 1150 would be 4 % less
+    assert (made.amount, made.reason, made.severity) == (1200 * MIB, Reason.WITHIN_DEAD_BAND, Severity.GOOD)
+    assert made.change == 0
+    above = replace(steady, requests={MEMORY: 1100 * MIB}, memory=flat(1101 * MIB / 1.0))
+    raised = value(one(above), MEMORY)  # usage is above the present request: even a small raise is due
+    assert raised.amount == math.ceil(1101 * 1.15) * MIB
+
+
+def test_floors_hold_for_the_pod_and_are_shared_by_its_containers() -> None:
+    made = one(Case(cpu=flat(1), memory=flat(1 * MIB), containers=4))
+    assert value(made, CPU).amount == math.ceil(bucket_end(1) * 1.15)  # 11.5 -> 12 m is above 10 m / 4
+    assert (value(made, MEMORY).amount, value(made, MEMORY).reason) == (16 * MIB, Reason.FLOOR)  # 64 MiB / 4
+    alone = one(Case(memory=flat(1 * MIB)))
+    assert value(alone, MEMORY).amount == 64 * MIB
+
+
+def test_an_autoscaled_resource_is_withheld_and_the_other_is_not() -> None:
+    case = Case(cpu=flat(400), memory=flat(200 * MIB), hpa={CPU: 70}, limits={CPU: 1000})
+    made = one(case)
+    for which in Field:
+        assert (value(made, CPU, which).amount, value(made, CPU, which).reason) == (None, Reason.HPA_ON_RESOURCE)
+    assert value(made, MEMORY).amount == 230 * MIB
+
+
+def test_short_or_broken_history_is_withheld_with_its_reason() -> None:
+    assert value(one(Case(cpu=flat(400, days=0.9))), CPU).reason is Reason.NOT_ENOUGH_HISTORY
+    holes = flat(400, days=4)
+    holes[0, 100:-100] = math.nan  # 200 of 1152 slots
+    assert value(one(Case(cpu=holes)), CPU).reason is Reason.LOW_COVERAGE
+    assert value(one(Case(cpu=holes), minimum_coverage=0.1), CPU).amount is not None
+    nothing = one(Case(cpu=flat(math.nan)))
+    assert {value(nothing, r).reason for r in Resource} == {Reason.NO_DATA}
+    assert all(v.action is Action.WITHHELD for v in nothing.values)
+
+
+def test_a_container_that_was_never_seen_has_no_value() -> None:
+    made = Cotenant().recommend(evidence_of(Case(cpu=flat(400), containers=2)), RecommenderSettings())
+    assert value(made[0], CPU).amount is not None
+    assert value(made[1], CPU).reason is Reason.NO_DATA
+
+
+absurd = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.floats(0, 5000, width=32)
+some = st.none() | st.integers(0, 2**62)
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(absurd, min_size=1, max_size=12),
+    st.tuples(some, some, some, some),
+    st.lists(st.tuples(st.integers(0, 10**6), some), max_size=2),
+    st.floats(0, 2.0**127, width=32),
+)
+def test_whatever_comes_in_amounts_are_whole_and_a_limit_is_never_below_its_request(
+    pattern: list[float], now: tuple[int | None, ...], kills: list[tuple[int, int | None]], startup: float
+) -> None:
+    rows = np.resize(np.array(pattern, dtype=np.float32), (2, 2 * DAY))
+    requests = {r: a for r, a in zip(Resource, now[:2], strict=True) if a is not None}
+    limits = {r: a for r, a in zip(Resource, now[2:], strict=True) if a is not None}
+    made = one(
+        Case(
+            cpu=rows, memory=rows, throttled=rows, requests=requests, limits=limits, kills=kills, startup={CPU: startup}
+        )
+    )
+    for resource in Resource:
+        request, limit = made.value(resource, REQUEST), made.value(resource, LIMIT)
+        assert request is not None
+        for v in (request, limit):
+            if v is not None:
+                assert (v.amount is None) == (v.action is Action.WITHHELD)
+                assert v.amount is None or 0 <= v.amount < 2**63
+                assert all(isinstance(i, str) or math.isfinite(i) for i in v.inputs.values())
+        if limit is not None and limit.amount is not None and request.amount is not None:
+            assert limit.amount >= request.amount
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 2**38), min_size=1, max_size=50))
+def test_proposed_memory_always_exceeds_every_observed_value(seen: list[int]) -> None:
+    rows = np.resize(np.array(seen, dtype=np.float32), (1, 2 * DAY))
+    made = value(one(Case(memory=rows)), MEMORY)
+    assert made.amount is not None
+    assert made.amount >= max(float(rows.max()) * 1.15 * (1 - 1e-6), 64 * MIB)
