@@ -94,6 +94,8 @@ def scan(
     }
     settings = session_of(ctx).load(flags).settings
     asked = None if offline else metric_source(settings, cluster)
+    if asked and not quiet:
+        message(f"asking {asked.source.describe()} ({asked.how})")
     with bars(quiet=quiet) as progress:
         place = _pulled(settings, asked, progress) if asked else open_store(settings, cluster)
         found = _analysed(place, settings, progress, asked)
@@ -119,11 +121,15 @@ def _pairs(given: list[str] | None, separator: str, option: str) -> dict[str, st
 def _pulled(settings: Settings, asked: Asked, progress: Progress) -> Store:
     """Pull what is new; an interruption keeps what was stored so far."""
     from cotenant.edges.clock import SystemClock
+    from cotenant.edges.kube.overlay import overlay
     from cotenant.edges.store import Store
     from profiler.history import pull
 
     place = Store(url_of(settings), asked.cluster)
     pull(asked.source, place, settings.profiler, SystemClock(), progress)
+    known = place.read_inventory()
+    if asked.live is not None and known is not None:
+        place.write_inventory(overlay(known, asked.live))
     return place
 
 

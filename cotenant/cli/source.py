@@ -31,11 +31,12 @@ DEFAULT_CLUSTER = "default"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whom to ask, under which name to store what it says, and how it was found."""
+    """Whom to ask, under which name to store what it says, how it was found, and what the Kubernetes API shows."""
 
     source: PrometheusSource
     cluster: str
     how: str
+    live: LiveCluster | None = None
 
 
 def metric_source(settings: Settings, cluster: str | None) -> Asked:
@@ -62,7 +63,7 @@ def metric_source(settings: Settings, cluster: str | None) -> Asked:
             fix="Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history.",
         )
     marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
-    return Asked(PrometheusSource(prometheus, name, marks), name, how)
+    return Asked(PrometheusSource(prometheus, name, marks), name, how, live)
 
 
 def has_kubeconfig(settings: Settings, env: Mapping[str, str]) -> bool:

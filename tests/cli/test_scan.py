@@ -1,0 +1,102 @@
+"""`cotenant scan` as a user runs it: a real Prometheus, a real process, the clock of the machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from tests.support.openmetrics import Dress, create_blocks
+from tests.support.prometheus import Server, installed
+
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.skipif(not installed(), reason="no Prometheus")]
+COTENANT = Path(sys.executable).with_name("cotenant")
+DAYS = 2
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A small cluster whose history ends now, and the server that holds it."""
+
+    cluster: SyntheticCluster
+    url: str
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    spec = SyntheticSpec(nodes=3, workloads=15, days=DAYS, seed=11, end_seconds=int(time.time()))
+    cluster = generate(spec)
+    data = tmp_path_factory.mktemp("prometheus") / "data"
+    create_blocks(cluster.inventory, cluster.usage, data, Dress(interval_seconds=60))
+    with Server(data) as server:
+        yield Shop(cluster, server.url)
+
+
+def scan(shop: Shop, store: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        COTENANT,
+        "scan",
+        "--prometheus",
+        shop.url,
+        "--store",
+        store.as_uri(),
+        "--window-days",
+        str(DAYS),
+        *words,
+    ]
+    environment = {"HOME": str(store), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+
+
+def recommended(done: subprocess.CompletedProcess[str]) -> dict[tuple[str, ...], dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return {(r["namespace"], r["kind"], r["workload"], r["container"]): r for r in json.loads(done.stdout)}
+
+
+def test_a_scan_recommends_for_every_container_that_runs(shop: Shop, tmp_path: Path) -> None:
+    done = scan(shop, tmp_path, "-o", "json")
+    found = recommended(done)
+    running = {
+        (w.ref.namespace, w.ref.kind, w.ref.name, c.name)
+        for w in shop.cluster.inventory.workloads
+        for c in w.containers
+        if w.replicas
+    }
+    assert running <= set(found)
+    assert f"asking prometheus {shop.url}" in done.stderr
+    assert any(r["cpu_request"] for r in found.values())
+
+
+def test_a_second_scan_says_the_same(shop: Shop, tmp_path: Path) -> None:
+    first, second = (recommended(scan(shop, tmp_path, "-o", "json")) for _ in range(2))
+    assert set(first) == set(second)
+    # The second runs some seconds later, so at most the newest slot of the history differs.
+    same = sum(first[k]["memory_request"] == second[k]["memory_request"] for k in first)
+    assert same >= 0.95 * len(first)
+
+
+def test_a_percentile_strategy_asks_the_server_at_its_own_resolution(shop: Shop, tmp_path: Path) -> None:
+    found = recommended(scan(shop, tmp_path, "--strategy", "krr-simple", "-o", "json"))
+    row = next(r for r in found.values() if r["cpu_action"] == "set")
+    name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
+    words = [COTENANT, "explain", name, "--container", row["container"], "--store", tmp_path.as_uri(), "-o", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    explained = json.loads(done.stdout)[0]
+    assert explained["strategy"] == "krr-simple"
+    assert "75" in json.dumps([v["inputs"] for v in explained["values"]])
+
+
+def test_an_address_where_nobody_listens_is_an_error_with_a_fix(tmp_path: Path) -> None:
+    done = scan(Shop(None, "http://127.0.0.1:9"), tmp_path)  # type: ignore[arg-type]
+    assert done.returncode == 1
+    assert "no connection to 127.0.0.1:9" in done.stderr
+    assert "fix:" in done.stderr
+    assert "Traceback" not in done.stderr
