@@ -90,11 +90,17 @@ def _console_tail(out: TextIO) -> list[Processor]:
 
 def _to_json(event: Mapping[str, Any], **_: Any) -> str:
     """ASCII JSON in one line; what is not finite is null, what JSON cannot say is its repr. Never raises."""
+    return json.dumps({key: _sayable(value) for key, value in event.items()})
+
+
+def _sayable(value: Any) -> Any:
+    """The value in JSON's own types."""
+    if isinstance(value, str):
+        return value
     try:
-        plain = msgspec.json.decode(msgspec.json.encode(event, enc_hook=_plain))
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        plain = {str(key): repr(value) for key, value in event.items()}
-    return json.dumps(plain)
+        return repr(value)
 
 
 def _plain(value: Any) -> Any:

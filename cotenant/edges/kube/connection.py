@@ -105,7 +105,7 @@ def _tls(access: Access) -> ssl.SSLContext:
             f"certificates for {access.server} cannot be used: {error}",
             fix="Check the kubeconfig's certificate entries.",
         ) from error
-    # Many clusters' own authorities lack extensions that Python 3.13 began to ask for; the chain is verified all the same.
+    # Python 3.13 asks for extensions that many clusters' own authorities lack; the chain is verified all the same.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not access.verify:
         context.check_hostname = False

@@ -2,13 +2,16 @@
 
 One row per series, sorted by reference: the reference's parts as dictionary columns, then all values of the day as one
 fixed-size list of float32 in the signal's unit, NaN for a gap. A day is one flat buffer and nothing is done per cell.
+Checksums of keys and values stand in the metadata: a damaged footer could otherwise make other plausible numbers.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -69,34 +72,46 @@ def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
     flat = pa.array(np.ascontiguousarray(day.values).reshape(-1))
     arrays.append(pa.FixedSizeListArray.from_arrays(flat, DAY_SECONDS // spec.step_seconds))
     names = parts_of(spec)
-    return parquet.encode(pa.table(arrays, names=[*names, "values"]), _stamp(signal, start_seconds), names)
+    sums = {"keys": _sum_of_keys(day.keys), "values": _sum_of_values(day.values)}
+    return parquet.encode(pa.table(arrays, names=[*names, "values"]), _stamp(signal, start_seconds) | sums, names)
 
 
 def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
     """Inverse of `encode`; raises one of `parquet.UNREADABLE` when the file is not this signal's day."""
-    table = _checked(*parquet.decode(content), signal, start_seconds)
+    table, stamp = parquet.decode(content)
+    keys = _keys(table, stamp, signal, start_seconds)
     slots = DAY_SECONDS // signal.spec.step_seconds
     column = table["values"].combine_chunks()
     if column.type != pa.list_(pa.float32(), slots) or column.null_count or column.flatten().null_count:
         raise ValueError(f"values are {column.type}, not {slots} floats a row")
     values = column.flatten().to_numpy(zero_copy_only=True).reshape(len(table), slots)
-    return Day(_keys(table, signal), values)
+    if stamp["values"] != _sum_of_values(values):
+        raise ValueError("the values' checksum does not match")
+    return Day(keys, values)
 
 
 def decode_keys(content: bytes, signal: Signal, start_seconds: int) -> tuple[Key, ...]:
     """The day's keys alone; the values are neither read nor checked."""
-    return _keys(_checked(*parquet.decode(content, parts_of(signal.spec)), signal, start_seconds), signal)
+    return _keys(*parquet.decode(content, parts_of(signal.spec)), signal, start_seconds)
 
 
-def _checked(table: pa.Table, stamp: dict[str, str], signal: Signal, start_seconds: int) -> pa.Table:
+def _keys(table: pa.Table, stamp: dict[str, str], signal: Signal, start_seconds: int) -> tuple[Key, ...]:
+    """Keys of a file that is what it should be."""
     expected = _stamp(signal, start_seconds)
     if {name: stamp.get(name) for name in expected} != expected:
         raise ValueError(f"the file says it is {stamp}")
-    return table
+    keys = tuple(zip(*(table[name].to_pylist() for name in parts_of(signal.spec)), strict=True))
+    if stamp["keys"] != _sum_of_keys(keys):
+        raise ValueError("the keys' checksum does not match")
+    return keys
 
 
-def _keys(table: pa.Table, signal: Signal) -> tuple[Key, ...]:
-    return tuple(zip(*(table[name].to_pylist() for name in parts_of(signal.spec)), strict=True))
+def _sum_of_keys(keys: Sequence[Key]) -> str:
+    return f"{zlib.crc32(chr(0).join(chain.from_iterable(keys)).encode()):08x}"
+
+
+def _sum_of_values(values: FloatMatrix) -> str:
+    return f"{zlib.crc32(np.ascontiguousarray(values).data):08x}"
 
 
 def merge(old: Day | None, new: Day) -> Day:

@@ -92,8 +92,12 @@ class Folder:
             yield
             return
         path = Path(self.path(name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as handle:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = path.open("ab")
+        except OSError as error:
+            raise self._failed("lock", name, error) from error
+        with handle:
             _lock(handle, path)
             yield
 

@@ -35,17 +35,25 @@ def decode(content: bytes, schema: Schema) -> Table:
     )
 
 
+def _arrow_type(column: Column) -> pa.DataType:
+    if column.kind is Kind.TEXT:
+        return pa.string()
+    return pa.list_(pa.float64()) if column.kind is Kind.LIST else pa.float64()
+
+
 def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
     if column.kind is Kind.TEXT:
-        return pa.array([str(cell) for cell in cells], pa.string())
+        return pa.array([str(cell) for cell in cells], _arrow_type(column))
     if column.kind is Kind.LIST:
-        return pa.array([list(cell) for cell in cells], pa.list_(pa.float64()))
+        return pa.array([list(cell) for cell in cells], _arrow_type(column))
     return pa.array(np.asarray(cells, dtype=np.float64))
 
 
 def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
+    if stored.type != _arrow_type(column) or stored.null_count:
+        raise ValueError(f"column {column.name} is {stored.type}, not {_arrow_type(column)}")
     if column.kind.numeric:
-        numbers: npt.NDArray[Any] = stored.cast(pa.float64()).to_numpy().copy()
+        numbers: npt.NDArray[Any] = stored.to_numpy().copy()
         return numbers
     found = stored.to_pylist()
     return _objects(found if column.kind is Kind.TEXT else [tuple(cell) for cell in found])
