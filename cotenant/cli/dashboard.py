@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,9 +39,10 @@ def dashboard(
 
 
 def serve_store(store: Store, settings: Settings, ready: Callable[[str], None]) -> None:
-    """Serve a store until interrupted; `ready` is called with the address once it answers."""
+    """Serve a store until interrupted, which is the way to end it; `ready` gets the address once it answers."""
     from dashboard.app import create_app, serve
     from dashboard.source import StoreSource
 
     app = create_app(StoreSource(store, settings.dashboard), settings.dashboard)
-    serve(app, settings.dashboard.host, settings.dashboard.port, ready)
+    with suppress(KeyboardInterrupt):
+        serve(app, settings.dashboard.host, settings.dashboard.port, ready)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,20 @@ def test_the_demo_prints_its_summary_and_leaves_nothing_behind(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     overview = json.loads(done.stdout)
     assert (overview["nodes"], overview["workloads"], overview["demo"]) == (5, 30, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_demo_with_success_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    words = ["demo", "--no-browser", "--port", "0", "--nodes", "4", "--workloads", "20", "--days", "3"]
+    demo = subprocess.Popen([COTENANT, *words], stderr=subprocess.PIPE, text=True, env=environment)
+    assert demo.stderr is not None
+    url = next(line.split()[1] for line in demo.stderr if line.startswith("open http://"))
+    with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=30) as answer:
+        assert answer.status == 200
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(timeout=30) == 0
     assert list(tmp_path.iterdir()) == []
 
 
