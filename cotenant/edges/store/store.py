@@ -65,10 +65,12 @@ class Store:
     def append(self, signal: Signal, usage: Usage[Any]) -> None:
         """Merge a block of any length into the day files: new values win, new gaps leave what is stored.
 
-        StoreError when the block's step is not the signal's or a series appears twice.
+        StoreError when the step or the references are not the signal's, or a series appears twice.
         """
         grid = _checked_grid(signal, usage.grid)
         keys = [days.key_of(ref) for ref in usage.refs]
+        if any(len(key) != len(days.parts_of(signal.spec)) for key in keys):
+            raise StoreError(f"{signal} is stored by {', '.join(days.parts_of(signal.spec))}")
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)
         ordered = [keys[i] for i in order]
         if len(set(ordered)) != len(ordered):
