@@ -49,7 +49,7 @@ def main() -> None:
         *_compared("CPU", _synthetic(cluster, Resource.CPU), [_bitbrains(folder, "cpu_usage_pct"), _azure(folder)]),
         *_compared("memory", _synthetic(cluster, Resource.MEMORY), [_bitbrains(folder, "memory")], goal=False),
     ]
-    record("SYNTHETIC_CALIBRATION", COMMAND, rows)
+    record("synthetic_calibration", COMMAND, rows)
 
 
 def _cluster(cluster: SyntheticCluster) -> list[Row]:

@@ -55,8 +55,8 @@ def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) ->
         limit = seats.limit[Resource.CPU][rows, None].astype(np.float32)
         lost = refused(wanted, width, limit)
         out.throttled[rows] = lost
-        out.mean[rows] = wanted - lost
-        out.maximum[rows] = np.maximum(np.minimum(wanted + width, limit), wanted - lost)
+        out.mean[rows] = np.minimum(wanted - lost, limit)
+        out.maximum[rows] = np.maximum(np.minimum(wanted + width, limit), out.mean[rows])
     return out
 
 

@@ -1,11 +1,11 @@
 """Who exists: nodes, and a blueprint for every workload, drawn from `archetypes` and a few that tell a story.
 
-Second step of the flow; `sizing` then scales the requests to the cluster, `placement` gives every seat a node.
+`sizing` later scales the requests to the cluster, `placement` gives every seat a node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -225,8 +225,3 @@ def story() -> list[Blueprint]:
             memory=MemoryShape.FOLLOWS_LOAD, leisure=True, told=True, labels={"app.kubernetes.io/name": "rank"},
         ),
     ]  # fmt: skip
-
-
-def pods_per_workload(plan: Sequence[Blueprint]) -> np.ndarray:
-    """Seats of each blueprint, shape (len(plan),)."""
-    return np.array([blueprint.seats for blueprint in plan], dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -68,25 +68,28 @@ def seats(
         for p in range(len(sized.containers))
     ]
     workload, seat, part = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    node = np.array([places[w][s] for w, s, _ in rows], dtype=np.int64)
     life = tuple(lives[w].seats[s] for w, s, _ in rows)
     wish = {r: np.array([fleet[w].wish[p][r] for w, _, p in rows], dtype=float) for r in Resource}
     limit = {r: np.array([fleet[w].containers[p].limits.get(r, np.inf) for w, _, p in rows]) for r in Resource}
-    share = _alive_share(spec.grid, life)
-    fixed = np.array([_fixed(fleet[w]) for w, *_ in rows])
-    parts = [fleet[w].blueprint.parts[p] for w, _, p in rows]
-    factor = {Resource.CPU: np.array([q.busy for q in parts]), Resource.MEMORY: np.array([q.full for q in parts])}
+    bare = Seats(workload, seat, part, node, life, wish, limit, {})
+    return replace(bare, level={r: _level(spec, bare, fleet, nodes, r) for r in Resource})
+
+
+def _level(
+    spec: SyntheticSpec, seats: Seats, fleet: Sequence[Sized], nodes: Sequence[Node], resource: Resource
+) -> Floats:
+    """Mean use of every row: what its blueprint says, times one factor for the crowd, under a roof near its limit."""
+    cpu = resource is Resource.CPU
+    parts = [fleet[w].blueprint.parts[p] for w, p in zip(seats.workload, seats.part, strict=True)]
+    told = np.array([part.busy if cpu else part.full for part in parts]) * seats.wish[resource]
+    roof = seats.limit[resource] * np.array([part.roof if cpu else 0.88 for part in parts])
+    fixed = np.array([_fixed(fleet[w]) for w in seats.workload])
     # The nodes' own processes use about 2 %.
-    target = {Resource.CPU: spec.cpu_used - 0.02, Resource.MEMORY: spec.memory_used - 0.02}
-    roof = {Resource.CPU: np.array([q.roof for q in parts]), Resource.MEMORY: np.full(len(rows), 0.88)}
-    level = {
-        r: _scaled(
-            wish[r] * factor[r], np.minimum(limit[r] * roof[r], wish[r] * 3.0), share, fixed,
-            target[r] * sum(node.allocatable[r] for node in nodes),
-        )
-        for r in Resource
-    }  # fmt: skip
-    node = np.array([places[w][s] for w, s, _ in rows], dtype=np.int64)
-    return Seats(workload, seat, part, node, life, wish, limit, level)
+    share = (spec.cpu_used if cpu else spec.memory_used) - 0.02
+    target = share * sum(node.allocatable[resource] for node in nodes)
+    roof = np.minimum(roof, 3.0 * seats.wish[resource])
+    return _scaled(told, roof, _alive_share(spec.grid, seats.life), fixed, target)
 
 
 def _fixed(sized: Sized) -> bool:

@@ -1,6 +1,6 @@
 """How much every container requests: the fleet's wishes scaled to the cluster and rounded as people round.
 
-Third step of the flow. Requests of the seats that run now add up to the share of allocatable that the spec names.
+Requests of the pods that run at the end of the window add up to the share of allocatable that the spec names.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def size(
 def _amounts(
     resource: Resource, plan: Sequence[Blueprint], running: npt.NDArray[np.float64], nodes: Sequence[Node], share: float
 ) -> list[tuple[int, ...]]:
-    """Rounded requests of every part of every blueprint; five rounds of scaling bring the sum to the target."""
+    """Rounded requests of every part of every blueprint; a few rounds of scaling bring the sum to the target."""
     target = share * sum(node.allocatable[resource] for node in nodes)
     largest = 0.15 * max(node.allocatable[resource] for node in nodes)
     wanted = [np.array([part.request[resource] for part in blueprint.parts]) for blueprint in plan]
