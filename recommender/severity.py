@@ -1,5 +1,7 @@
 """Severity: how much a proposed value matters, by KRR's absolute rule or by ours. Pure; used by every strategy.
 
+A value that is withheld has severity UNKNOWN (`Value`'s default); these rules are about the others.
+
 KRR looks at the absolute difference alone: 0.4 core of a 100-core job weighs as much as 0.4 core of a 0.5-core one.
 Ours asks for both, a change that is large for this container (relative) and large for the cluster (all replicas).
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.model.recommendation import Action, Severity
+from cotenant.model.recommendation import Severity
 from cotenant.model.resource import MIB, Resource
 
 KRR_STEPS: Final = {
@@ -20,20 +22,18 @@ RELATIVE_STEPS: Final = {Severity.CRITICAL: 0.5, Severity.WARNING: 0.25, Severit
 """Smallest change relative to the larger of the two values that a level of ours needs beside KRR's steps."""
 
 
-def absolute_severity(resource: Resource, action: Action, now: int | None, amount: int | None) -> Severity:
-    """KRR's: by |amount - now|; one side unset is a warning, a withheld value unknown."""
-    if action is Action.WITHHELD:
-        return Severity.UNKNOWN
+def absolute_severity(resource: Resource, now: int | None, amount: int | None) -> Severity:
+    """KRR's: by |amount - now|; one side unset is a warning."""
     if now is None or amount is None:
         return Severity.GOOD if now is amount else Severity.WARNING
     difference = abs(amount - now)
     return next((level for least, level in KRR_STEPS[resource] if difference >= least), Severity.GOOD)
 
 
-def severity(resource: Resource, action: Action, now: int | None, amount: int | None, replicas: int) -> Severity:
+def severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:
     """Ours: the highest level for which the change over all replicas reaches KRR's step and the ratio its own."""
-    if now is None or amount is None or action is Action.WITHHELD:
-        return absolute_severity(resource, action, now, amount)
+    if now is None or amount is None:
+        return absolute_severity(resource, now, amount)
     difference, ratio = abs(amount - now), abs(amount - now) / max(amount, now, 1)
     reached = (
         level
@@ -41,3 +41,9 @@ def severity(resource: Resource, action: Action, now: int | None, amount: int | 
         if difference * max(replicas, 1) >= least and ratio >= RELATIVE_STEPS[level]
     )
     return next(reached, Severity.GOOD)
+
+
+def limit_severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:
+    """Ours for a limit: one that can come down holds no capacity and harms nobody; one that must rise is judged."""
+    lower = now is not None and amount is not None and amount <= now
+    return Severity.GOOD if lower else severity(resource, now, amount, replicas)

@@ -28,7 +28,7 @@ from cotenant.model.usage import Signal
 from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
 from recommender.base import known, proportional_limit, recommendation, rounded_up, withheld
 from recommender.evidence import Evidence, Floats
-from recommender.severity import severity
+from recommender.severity import limit_severity, severity
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MAX, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
@@ -82,7 +82,8 @@ class Cotenant:
 def cpu_demand(evidence: Evidence, own: CotenantSettings) -> Demand:
     """Demand of one pod in its busy hours, with margin."""
     portrait = evidence.portraits[CPU]
-    quantile = evidence.from_portrait(CPU, portrait.percentile(own.cpu_fraction))
+    # a bucket's end may lie 5 % (or, for an idle container, 10 m) above all that was seen
+    quantile = evidence.from_portrait(CPU, np.fmin(portrait.percentile(own.cpu_fraction), portrait.maximum))
     busiest = evidence.from_portrait(CPU, np.fmax.reduce(portrait.slots, axis=(1, 2), initial=np.nan))
     wanted = np.fmax(quantile, busiest) * (1 + own.cpu_margin_fraction)
     inputs = {"demand_quantile": quantile, "busiest_half_hour": busiest}
@@ -186,7 +187,7 @@ class _Row:
         now = self._now(CPU, Field.LIMIT)
         assert request.amount is not None
         if self.own.cpu_limit == "unset":
-            level = severity(CPU, Action.UNSET, now, None, self.replicas)
+            level = limit_severity(CPU, now, None, self.replicas)
             return [Value(CPU, Field.LIMIT, now, None, Action.UNSET, Reason.OK, level, inputs, "no CPU limit")]
         if now is None:
             return []
@@ -213,7 +214,7 @@ class _Row:
         self, resource: Resource, which: Field, proposal: Proposal, inputs: Mapping[str, float | int | str]
     ) -> Value:
         now, amount = self._now(resource, which), proposal.amount
-        level = severity(resource, Action.SET, now, amount, self.replicas)
+        level = (severity if which is Field.REQUEST else limit_severity)(resource, now, amount, self.replicas)
         return Value(resource, which, now, amount, Action.SET, proposal.reason, level, inputs, proposal.formula)
 
     def _inputs(self, demand: Demand, margin_fraction: float) -> dict[str, float | int | str]:

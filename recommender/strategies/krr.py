@@ -100,7 +100,7 @@ class _Column:
             return withheld(self.resource, which, now, self.reasons[index], inputs)
         amount = max(rounded_up(measured, self.unit), self.floor)
         reason = Reason.FLOOR if measured < self.floor else Reason.OK
-        level = absolute_severity(self.resource, Action.SET, now, amount)
+        level = absolute_severity(self.resource, now, amount)
         return Value(self.resource, which, now, amount, Action.SET, reason, level, inputs, self._formula(which))
 
     def _unset(self, index: int) -> Value:
@@ -108,7 +108,7 @@ class _Column:
         now = self.evidence.now(index, self.resource, Field.LIMIT)
         if self.reasons[index] is not Reason.OK:
             return withheld(self.resource, Field.LIMIT, now, self.reasons[index], {})
-        level = absolute_severity(self.resource, Action.UNSET, now, None)
+        level = absolute_severity(self.resource, now, None)
         return Value(self.resource, Field.LIMIT, now, None, Action.UNSET, Reason.OK, level, {}, "no CPU limit")
 
     def _inputs(self, index: int, measured: float) -> dict[str, float | int | str]:

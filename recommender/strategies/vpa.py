@@ -28,7 +28,7 @@ from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
 from cotenant.settings.recommender import RecommenderSettings, VpaSettings
 from recommender.base import known, proportional_limit, recommendation, withheld
 from recommender.evidence import Evidence, Floats, Integers
-from recommender.severity import severity
+from recommender.severity import limit_severity, severity
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
@@ -163,7 +163,8 @@ class _Column:
 
     def _value(self, index: int, which: Field, amount: int, formula: str) -> Value:
         now = self.evidence.now(index, self.resource, which)
-        level = severity(self.resource, Action.SET, now, amount, self.evidence.workloads[index].replicas)
+        rule = severity if which is Field.REQUEST else limit_severity
+        level = rule(self.resource, now, amount, self.evidence.workloads[index].replicas)
         inputs = self._inputs(index)
         return Value(self.resource, which, now, amount, Action.SET, Reason.OK, level, inputs, formula)
 

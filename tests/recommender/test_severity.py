@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.recommendation import Action, Severity
+from cotenant.model.recommendation import Severity
 from cotenant.model.resource import MIB, Resource
-from recommender.severity import absolute_severity, severity
+from recommender.severity import absolute_severity, limit_severity, severity
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
@@ -28,28 +28,29 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 def test_ours_needs_a_change_that_is_large_for_both_container_and_cluster(
     now: int, amount: int, replicas: int, level: Severity
 ) -> None:
-    assert severity(CPU, Action.SET, now, amount, replicas) is level
+    assert severity(CPU, now, amount, replicas) is level
 
 
 def test_memory_steps_are_in_mebibytes() -> None:
-    assert absolute_severity(MEMORY, Action.SET, 0, 500 * MIB) is Severity.CRITICAL
-    assert absolute_severity(MEMORY, Action.SET, 0, 500 * MIB - 1) is Severity.WARNING
+    assert absolute_severity(MEMORY, 0, 500 * MIB) is Severity.CRITICAL
+    assert absolute_severity(MEMORY, 0, 500 * MIB - 1) is Severity.WARNING
 
 
-def test_one_side_unset_is_a_warning_both_unset_is_good_and_withheld_is_unknown() -> None:
+def test_one_side_unset_is_a_warning_both_unset_is_good() -> None:
     for rule in (absolute_severity, lambda *a: severity(*a, 3)):
-        assert rule(CPU, Action.SET, None, 100) is Severity.WARNING
-        assert rule(CPU, Action.UNSET, 100, None) is Severity.WARNING
-        assert rule(CPU, Action.UNSET, None, None) is Severity.GOOD
-        assert rule(CPU, Action.WITHHELD, 100, None) is Severity.UNKNOWN
+        assert rule(CPU, None, 100) is Severity.WARNING
+        assert rule(CPU, 100, None) is Severity.WARNING
+        assert rule(CPU, None, None) is Severity.GOOD
+
+
+def test_a_limit_matters_only_where_it_must_rise() -> None:
+    assert limit_severity(MEMORY, 2000 * MIB, 200 * MIB, 5) is Severity.GOOD
+    assert limit_severity(MEMORY, 200 * MIB, 2000 * MIB, 5) is Severity.CRITICAL
+    assert limit_severity(MEMORY, None, 2000 * MIB, 5) is Severity.WARNING
+    assert limit_severity(CPU, 100, None, 1) is Severity.WARNING
 
 
 @given(st.sampled_from(Resource), st.integers(0, 10**12), st.integers(0, 10**12), st.integers(0, 100))
 def test_ours_for_one_replica_is_never_above_krrs(resource: Resource, now: int, amount: int, replicas: int) -> None:
-    assert (
-        severity(resource, Action.SET, now, amount, 1).rank <= absolute_severity(resource, Action.SET, now, amount).rank
-    )
-    assert (
-        severity(resource, Action.SET, now, amount, replicas + 1).rank
-        >= severity(resource, Action.SET, now, amount, replicas).rank
-    )
+    assert severity(resource, now, amount, 1).rank <= absolute_severity(resource, now, amount).rank
+    assert severity(resource, now, amount, replicas + 1).rank >= severity(resource, now, amount, replicas).rank
