@@ -44,6 +44,7 @@ def test_the_lift_has_no_unit() -> None:
 def test_nothing_rehearsed_and_no_width_lift_nothing() -> None:
     assert (lift(np.empty((0, 3, 48)), np.empty((0, 3, 48, 11))) == 0).all()
     assert (lift(np.full((1, 3, 48), 5.0), np.full((1, 3, 48, 11), 4.0)) == 0).all()
+    assert (lift(np.full((1, 3, 48), 2000.0), normal_paths(1, 3, 10)) == 0).all()  # 16 wide on a level of 1000
     assert (lift(np.full((1, 3, 48), np.nan), normal_paths(1, 3, 50)) == 0).all()
 
 
