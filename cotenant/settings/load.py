@@ -107,6 +107,8 @@ def _read(file: Path) -> str:
 def _from_file(tree: Tree, prefix: str, known: Mapping[str, Setting], groups: set[str]) -> Iterator[tuple[str, _Given]]:
     for key, value in tree.children.items():
         path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
+        if "." in key:
+            raise SettingsError(f"{where}: the key {key!r} has a dot", fix="Nest the keys: `room:`, below it `key:`.")
         if path in known:
             yield path, _Given(plain(value), Origin(Source.FILE, where))
         elif path not in groups:

@@ -153,8 +153,8 @@ def test_a_terminal_gets_a_table_with_colour_and_a_pipe_gets_none() -> None:
 
 def test_a_severity_is_coloured_and_the_text_stays_the_same() -> None:
     code = (
-        "from cotenant.model.table import *; from cotenant.cli.output import *\n"
-        "schema = Schema('s', (Column('name', 'Name', Kind.TEXT, ''), Column('severity', 'Severity', Kind.TEXT, '')), ())\n"
+        "from cotenant.model.table import *\nfrom cotenant.cli.output import *\nText = Kind.TEXT\n"
+        "schema = Schema('s', (Column('name', 'Name', Text, ''), Column('severity', 'Severity', Text, '')), ())\n"
         "rows = [{'name': 'a\\x1b[2Jb', 'severity': 'critical'}, {'name': 'critical', 'severity': 'good'}]\n"
         "print_table(Table.from_rows(schema, rows), Format.TABLE)"
     )

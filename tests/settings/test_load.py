@@ -131,6 +131,7 @@ def test_an_unset_group_in_a_file_changes_nothing() -> None:
         ("", {"COTENANT_KITCHEN__DEGRES": "1"}, {}, "did you mean 'COTENANT_KITCHEN__DEGREES'"),
         ("", {}, {"kitchen.stove.burner": "1"}, "a flag: unknown setting .*did you mean 'kitchen.stove.burners'"),
         ("", {}, {"zzzz": "1"}, "a flag: unknown setting 'zzzz'$"),
+        ("kitchen.low: 3", {}, {}, "s.yaml line 1: the key 'kitchen.low' has a dot"),
         ("kitchen: 3", {}, {}, "s.yaml line 1: kitchen is a group of settings"),
         ("kitchen: {stove: [1]}", {}, {}, "kitchen.stove is a group of settings"),
     ],
