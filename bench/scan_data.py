@@ -1,35 +1,67 @@
 """Data of the scan bench: 1,000 workloads, 1,100 containers, 14 days in a Prometheus folder, made once and kept.
 
 One running pod per workload, as in the comparison's 7 queries per container; usage is seeded noise on a daily wave.
+Labels are short, because promtool reads one line of text per sample: tens of millions of lines.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.record import ROOT
-from cotenant.model.cluster import Container, Inventory, Node, Pod, Workload
-from cotenant.model.identity import NodeRef, PodContainerRef, WorkloadRef
-from cotenant.model.resource import GIB, MIB, Resource
-from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from tests.support.openmetrics import Dress, write
+from cotenant.model.resource import GIB, MIB
+from cotenant.model.usage import DAY_SECONDS
+from tests.support.openmetrics.text import clock_digits, decimals
 from tests.support.prometheus import blocks_from
 
 END_SECONDS = 1_795_089_600
 DAYS = 14
-GRID = TimeGrid.between(END_SECONDS - DAYS * DAY_SECONDS, END_SECONDS, FIVE_MINUTES_SECONDS)
-HOURS = TimeGrid.between(END_SECONDS - DAYS * DAY_SECONDS, END_SECONDS, HOUR_SECONDS)
+START_SECONDS = END_SECONDS - DAYS * DAY_SECONDS
 WORKLOADS, SIDECARS, NAMESPACES, NODES = 1_000, 100, 40, 50
-FAMILIES = frozenset({
-    "container_cpu_usage_seconds_total", "container_memory_working_set_bytes",
-    "container_cpu_cfs_throttled_seconds_total", "kube_pod_owner", "kube_pod_info", "kube_replicaset_owner",
-    "kube_pod_created", "kube_pod_status_phase", "kube_pod_labels", "kube_pod_container_resource_requests",
-    "kube_pod_container_resource_limits", "kube_pod_container_status_restarts_total", "kube_node_status_capacity",
-    "kube_node_status_allocatable",
-})  # fmt: skip
+STATE_SECONDS = 300
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A workload of one pod."""
+
+    number: int
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        """Names of its containers."""
+        return ("main", "proxy") if self.number < SIDECARS else ("main",)
+
+    @property
+    def pod(self) -> dict[str, str]:
+        """The pod's labels."""
+        return {"namespace": f"team-{self.number % NAMESPACES:02d}", "pod": f"{self.set_name}-x{self.number:04d}"}
+
+    @property
+    def set_name(self) -> str:
+        """Name of its ReplicaSet."""
+        return f"{self.name}-7d9f8c6b5"
+
+    @property
+    def name(self) -> str:
+        """Name of its Deployment."""
+        return f"service-{self.number:04d}"
+
+    @property
+    def node(self) -> str:
+        """Node of its pod."""
+        return f"node-{self.number % NODES:02d}"
+
+
+TARGETS = tuple(map(Target, range(WORKLOADS)))
 
 
 def folder(interval_seconds: int) -> Path:
@@ -40,65 +72,106 @@ def folder(interval_seconds: int) -> Path:
     part, text = done.with_suffix(".part"), done.with_suffix(".om")
     shutil.rmtree(part, ignore_errors=True)
     part.parent.mkdir(parents=True, exist_ok=True)
-    inventory = _inventory()
     with text.open("wb", buffering=1 << 22) as out:
-        write(inventory, _usage(inventory), out, Dress(interval_seconds, noise=False, families=FAMILIES))
+        _write(out, interval_seconds)
     blocks_from(text, part)
     text.unlink()
     return part.rename(done)
 
 
-def containers(inventory: Inventory) -> tuple[PodContainerRef, ...]:
-    """Every container of every pod."""
-    names = {w.ref: [c.name for c in w.containers] for w in inventory.workloads}
-    return tuple(sorted(PodContainerRef(p.namespace, p.name, c) for p in inventory.pods for c in names[p.workload]))
-
-
-def _inventory() -> Inventory:
-    amounts = {Resource.CPU: 32_000, Resource.MEMORY: 128 * GIB}
-    nodes = tuple(Node(f"node-{i:02d}", amounts, amounts) for i in range(NODES))
-    workloads = tuple(map(_workload, range(WORKLOADS)))
-    start = GRID.start_seconds - DAY_SECONDS
-    pods = tuple(
-        Pod(w.ref.namespace, f"{w.ref.name}-7d9f8c6b5-x{i:04d}", w.ref, nodes[i % NODES].name, start)
-        for i, w in enumerate(workloads)
-    )
-    return Inventory("bench", END_SECONDS, nodes, workloads, pods)
-
-
-def _workload(number: int) -> Workload:
-    requests, limits = {Resource.CPU: 250, Resource.MEMORY: 512 * MIB}, {Resource.CPU: 1000, Resource.MEMORY: GIB}
-    names = ("main", "proxy") if number < SIDECARS else ("main",)
-    ref = WorkloadRef(f"team-{number % NAMESPACES:02d}", "Deployment", f"service-{number:04d}")
-    return Workload(ref, 1, tuple(Container(name, requests, limits) for name in names))
-
-
-def _usage(inventory: Inventory) -> dict[Signal, Usage[PodContainerRef] | Usage[NodeRef]]:
+def _write(out: IO[bytes], interval: int) -> None:
     rng = np.random.default_rng(11)
-    refs = containers(inventory)
-    shape = (len(refs), GRID.size)
-    wave = 1 + 0.5 * np.sin(2 * np.pi * GRID.times() / DAY_SECONDS + rng.uniform(0, 6.28, (len(refs), 1)))
-    mean = (rng.uniform(20, 400, (len(refs), 1)) * wave * rng.lognormal(0, 0.3, shape)).astype(np.float32)
-    refused = np.where(rng.random(shape) < 0.05, mean * 0.1, 0).astype(np.float32)
-    held = (rng.uniform(50, 700, (len(refs), 1)) * MIB * (0.9 + 0.05 * wave)).astype(np.float32)
-    node_of = {(p.namespace, p.name): int(p.node[-2:]) for p in inventory.pods}
-    target = np.array([node_of[r.namespace, r.pod] for r in refs])
-    by_node = [np.stack([v[target == n].sum(axis=0) for n in range(NODES)]) for v in (mean, held)]
-    nodes = tuple(NodeRef(n.name) for n in inventory.nodes)
-    five = {
-        Signal.CPU_USAGE_MEAN: (refs, mean), Signal.CPU_USAGE_MAX: (refs, mean * np.float32(1.3)),
-        Signal.CPU_THROTTLED_MEAN: (refs, refused), Signal.MEMORY_WORKING_SET_MAX: (refs, held),
-        Signal.NODE_CPU_USAGE_MEAN: (nodes, by_node[0]), Signal.NODE_MEMORY_WORKING_SET_MAX: (nodes, by_node[1]),
-    }  # fmt: skip
-    hourly = {
-        Signal.CPU_REQUEST: 250,
-        Signal.CPU_LIMIT: 1000,
-        Signal.MEMORY_REQUEST: 512 * MIB,
-        Signal.MEMORY_LIMIT: GIB,
+    usage = _Clock(interval, rng.integers(0, interval, NODES))
+    for metric, make in (
+        ("container_cpu_usage_seconds_total", _cpu),
+        ("container_cpu_cfs_throttled_seconds_total", _throttled),
+        ("container_memory_working_set_bytes", _memory),
+    ):
+        out.write(
+            f"# TYPE {metric.removesuffix('_total')} {'counter' if metric.endswith('_total') else 'gauge'}\n".encode()
+        )
+        for target in TARGETS:
+            for container in target.containers:
+                labels = {"job": "kubelet", "node": target.node, "container": container, **target.pod}
+                usage.write(out, metric, labels, make(usage.times, interval, rng), int(target.node[-2:]))
+        if make is not _throttled:
+            for node in range(NODES):
+                labels = {"job": "kubelet", "node": f"node-{node:02d}", "id": "/"}
+                usage.write(out, metric, labels, make(usage.times, interval, rng) * 20, node)
+    state = _Clock(STATE_SECONDS, np.full(1, 7))
+    for metric, series in _state().items():
+        kind = "counter" if metric.endswith("_total") else "gauge"
+        out.write(f"# TYPE {metric.removesuffix('_total')} {kind}\n".encode())
+        for labels, value in series:
+            state.write(out, metric, {"job": "ksm", **labels}, np.full(len(state.times), value), 0)
+    out.write(b"# EOF\n")
+
+
+def _cpu(times: npt.NDArray[np.int64], interval: int, rng: np.random.Generator) -> Values:
+    wave = 1 + 0.5 * np.sin(2 * np.pi * times / DAY_SECONDS + rng.uniform(0, 6.28))
+    cores = rng.uniform(0.02, 0.4) * wave * rng.lognormal(0, 0.3, len(times))
+    return rng.uniform(0, 1e6) + np.cumsum(cores * interval)
+
+
+def _throttled(times: npt.NDArray[np.int64], interval: int, rng: np.random.Generator) -> Values:
+    return np.cumsum((rng.random(len(times)) < 0.05) * rng.uniform(0, 0.05) * interval)
+
+
+def _memory(times: npt.NDArray[np.int64], _: int, rng: np.random.Generator) -> Values:
+    wave = 1 + 0.05 * np.sin(2 * np.pi * times / DAY_SECONDS) + rng.normal(0, 0.01, len(times))
+    return np.round(rng.uniform(50, 700) * MIB * wave / 4096) * 4096
+
+
+def _state() -> dict[str, Iterator[tuple[dict[str, str], float]]]:
+    """kube-state-metrics' side: metric -> its series with their constant values."""
+    amounts = {"cpu": (0.25, 1.0), "memory": (512.0 * MIB, float(GIB))}
+
+    def of_containers(side: int) -> Iterator[tuple[dict[str, str], float]]:
+        for target in TARGETS:
+            for container in target.containers:
+                for resource, values in amounts.items():
+                    yield {**target.pod, "container": container, "resource": resource}, values[side]
+
+    def owner(kind: str, name: str) -> dict[str, str]:
+        return {"owner_kind": kind, "owner_name": name}
+
+    def of_nodes() -> Iterator[tuple[dict[str, str], float]]:
+        for node in range(NODES):
+            for resource, value in (("cpu", 32.0), ("memory", 128.0 * GIB)):
+                yield {"node": f"node-{node:02d}", "resource": resource}, value
+
+    def of_sets(t: Target) -> dict[str, str]:
+        return {"namespace": t.pod["namespace"], "replicaset": t.set_name, **owner("Deployment", t.name)}
+
+    return {
+        "kube_pod_owner": (({**t.pod, **owner("ReplicaSet", t.set_name)}, 1.0) for t in TARGETS),
+        "kube_replicaset_owner": ((of_sets(t), 1.0) for t in TARGETS),
+        "kube_pod_info": (({**t.pod, "node": t.node}, 1.0) for t in TARGETS),
+        "kube_pod_status_phase": (({**t.pod, "phase": "Running"}, 1.0) for t in TARGETS),
+        "kube_pod_container_resource_requests": of_containers(0),
+        "kube_pod_container_resource_limits": of_containers(1),
+        "kube_pod_container_status_restarts_total": (
+            ({**t.pod, "container": c}, 0.0) for t in TARGETS for c in t.containers
+        ),
+        "kube_node_status_capacity": of_nodes(),
+        "kube_node_status_allocatable": of_nodes(),
     }
-    out = {s: _made(s, GRID, *pair) for s, pair in five.items()}
-    return out | {s: _made(s, HOURS, refs, np.full((len(refs), HOURS.size), v, np.float32)) for s, v in hourly.items()}
 
 
-def _made(signal: Signal, grid: TimeGrid, refs: tuple[object, ...], values: np.ndarray) -> Usage:  # type: ignore[type-arg]
-    return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)  # type: ignore[arg-type]
+class _Clock:
+    """Moments of scrapes, their text made once for each phase; writes series line by line as one matrix of bytes."""
+
+    def __init__(self, interval: int, phases: npt.NDArray[np.int64]) -> None:
+        self.times = START_SECONDS + interval * np.arange(DAYS * DAY_SECONDS // interval, dtype=np.int64)
+        self._texts = [clock_digits(self.times + phase) for phase in phases]
+
+    def write(self, out: IO[bytes], metric: str, labels: Mapping[str, str], values: Values, phase: int) -> None:
+        text = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        prefix = np.frombuffer(f"{metric}{{{text}}} ".encode(), dtype=np.uint8)
+        # The text has 14 digits before the point; two leading zeros are left out.
+        digits, clock = decimals(np.round(values * 1e6).astype(np.int64))[:, 2:], self._texts[phase]
+        lines = np.empty((len(values), len(prefix) + digits.shape[1] + clock.shape[1]), dtype=np.uint8)
+        lines[:, : len(prefix)] = prefix
+        lines[:, len(prefix) : -clock.shape[1]] = digits
+        lines[:, -clock.shape[1] :] = clock
+        out.write(lines.data)

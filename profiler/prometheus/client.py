@@ -69,6 +69,10 @@ class _TooSlow(SourceLimit):
     """No answer in time: a smaller question may pass, but a dead server gives the same sign."""
 
 
+class _Overloaded(SourceUnreachable):
+    """The server, or a proxy before it, answered that it cannot answer now."""
+
+
 class Client:
     """Asks one server; safe to use from several threads."""
 
@@ -118,7 +122,7 @@ class Client:
             try:
                 answer = ask()
             except (_TooSlow, SourceUnreachable) as error:
-                self._silence += 1
+                self._silence += not isinstance(error, _Overloaded)
                 if pause is None or isinstance(error, _TooSlow):
                     raise
                 time.sleep(pause)
@@ -213,7 +217,7 @@ def _refusal(url: str, code: int, envelope: _Envelope) -> SourceError:
     if code == 413 or (known and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
         return SourceLimit(said)
     if code in (408, 429) or code >= 500:
-        return SourceUnreachable(said)
+        return _Overloaded(said)
     return SourceProtocol(
         said, fix="" if known else "Check the address and its path prefix: this is not Prometheus' API."
     )

@@ -24,7 +24,8 @@ from profiler.prometheus.plan import Query
 
 Floats = npt.NDArray[np.float64]
 Ref = PodContainerRef | NodeRef
-_FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
+_LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
+"""What float32 can hold after cores have become millicores."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -104,9 +105,12 @@ def _decoded(raw: msgspec.Raw, kind: Any) -> Any:
 def _pairs(raw: msgspec.Raw) -> Floats:
     """(time, value) rows of one series from `[[1,"2"],[3,"4"]]`; numpy reads NaN and +Inf as Prometheus writes them."""
     text = bytes(raw)
-    count = text.count(b"[") - 1
-    numbers = np.fromstring(text.translate(None, b'[]"'), sep=",") if count > 0 else np.empty(0)
-    if numbers.size != 2 * max(count, 0):
+    count = max(0, text.count(b"[") - 1)
+    try:
+        numbers = np.fromstring(text.translate(None, b'[]"'), sep=",") if count else np.empty(0)
+    except ValueError:
+        numbers = np.full(1, np.nan)
+    if numbers.size != 2 * count:
         raise SourceProtocol(f"the metric source's samples are not pairs of numbers: {text[:80]!r}")
     return numbers.reshape(-1, 2)
 
@@ -131,9 +135,9 @@ def _order_defects(rows: npt.NDArray[np.intp], columns: npt.NDArray[np.int64]) -
 
 
 def _finite(numbers: Floats) -> tuple[npt.NDArray[np.bool_], Counter[Defect]]:
-    """Which values can be stored; the others are counted. A value beyond float32 counts as infinite."""
+    """Which values can be stored; the others are counted. One beyond float32 counts as infinite."""
     with np.errstate(invalid="ignore"):
-        finite = np.abs(numbers) * 1000.0 <= _FLOAT32_MAX
+        finite = np.abs(numbers) <= _LARGEST
         negative = numbers < 0
     counted = {Defect.NOT_FINITE: int((~finite).sum()), Defect.NEGATIVE: int((negative & finite).sum())}
     return finite & ~negative, Counter(counted)

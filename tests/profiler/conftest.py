@@ -1,0 +1,74 @@
+"""One real Prometheus with a small synthetic cluster at a 60 s scrape, shared by the tests of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store.store import Store
+from cotenant.model.progress import Silent
+from cotenant.model.quality import QualityRecord
+from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from profiler.history import pull
+from profiler.prometheus import PrometheusSource
+from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from tests.support.openmetrics import Dress, create_blocks
+from tests.support.prometheus import MISSING, Server, installed
+
+DAYS = 2
+
+
+@dataclass(frozen=True)
+class Served:
+    """A synthetic cluster and the server that holds it."""
+
+    cluster: SyntheticCluster
+    server: Server
+
+    @property
+    def end(self) -> int:
+        """End of the history."""
+        return self.cluster.spec.grid.end_seconds
+
+
+def profiler_settings(url: str, **options: Any) -> ProfilerSettings:
+    """Settings that fit the small cluster; impatient, so that faults do not take long."""
+    quick = {"backoff_seconds": 0.01, "connect_timeout_seconds": 2.0} | options
+    return ProfilerSettings(window_days=DAYS, prometheus=PrometheusSettings(url=url, **quick))
+
+
+def pulled(store: Store, now: int, settings: ProfilerSettings) -> QualityRecord:
+    """One pull with a new source."""
+    source = PrometheusSource(settings.prometheus)
+    try:
+        return pull(source, store, settings, FixedClock(now), Silent())
+    finally:
+        source.close()
+
+
+def store_in(folder: Path, name: str = "c") -> Store:
+    """A store in a temporary folder."""
+    return Store(f"file://{folder}", name)
+
+
+def serve(cluster: SyntheticCluster, folder: Path, dress: Dress, *options: str) -> Server:
+    """A server (not yet started) over the dressed cluster."""
+    data = folder / "data"
+    data.mkdir()
+    create_blocks(cluster.inventory, cluster.usage, data, dress)
+    return Server(data, options)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The shared server; the test is skipped, loudly, where Prometheus is missing."""
+    if not installed():
+        pytest.skip(MISSING)
+    cluster = generate(SyntheticSpec(nodes=3, workloads=15, days=DAYS, seed=3))
+    with serve(cluster, tmp_path_factory.mktemp("served"), Dress(interval_seconds=60)) as server:
+        yield Served(cluster, server)

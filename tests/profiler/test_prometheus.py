@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import requests
+
+from cotenant.edges.store.store import Store
+from cotenant.model.cluster import EventKind
+from cotenant.model.identity import NodeRef, PodContainerRef
+from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.model.quality import Defect
+from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
+from profiler.history import STATE_DOCUMENT, PullState
+from profiler.prometheus import PrometheusSource
+from profiler.synthetic import SyntheticSpec, generate
+from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, serve, store_in
+from tests.support.faultproxy import FaultProxy
+from tests.support.openmetrics import Dress
+from tests.support.prometheus import MISSING, Server, blocks_from, installed
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.prometheus,
+    pytest.mark.skipif(not installed(), reason=MISSING),
+]
+
+CONTAINERS = 'container!="",container!="POD"'
+EXPRESSIONS = {
+    Signal.CPU_USAGE_MEAN: (f"rate(container_cpu_usage_seconds_total{{{CONTAINERS}}}[5m])", 1000.0),
+    Signal.CPU_USAGE_MAX: (
+        f"max_over_time(rate(container_cpu_usage_seconds_total{{{CONTAINERS}}}[2m])[299s:1m])",
+        1000.0,
+    ),
+    Signal.CPU_THROTTLED_MEAN: (f"rate(container_cpu_cfs_throttled_seconds_total{{{CONTAINERS}}}[5m])", 1000.0),
+    Signal.MEMORY_WORKING_SET_MAX: (f"max_over_time(container_memory_working_set_bytes{{{CONTAINERS}}}[5m])", 1.0),
+    Signal.NODE_CPU_USAGE_MEAN: ('rate(container_cpu_usage_seconds_total{id="/"}[5m])', 1000.0),
+    Signal.CPU_REQUEST: ('last_over_time(kube_pod_container_resource_requests{resource="cpu"}[3599s:10m])', 1000.0),
+    Signal.MEMORY_LIMIT: ('last_over_time(kube_pod_container_resource_limits{resource="memory"}[3599s:10m])', 1.0),
+}
+
+
+def grid_of(signal: Signal, end: int, days: float = DAYS) -> TimeGrid:
+    return TimeGrid.between(end - int(days * DAY_SECONDS), end, signal.spec.step_seconds)
+
+
+def asked(url: str, expression: str, grid: TimeGrid) -> dict[tuple[str, ...], np.ndarray]:
+    """The server's own answer, read with the plainest means: values at the slots' ends, one row per container."""
+    params = {"query": expression, "start": grid.start_seconds + grid.step_seconds, "end": grid.end_seconds}
+    body = requests.get(f"{url}/api/v1/query_range", {**params, "step": grid.step_seconds}, timeout=60).json()
+    assert body["status"] == "success", body
+    out: dict[tuple[str, ...], np.ndarray] = {}
+    for series in body["data"]["result"]:
+        m = series["metric"]
+        key = (m["namespace"], m["pod"], m["container"]) if "pod" in m else (m["node"],)
+        row = out.setdefault(key, np.full(grid.size, np.nan))
+        for moment, value in series["values"]:
+            slot = (moment - grid.start_seconds) // grid.step_seconds - 1
+            row[int(slot)] = np.fmax(row[int(slot)], float(value))
+    return out
+
+
+def key(ref: object) -> tuple[str, ...]:
+    return (ref.name,) if isinstance(ref, NodeRef) else (ref.namespace, ref.pod, ref.container)  # type: ignore[attr-defined]
+
+
+def rows(usage: Usage) -> dict[tuple[str, ...], np.ndarray]:  # type: ignore[type-arg]
+    return {key(ref): values for ref, values in zip(usage.refs, usage.values, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def scanned(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store after one cold pull of everything."""
+    store = store_in(tmp_path_factory.mktemp("scanned"))
+    record = pulled(store, served.end, profiler_settings(served.server.url))
+    assert record.defects == {}
+    return store
+
+
+@pytest.mark.parametrize("signal", EXPRESSIONS)
+def test_what_is_stored_is_the_servers_own_answer(served: Served, scanned: Store, signal: Signal) -> None:
+    grid = grid_of(signal, served.end)
+    expression, scale = EXPRESSIONS[signal]
+    theirs, ours = asked(served.server.url, expression, grid), rows(scanned.read(signal, grid))
+    assert set(ours) == set(theirs)
+    assert ours
+    for ref, values in ours.items():
+        np.testing.assert_array_equal(values, (theirs[ref] * scale).astype(np.float32))
+
+
+def test_restarts_and_kills_are_those_that_happened(served: Served, scanned: Store) -> None:
+    for kind, signal in ((EventKind.RESTART, Signal.RESTARTS), (EventKind.OOM_KILL, Signal.OOM_KILLS)):
+        happened = [e for e in served.cluster.inventory.events if e.kind is kind]
+        usage = scanned.read(signal, grid_of(signal, served.end))
+        assert np.nansum(usage.values) == len(happened)
+    seen = {(e.kind, e.subject) for e in scanned.read_inventory().events}
+    told = (EventKind.RESTART, EventKind.OOM_KILL)
+    assert seen == {(e.kind, e.subject) for e in served.cluster.inventory.events if e.kind in told}
+
+
+def test_the_inventory_is_the_clusters_with_its_gone_pods(served: Served, scanned: Store) -> None:
+    truth, found = served.cluster.inventory, scanned.read_inventory()
+    assert found.nodes == tuple(type(n)(n.name, n.capacity, n.allocatable) for n in truth.nodes)
+    assert found.owners() == truth.owners()
+    assert {w.ref: w.replicas for w in found.workloads} == {w.ref: w.replicas for w in truth.workloads}
+    assert {w.ref: w.containers for w in found.workloads if w.replicas} == {
+        w.ref: w.containers for w in truth.workloads if w.replicas
+    }
+    assert {w.ref: w.autoscaler for w in found.workloads} == {w.ref: w.autoscaler for w in truth.workloads}
+    named = set(QosClass) - {QosClass.NONE}
+    assert {p.name: p.qos for p in found.pods if p.running} == {p.name: p.qos for p in truth.pods if p.running}
+    assert any(p.qos in named for p in found.pods)
+    assert {p.priority for p in found.pods if p.running} >= {PriorityClass.PROD}
+
+
+def test_gone_pods_end_with_their_usage(served: Served, scanned: Store) -> None:
+    truth = {(p.namespace, p.name): p for p in served.cluster.inventory.pods if not p.running}
+    found = {(p.namespace, p.name): p for p in scanned.read_inventory().pods if not p.running}
+    assert truth
+    assert set(found) == set(truth)
+    for name, pod in found.items():
+        # A rate looks back five minutes, so the last slot with a value may be the one after the pod's end.
+        assert abs(pod.end_seconds - truth[name].end_seconds) <= 2 * FIVE_MINUTES_SECONDS
+
+
+@pytest.mark.parametrize("interval", [15, 30, 60, 300])
+def test_cpu_is_found_at_every_scrape_interval(tmp_path: Path, interval: int) -> None:
+    cluster = generate(SyntheticSpec(nodes=2, workloads=4, days=1, seed=5))
+    end = cluster.spec.grid.end_seconds
+    with serve(cluster, tmp_path, Dress(interval_seconds=interval, noise=False)) as server:
+        store = store_in(tmp_path / "store")
+        record = pulled(store, end, profiler_settings(server.url))
+    assert record.scrape_interval_seconds == interval
+    grid = grid_of(Signal.CPU_USAGE_MEAN, end, 1)
+    truth = rows(cluster.usage[Signal.CPU_USAGE_MEAN])
+    for name, values in rows(store.read(Signal.CPU_USAGE_MEAN, grid)).items():
+        meant = truth[name][-grid.size :]
+        both = ~np.isnan(values) & ~np.isnan(meant)
+        # Nearly every slot with usage has a value, and the mean over the day is right.
+        assert both.sum() >= 0.9 * (~np.isnan(meant)).sum() - 4
+        if both.sum() > 100:
+            assert values[both].mean() == pytest.approx(meant[both].mean(), rel=0.1)
+    highest = rows(store.read(Signal.CPU_USAGE_MAX, grid))
+    assert set(highest) == set(rows(store.read(Signal.CPU_USAGE_MEAN, grid)))
+
+
+def test_dirt_is_handled_as_documented(tmp_path: Path) -> None:
+    # Two scrapers for every container, one scrape in ten lost, further counter resets, restarts under new ids.
+    cluster = generate(SyntheticSpec(nodes=2, workloads=6, days=1, seed=11))
+    end = cluster.spec.grid.end_seconds
+    dress = Dress(60, ({"prometheus": "a"}, {"prometheus": "b"}), lost=0.1, resets=3, new_ids=True)
+    with serve(cluster, tmp_path, dress) as server:
+        store = store_in(tmp_path / "store")
+        record = pulled(store, end, profiler_settings(server.url))
+    grid = grid_of(Signal.CPU_USAGE_MEAN, end, 1)
+    truth, found = rows(cluster.usage[Signal.CPU_USAGE_MEAN]), rows(store.read(Signal.CPU_USAGE_MEAN, grid))
+    long_lived = {name for name, v in truth.items() if (~np.isnan(v[-grid.size :])).sum() > 20}
+    assert long_lived <= set(found)
+    assert record.defects[Defect.DUPLICATE_SERIES] >= len(long_lived)
+    total = sum(np.nansum(v) for v in found.values())
+    # Max, not sum: the total is the truth's within a few percent (lost scrapes, windows), far from twice.
+    assert total == pytest.approx(sum(np.nansum(v[-grid.size :]) for v in truth.values()), rel=0.05)
+    # A counter reset never makes a negative or absurd rate.
+    top = max(np.nanmax(v) for v in truth.values())
+    assert max(np.nanmax(v) for v in found.values()) <= 1.5 * top
+
+
+def test_a_second_pull_asks_little_and_gives_what_one_cold_pull_gives(
+    served: Served, scanned: Store, tmp_path: Path
+) -> None:
+    store, earlier = store_in(tmp_path), served.end - 5 * 3600 - 1234
+    pulled(store, earlier, profiler_settings(served.server.url))
+    with FaultProxy(served.server.url) as proxy:
+        record = pulled(store, served.end, profiler_settings(proxy.url))
+    assert proxy.count == record.queries <= 10
+    for signal in Signal:
+        grid = grid_of(signal, served.end)
+        first, second = rows(scanned.read(signal, grid)), rows(store.read(signal, grid))
+        assert set(first) <= set(second)
+        for name, values in second.items():
+            expected = first.get(name, np.full(grid.size, np.nan))
+            late = slice(grid.size // 2, None)
+            np.testing.assert_array_equal(values[late], expected[late])
+    assert store.read_inventory().owners() == scanned.read_inventory().owners()
+
+
+def test_a_pull_without_anything_new_asks_no_usage(served: Served, tmp_path: Path) -> None:
+    store, settings = store_in(tmp_path), profiler_settings(served.server.url)
+    pulled(store, served.end, settings)
+    assert pulled(store, served.end, settings).samples == 0
+
+
+def test_an_interrupted_pull_leaves_what_came_and_the_next_one_resumes(
+    served: Served, scanned: Store, tmp_path: Path
+) -> None:
+    store = store_in(tmp_path)
+    whole = store.append
+    appended: list[Signal] = []
+
+    def breaking(signal: Signal, usage: Usage) -> None:  # type: ignore[type-arg]
+        if len(appended) == 12:
+            raise KeyboardInterrupt
+        appended.append(signal)
+        whole(signal, usage)
+
+    # Small answers, so that the pull consists of many.
+    settings = profiler_settings(served.server.url, max_points_per_query=5_000)
+    store.append = breaking  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        pulled(store, served.end, settings)
+    store.append = whole  # type: ignore[method-assign]
+    state = store.read_document(STATE_DOCUMENT, PullState)
+    assert state.until[Signal.CPU_USAGE_MEAN] < served.end
+    assert store.span(Signal.CPU_USAGE_MEAN) is not None
+    record = pulled(store, served.end, settings)
+    assert record.samples > 0
+    for signal in EXPRESSIONS:
+        grid = grid_of(signal, served.end)
+        first, second = rows(scanned.read(signal, grid)), rows(store.read(signal, grid))
+        assert set(first) == set(second)
+        for name, values in second.items():
+            np.testing.assert_array_equal(values, first[name])
+
+
+@pytest.fixture
+def stingy(served: Served, tmp_path: Path) -> Iterator[Server]:
+    """The same data behind a server that loads few samples per query."""
+    blocks = shutil.copytree(
+        served.server.data, tmp_path / "data", ignore=shutil.ignore_patterns("lock", "wal", "*.active")
+    )
+    with Server(blocks, ("--query.max-samples=4000",)) as server:
+        yield server
+
+
+def test_queries_above_the_servers_limit_are_split_and_complete(
+    served: Served, scanned: Store, stingy: Server, tmp_path: Path
+) -> None:
+    store = store_in(tmp_path)
+    record = pulled(store, served.end, profiler_settings(stingy.url))
+    assert record.defects[Defect.QUERY_SPLIT] > 0
+    assert Defect.QUERY_FAILED not in record.defects
+    for signal in EXPRESSIONS:
+        grid = grid_of(signal, served.end)
+        first, second = rows(scanned.read(signal, grid)), rows(store.read(signal, grid))
+        assert set(first) == set(second)
+        for name, values in second.items():
+            np.testing.assert_array_equal(values, first[name])
+
+
+def test_an_answer_above_the_cap_is_split_and_complete(served: Served, scanned: Store, tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    record = pulled(store, served.end, profiler_settings(served.server.url, max_answer_bytes=300_000))
+    assert record.defects[Defect.QUERY_SPLIT] > 0
+    grid = grid_of(Signal.CPU_USAGE_MEAN, served.end)
+    first, second = (rows(s.read(Signal.CPU_USAGE_MEAN, grid)) for s in (scanned, store))
+    for name, values in second.items():
+        np.testing.assert_array_equal(values, first[name])
+
+
+def test_labels_choose_one_cluster_of_several(tmp_path: Path) -> None:
+    lines = ["# TYPE container_cpu_usage_seconds counter"]
+    start = 1_795_046_400
+    for cluster, rate in (("prod", 0.5), ("lab", 0.1)):
+        own = f'cluster="{cluster}",namespace="a",pod="p",container="c"'
+        lines += [f"container_cpu_usage_seconds_total{{{own}}} {k * 60 * rate} {start + 60 * k}" for k in range(120)]
+    text = tmp_path / "two.om"
+    text.write_text("\n".join([*lines, "# EOF\n"]))
+    blocks_from(text, tmp_path / "data")
+    with Server(tmp_path / "data") as server:
+        store = store_in(tmp_path / "store")
+        settings = profiler_settings(server.url, labels={"cluster": "prod"})
+        record = pulled(store, start + 7200, settings)
+        assert PrometheusSource(settings.prometheus).describe().endswith('{cluster="prod"}')
+    usage = store.read(Signal.CPU_USAGE_MEAN, TimeGrid(start, 300, 24))
+    assert usage.refs == (PodContainerRef("a", "p", "c"),)
+    # Half a core all the time.
+    np.testing.assert_allclose(usage.values[0, 1:], 500, rtol=1e-3)
+    assert any("kube-state-metrics" in note for note in record.notes)
+
+
+def test_without_node_series_the_sum_of_the_pods_stands_in_and_a_note_says_so(tmp_path: Path) -> None:
+    start = 1_795_046_400
+    cpu, info = "container_cpu_usage_seconds_total", "kube_pod_info"
+    lines = ["# TYPE container_cpu_usage_seconds counter"]
+    for pod, rate in (("p", 0.5), ("q", 0.25)):
+        own = f'namespace="a",pod="{pod}",container="c"'
+        lines += [f"{cpu}{{{own}}} {k * 60 * rate} {start + 60 * k}" for k in range(120)]
+    lines.append(f"# TYPE {info} gauge")
+    for pod in "pq":
+        lines += [f'{info}{{namespace="a",pod="{pod}",node="n1"}} 1 {start + 60 * k}' for k in range(120)]
+    text = tmp_path / "bare.om"
+    text.write_text("\n".join([*lines, "# EOF\n"]))
+    blocks_from(text, tmp_path / "data")
+    with Server(tmp_path / "data") as server:
+        store = store_in(tmp_path / "store")
+        record = pulled(store, start + 7200, profiler_settings(server.url))
+    usage = store.read(Signal.NODE_CPU_USAGE_MEAN, TimeGrid(start, 300, 24))
+    assert usage.refs == (NodeRef("n1"),)
+    # 500 m + 250 m of the two pods.
+    np.testing.assert_allclose(usage.values[0, 1:], 750, rtol=1e-3)
+    assert any("sum of their pods" in note for note in record.notes)
+    # Both pods have no owner anywhere: shown as bare pods, and counted.
+    assert record.defects[Defect.UNKNOWN_OWNER] == 2
+    assert {w.ref.kind for w in store.read_inventory().workloads} == {"Pod"}
+
+
+def test_old_container_labels_are_named(tmp_path: Path) -> None:
+    start = 1_795_046_400
+    own = 'namespace="a",pod_name="p",container_name="c"'
+    lines = ["# TYPE container_cpu_usage_seconds counter"]
+    lines += [f"container_cpu_usage_seconds_total{{{own}}} {k} {start + 60 * k}" for k in range(120)]
+    text = tmp_path / "old.om"
+    text.write_text("\n".join([*lines, "# EOF\n"]))
+    blocks_from(text, tmp_path / "data")
+    with Server(tmp_path / "data") as server:
+        record = pulled(store_in(tmp_path / "store"), start + 7190, profiler_settings(server.url))
+    assert any("pod_name" in note for note in record.notes)

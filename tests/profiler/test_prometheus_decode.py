@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.errors import SourceProtocol
+from cotenant.model.identity import NodeRef, PodContainerRef
+from cotenant.model.quality import Defect
+from cotenant.model.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from profiler.prometheus.decode import increases, samples, usages
+from profiler.prometheus.parts import Part, Rates, hourly_parts, usage_parts
+from profiler.prometheus.plan import MARK, Query
+
+START = 1_795_046_400
+GRID = TimeGrid(START, FIVE_MINUTES_SECONDS, 6)
+PARTS = {p.name: p for p in (*usage_parts(Rates(60), {}, rule=False), *hourly_parts(Rates(60), {}))}
+REF = PodContainerRef("shop", "web-1", "app")
+LABELS = {"namespace": "shop", "pod": "web-1", "container": "app", "id": "/kubepods/1"}
+
+
+def answer(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> msgspec.Raw:
+    body = [{"metric": labels, "values": [[t, v] for t, v in values]} for labels, values in series]
+    return msgspec.Raw(json.dumps(body).encode())
+
+
+def at(slot: int, grid: TimeGrid = GRID) -> int:
+    """Prometheus' time stamp of a slot: its end."""
+    return grid.start_seconds + (slot + 1) * grid.step_seconds
+
+
+def decoded(part: Part, *series: tuple[dict[str, str], list[tuple[float, str]]], grid: TimeGrid = GRID):
+    query = Query((part,), grid)
+    found = samples(answer(*series), query)
+    return usages(query, found, {"10.0.0.7": "node-7"}, overlap_slots=2), found
+
+
+def test_a_value_at_a_slots_end_belongs_to_that_slot_in_the_signals_unit() -> None:
+    (named,), found = decoded(PARTS["cpu"], (LABELS, [(at(0), "0.25"), (at(5), "1.5")]))
+    assert named.signal is Signal.CPU_USAGE_MEAN
+    assert named.usage.refs == (REF,)
+    # 0.25 and 1.5 cores are 250 and 1,500 millicores; the slots between have no sample and stay gaps.
+    np.testing.assert_array_equal(named.usage.values, [[250, np.nan, np.nan, np.nan, np.nan, 1500]])
+    assert found.count == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "defect"),
+    [("NaN", Defect.NOT_FINITE), ("+Inf", Defect.NOT_FINITE), ("-Inf", Defect.NOT_FINITE), ("1e308", Defect.NOT_FINITE),
+     ("-0.5", Defect.NEGATIVE)],
+)  # fmt: skip
+def test_a_value_that_cannot_be_is_a_counted_gap(text: str, defect: Defect) -> None:
+    (named,), found = decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (at(1), text)]))
+    assert found.defects[defect] == 1
+    np.testing.assert_array_equal(named.usage.values[0, :2], [1000, np.nan])
+
+
+def test_the_last_of_repeated_samples_wins_and_backward_ones_are_sorted() -> None:
+    rows = [(at(0), "1"), (at(2), "3"), (at(1), "2"), (at(1), "5")]
+    (named,), found = decoded(PARTS["cpu"], (LABELS, rows))
+    np.testing.assert_array_equal(named.usage.values[0, :3], [1000, 5000, 3000])
+    assert found.defects[Defect.OUT_OF_ORDER] == 1
+    assert found.defects[Defect.REPEATED_SAMPLE] == 1
+
+
+def test_samples_after_the_asked_end_are_from_the_future_and_dropped() -> None:
+    (named,), found = decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (at(6), "9"), (at(7), "9")]))
+    assert found.defects[Defect.FUTURE] == 2
+    assert np.nansum(named.usage.values) == 1000
+
+
+def test_a_time_stamp_between_evaluations_breaks_the_protocol() -> None:
+    with pytest.raises(SourceProtocol, match="not asked"):
+        decoded(PARTS["cpu"], (LABELS, [(at(0) + 7, "1")]))
+
+
+@pytest.mark.parametrize("body", [b'{"a":1}', b'[{"metric":{}}]', b'[{"metric":{},"values":[["x","y"]]}]', b"[1]"])
+def test_an_answer_of_another_shape_is_a_protocol_error(body: bytes) -> None:
+    with pytest.raises(SourceProtocol):
+        samples(msgspec.Raw(body), Query((PARTS["cpu"],), GRID))
+
+
+def test_two_scrapers_of_a_container_count_once_with_the_higher_value() -> None:
+    rows = [(at(k), "1") for k in range(6)]
+    more = [(at(k), "1.2") for k in range(6)]
+    (named,), _ = decoded(PARTS["cpu"], (LABELS | {"job": "a"}, rows), (LABELS | {"job": "b"}, more))
+    np.testing.assert_allclose(named.usage.values, [[1200] * 6])
+    assert named.duplicates == {REF}
+
+
+def test_a_restarted_containers_old_and_new_series_are_not_duplicates() -> None:
+    old = [(at(k), "1") for k in range(4)]
+    new = [(at(k), "2") for k in range(2, 6)]
+    (named,), _ = decoded(PARTS["cpu"], (LABELS, old), (LABELS | {"id": "/kubepods/2"}, new))
+    # They answer together in slots 2 and 3, no longer than the rate window reaches back.
+    np.testing.assert_allclose(named.usage.values, [[1000, 1000, 2000, 2000, 2000, 2000]])
+    assert named.duplicates == frozenset()
+
+
+def test_a_joined_answer_is_told_apart_by_its_marks() -> None:
+    query = Query((PARTS["cpu"], PARTS["memory"], PARTS["node-cpu"]), GRID)
+    series = [
+        ({**LABELS, MARK: "cpu"}, [(at(0), "1")]),
+        ({**LABELS, MARK: "memory"}, [(at(0), "4096")]),
+        ({"id": "/", "instance": "10.0.0.7:10250", MARK: "node-cpu"}, [(at(0), "2")]),
+    ]
+    named = usages(query, samples(answer(*series), query), {"10.0.0.7": "node-7"}, 2)
+    values = {n.signal: (n.usage.refs, float(n.usage.values[0, 0])) for n in named}
+    assert values == {
+        Signal.CPU_USAGE_MEAN: ((REF,), 1000.0),
+        Signal.MEMORY_WORKING_SET_MAX: ((REF,), 4096.0),
+        Signal.NODE_CPU_USAGE_MEAN: ((NodeRef("node-7"),), 2000.0),
+    }
+
+
+def test_requests_and_limits_come_apart_by_metric_and_resource() -> None:
+    hours = TimeGrid(START, HOUR_SECONDS, 2)
+    kinds = [
+        ("requests", "cpu", "0.5"),
+        ("limits", "cpu", "2"),
+        ("requests", "memory", "1e9"),
+        ("limits", "memory", "2e9"),
+    ]
+    series = [
+        ({**LABELS, "__name__": f"kube_pod_container_resource_{side}", "resource": r}, [(at(1, hours), v)])
+        for side, r, v in kinds
+    ]
+    named, _ = decoded(PARTS["amounts"], *series, grid=hours)
+    found = {n.signal: float(n.usage.values[0, 1]) for n in named}
+    assert found == {
+        Signal.CPU_REQUEST: 500.0, Signal.CPU_LIMIT: 2000.0, Signal.MEMORY_REQUEST: 1e9, Signal.MEMORY_LIMIT: 2e9
+    }  # fmt: skip
+
+
+def test_an_oom_kill_is_a_restart_whose_reason_says_so() -> None:
+    hours = TimeGrid(START, HOUR_SECONDS, 3)
+    times = [START + k * HOUR_SECONDS for k in range(4)]
+    own = {"namespace": "shop", "pod": "web-1", "container": "app"}
+    restarts = ({**own, "__name__": "kube_pod_container_status_restarts_total"}, list(zip(times, "1134", strict=True)))
+    reason = (
+        {**own, "__name__": "kube_pod_container_status_last_terminated_reason", "reason": "OOMKilled"},
+        [(times[2], "1")],
+    )
+    named, _ = decoded(PARTS["counters"], restarts, reason, grid=hours)
+    found = {n.signal: n.usage.values.tolist() for n in named}
+    # The counter goes 1, 1, 3, 4: no step, two, one. Only at the end of the second hour the last end was a kill.
+    assert found == {Signal.RESTARTS: [[0, 2, 1]], Signal.OOM_KILLS: [[0, 2, 0]]}
+
+
+def test_counters_step_over_gaps_and_resets_and_begin_at_zero_only_among_others() -> None:
+    nan = math.nan
+    counters = np.array([[5, 5, 6, nan, 8], [nan, nan, 2, 2, 2], [9, 1, 1, 3, 3], [nan, 4, nan, nan, 1]], dtype=float)
+    # Row 1 appears later than others: its first value is its steps. Row 2 falls to 1: a reset, then 1 step. Row 3 comes
+    # back as 1 after 4: reset again.
+    expected = [[0, 1, nan, 2], [nan, 2, 0, 0], [1, 0, 2, 0], [4, nan, nan, 1]]
+    np.testing.assert_array_equal(increases(counters), expected)
+    # Where the whole history begins, an old counter's value is not a step.
+    np.testing.assert_array_equal(increases(np.array([[nan, 57.0, 58.0]])), [[0, 1]])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.sets(st.integers(0, 29)))
+def test_steps_of_an_unbroken_counter_add_up_to_its_growth(steps: list[int], lost: set[int]) -> None:
+    counter = np.concatenate([[0], np.cumsum(steps)]).astype(float)
+    seen = counter.copy()
+    seen[[k for k in lost if 0 < k < len(steps)]] = np.nan
+    # Whatever scrapes are lost in between: what was missed is counted at the next one.
+    assert np.nansum(increases(seen[None])) == sum(steps)
+
+
+FLOATS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.floats(0, 100))
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 9), FLOATS), max_size=12), max_size=5))
+def test_whatever_comes_only_finite_non_negative_values_pass(rows: list[list[tuple[int, float]]]) -> None:
+    series = [(LABELS | {"pod": f"web-{i}"}, [(at(k), repr(v)) for k, v in row]) for i, row in enumerate(rows)]
+    (named,), found = decoded(PARTS["cpu"], *series)
+    kept = named.usage.values[~np.isnan(named.usage.values)]
+    assert np.isfinite(kept).all()
+    assert (kept >= 0).all()
+    assert found.count == sum(map(len, rows))
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1e6)), min_size=6, max_size=6))
+def test_numbers_are_read_exactly_as_python_reads_them(values: list[float | None]) -> None:
+    rows = [(at(k), repr(v)) for k, v in enumerate(values) if v is not None]
+    (named,), _ = decoded(PARTS["pressure"], (LABELS, rows))
+    if rows:
+        expected = np.array([np.nan if v is None else v for v in values], dtype=np.float32)
+        np.testing.assert_array_equal(named.usage.values[0], expected)

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotenant.edges.store.store import Store
+from cotenant.model.errors import (
+    SettingsError,
+    SourceForbidden,
+    SourceProtocol,
+    SourceUnreachable,
+)
+from cotenant.model.quality import Defect
+from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.settings.profiler import PrometheusSettings
+from profiler.prometheus import PrometheusSource
+from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
+from tests.support.faultproxy import Fault, FaultProxy
+from tests.support.prometheus import MISSING, free_port, installed
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.prometheus,
+    pytest.mark.skipif(not installed(), reason=MISSING),
+]
+
+
+@pytest.fixture
+def proxy(served: Served):
+    with FaultProxy(served.server.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def truth(served: Served, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    store = store_in(tmp_path_factory.mktemp("truth"))
+    pulled(store, served.end, profiler_settings(served.server.url))
+    return usage(store, served)
+
+
+def usage(store: Store, served: Served) -> np.ndarray:
+    grid = TimeGrid.between(served.end - DAYS * DAY_SECONDS, served.end, 300)
+    return store.read(Signal.CPU_USAGE_MEAN, grid).values
+
+
+def many(url: str, **options: object):
+    """Settings that make a pull of dozens of queries."""
+    return profiler_settings(url, max_points_per_query=5_000, **options)
+
+
+def once(fault: str, number: int) -> Fault:
+    return lambda count, _: fault if count == number else None
+
+
+@pytest.mark.parametrize("fault", ["500", "502-html", "503-html", "429", "close", "truncate"])
+def test_a_passing_fault_is_asked_again_and_nothing_is_lost(
+    served: Served, proxy: FaultProxy, truth: np.ndarray, tmp_path: Path, fault: str
+) -> None:
+    proxy.fault = once(fault, 9)
+    store = store_in(tmp_path)
+    record = pulled(store, served.end, many(proxy.url))
+    assert Defect.QUERY_FAILED not in record.defects
+    np.testing.assert_array_equal(usage(store, served), truth)
+
+
+@pytest.mark.parametrize("fault", ["503-timeout", "hang"])
+def test_a_query_that_takes_too_long_is_split(
+    served: Served, proxy: FaultProxy, truth: np.ndarray, tmp_path: Path, fault: str
+) -> None:
+    proxy.fault = once(fault, 9)
+    store = store_in(tmp_path)
+    record = pulled(store, served.end, many(proxy.url, timeout_seconds=2.0))
+    assert record.defects[Defect.QUERY_SPLIT] == 1
+    assert Defect.QUERY_FAILED not in record.defects
+    np.testing.assert_array_equal(usage(store, served), truth)
+
+
+@pytest.mark.parametrize("fault", ["500", "200-html", "200-error", "422-duplicate", "403", "redirect"])
+def test_a_part_that_keeps_failing_is_a_counted_gap_and_the_next_pull_fills_it(
+    served: Served, proxy: FaultProxy, truth: np.ndarray, tmp_path: Path, fault: str
+) -> None:
+    proxy.fault = lambda _, query: fault if 'working_set_bytes",container' in query else None
+    store = store_in(tmp_path)
+    record = pulled(store, served.end, many(proxy.url))
+    assert record.defects[Defect.QUERY_FAILED] >= 1
+    np.testing.assert_array_equal(usage(store, served), truth)
+    assert store.span(Signal.MEMORY_WORKING_SET_MAX) is None
+    proxy.fault = lambda _count, _query: None
+    pulled(store, served.end, many(proxy.url))
+    grid = TimeGrid.between(served.end - DAYS * DAY_SECONDS, served.end, 300)
+    filled = store.read(Signal.MEMORY_WORKING_SET_MAX, grid)
+    assert (~np.isnan(filled.values)).sum() == (~np.isnan(truth)).sum()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [("401", SourceForbidden), ("403", SourceForbidden), ("200-html", SourceProtocol), ("redirect", SourceProtocol),
+     ("500", SourceUnreachable), ("close", SourceUnreachable)],
+)  # fmt: skip
+def test_a_source_that_gives_nothing_is_a_typed_error_that_names_it(
+    served: Served, proxy: FaultProxy, tmp_path: Path, fault: str, error: type[Exception]
+) -> None:
+    proxy.fault = lambda _count, _query: fault
+    with pytest.raises(error) as caught:
+        pulled(store_in(tmp_path), served.end, profiler_settings(proxy.url))
+    assert "127.0.0.1" in str(caught.value)
+
+
+def test_nobody_listening_is_unreachable_soon(served: Served, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(SourceUnreachable, match="no connection"):
+        pulled(store_in(tmp_path), served.end, profiler_settings(f"http://127.0.0.1:{free_port()}"))
+    assert time.monotonic() - begun < 5
+
+
+def test_a_server_that_falls_silent_in_the_middle_does_not_hold_the_pull_for_long(
+    served: Served, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    proxy.fault = lambda count, _: "hang" if count > 8 else None
+    begun = time.monotonic()
+    record = pulled(store_in(tmp_path), served.end, many(proxy.url, timeout_seconds=2.0))
+    # The circuit opens after five unanswered questions, with four in flight: a few seconds, not one for each query.
+    assert time.monotonic() - begun < 20
+    assert record.defects[Defect.QUERY_FAILED] > 3
+
+
+def test_no_more_than_the_set_number_of_queries_is_in_flight(served: Served, proxy: FaultProxy, tmp_path: Path) -> None:
+    proxy.delay_seconds = 0.02
+    pulled(store_in(tmp_path), served.end, many(proxy.url, in_flight=3))
+    assert proxy.count > 20
+    assert proxy.most_in_flight == 3
+
+
+def test_credentials_headers_and_tenant_travel_with_every_request(
+    served: Served, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    options = {"bearer_token_file": str(token), "tenant": "team-a", "headers": {"X-Own": "1"}}
+    record = pulled(store_in(tmp_path / "store"), served.end, profiler_settings(proxy.url, **options))
+    assert len(proxy.requests) > 3
+    for _, _, headers in proxy.requests:
+        assert headers["Authorization"] == "Bearer s3cret"
+        assert headers["X-Scope-OrgID"] == "team-a"
+        assert headers["X-Own"] == "1"
+    assert any("without encryption" in note for note in record.notes)
+    assert any("not verified" in note for note in record.notes)
+
+
+def test_a_user_in_the_address_is_sent_as_basic_authentication_and_never_shown(
+    served: Served, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    address = proxy.url.replace("http://", "http://me:p%40ss@")
+    record = pulled(store_in(tmp_path), served.end, profiler_settings(address))
+    # The header is "me:p@ss" in base 64.
+    assert all(headers["Authorization"] == "Basic bWU6cEBzcw==" for _, _, headers in proxy.requests)
+    assert "p%40ss" not in record.source
+    assert "me" not in record.source.split("//")[1]
+
+
+@pytest.mark.parametrize("url", ["", "ftp://host", "file:///etc/passwd", "prometheus:9090", "http://"])
+def test_an_address_that_is_not_http_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="http"):
+        PrometheusSource(PrometheusSettings(url=url))
+
+
+def test_a_missing_token_file_is_named(served: Served, tmp_path: Path) -> None:
+    settings = profiler_settings(served.server.url, bearer_token_file=str(tmp_path / "gone"))
+    with pytest.raises(SettingsError, match="gone"):
+        pulled(store_in(tmp_path), served.end, settings)
+
+
+def test_a_path_prefix_is_kept(served: Served, proxy: FaultProxy, tmp_path: Path) -> None:
+    # The server answers 404 below the prefix: what counts is where the question went.
+    with pytest.raises(SourceProtocol) as caught:
+        pulled(store_in(tmp_path), served.end, profiler_settings(f"{proxy.url}/prom/"))
+    assert proxy.requests[0][0].startswith("/prom/api/v1/")
+    assert "path prefix" in caught.value.fix

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from profiler.prometheus.parts import Kind, Rates, hourly_parts, usage_parts
+from profiler.prometheus.plan import Population, Query, Shard, Wish, plan, settled, shards
+
+NAMES = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(1, 3_000), max_size=12)
+MIDNIGHT = 1_795_046_400
+assert MIDNIGHT % DAY_SECONDS == 0
+
+
+def wishes(start: int, days: float, scrape: int = 60) -> list[Wish]:
+    end = start + int(days * DAY_SECONDS)
+    parts = (*usage_parts(Rates(scrape), {}, rule=False), *hourly_parts(Rates(scrape), {}))
+    return [Wish(part, TimeGrid.between(start, end, part.step_seconds)) for part in parts]
+
+
+def chooses(shard: Shard, namespace: str) -> bool:
+    """Whether the shard's matchers let a namespace pass."""
+    return all((re.fullmatch(m.value, namespace) is not None) == (m.operator == "=~") for m in shard.matchers())
+
+
+@settings(max_examples=25, deadline=None)
+@given(NAMES, st.floats(0.05, 4), st.integers(0, 287), st.integers(20_000, 500_000))
+def test_every_slot_of_every_part_and_namespace_is_asked_exactly_once(
+    people: dict[str, int], days: float, offset: int, most: int
+) -> None:
+    asked = wishes(MIDNIGHT + offset * FIVE_MINUTES_SECONDS, days)
+    queries = plan(asked, Population(people, 5), most)
+    for wish in asked:
+        for namespace in [*people, "unknown"]:
+            counted = dict.fromkeys(wish.grid.times().tolist(), 0)
+            for query in queries:
+                if wish.part in query.parts and (wish.part.kind is Kind.NODE or chooses(query.shard, namespace)):
+                    for moment in query.grid.times().tolist():
+                        counted[moment] += 1
+            assert set(counted.values()) <= {1}
+
+
+@settings(max_examples=25, deadline=None)
+@given(NAMES, st.floats(0.05, 20), st.integers(20_000, 500_000))
+def test_no_query_is_expected_to_bring_more_than_one_answer_holds(
+    people: dict[str, int], days: float, most: int
+) -> None:
+    crowd = Population(people, 5)
+    for query in plan(wishes(MIDNIGHT, days), crowd, most):
+        names = query.shard.names
+        series = sum(crowd.series(part, names) for part in query.parts)
+        # A single slot of a single namespace cannot be cut further.
+        assert series * query.grid.size <= most or (query.grid.size == 1 and len(names) <= 1)
+        assert query.grid.size + query.lead <= 11_000
+
+
+def test_a_cold_scan_of_a_thousand_workloads_fits_the_budget() -> None:
+    people = Population({f"team-{i}": 28 for i in range(40)}, 50)
+    queries = plan(wishes(MIDNIGHT + 12 * HOUR_SECONDS, 14), people, 400_000)
+    # 1,120 containers x 288 slots = 322,560 values a day: one query a day and part, 15 calendar days, 5 container parts
+    # (mean, maximum, throttled, pressure, memory) = 75; both node parts fit in one query each of 14 d x 50 nodes.
+    assert len(queries) < 100
+
+
+def test_a_warm_scan_is_a_handful_of_queries_for_the_whole_cluster() -> None:
+    people = Population({f"team-{i}": 28 for i in range(40)}, 50)
+    queries = plan(wishes(MIDNIGHT, 1 / 24), people, 400_000)
+    # All 5-minute parts joined (12 slots x 1,120 x 5 = 67,200 values), all hourly parts joined.
+    assert [len(q.parts) for q in queries] == [7, 2]
+    assert all(not q.shard.matchers() for q in queries)
+
+
+def test_chunks_end_at_midnight_where_a_day_fits() -> None:
+    people = Population({"a": 1_000}, 1)
+    queries = plan(wishes(MIDNIGHT + 6 * HOUR_SECONDS, 3)[:1], people, 400_000)
+    assert [q.grid.end_seconds % DAY_SECONDS for q in queries[:-1]] == [0, 0, 0]
+
+
+@settings(deadline=None)
+@given(NAMES.filter(bool), st.integers(1, 10_000))
+def test_shards_cover_every_namespace_once_and_the_last_one_the_unknown(people: dict[str, int], budget: int) -> None:
+    made = [shard for shard, _ in shards(people, budget)]
+    for namespace in people:
+        assert sum(chooses(s, namespace) for s in made) == 1
+    assert [chooses(s, "zz-unknown") for s in made] == [False] * (len(made) - 1) + [True]
+
+
+@settings(max_examples=25, deadline=None)
+@given(NAMES.filter(bool), st.integers(1, 12))
+def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, int], slots: int) -> None:
+    parts = usage_parts(Rates(60), {}, rule=False)
+    whole = Query(parts, TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, slots), Shard(tuple(sorted(people))))
+    pieces, atoms = [whole], []
+    while pieces:
+        query = pieces.pop()
+        halves = query.halves()
+        pieces.extend(halves or ())
+        atoms.extend(() if halves else (query,))
+    for part in parts:
+        names = ["anything"] if part.kind is Kind.NODE else [*people, "unknown"]
+        for namespace in names:
+            found = [
+                a.grid.start_seconds
+                for a in atoms
+                if part in a.parts and (part.kind is Kind.NODE or chooses(a.shard, namespace))
+            ]
+            assert sorted(found) == whole.grid.times().tolist()
+
+
+def test_a_signal_is_settled_up_to_the_next_chunk_that_still_holds_it() -> None:
+    people = Population({"a": 1_000}, 1)
+    queries = plan(wishes(MIDNIGHT, 2)[:1], people, 400_000)
+    first, second = queries
+    assert [d[Signal.CPU_USAGE_MEAN] for d in settled(queries)] == [second.grid.start_seconds, second.grid.end_seconds]
+    assert first.grid.end_seconds == second.grid.start_seconds
+
+
+def test_windows_follow_the_scrape_interval() -> None:
+    # max(5 min, 4 scrapes); from 300 s on the maximum is the mean and is not asked.
+    assert [Rates(s).window_seconds for s in (15, 30, 60, 75, 120, 300)] == [300, 300, 300, 300, 480, 1200]
+    assert [Rates(s).pieces for s in (15, 30, 60, 100, 150, 300)] == [5, 5, 5, 3, 2, 1]
+    at_60 = {p.name: p.expression() for p in usage_parts(Rates(60), {"cluster": "x"}, rule=False)}
+    assert at_60["cpu-max"].endswith('cluster="x"}[120s])[299s:60s])')
+    at_300 = {p.name: p for p in usage_parts(Rates(300), {}, rule=False)}
+    assert "cpu-max" not in at_300
+    assert at_300["cpu"].signals == (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX)
+
+
+def test_the_recorded_rate_is_used_only_where_its_window_is_ours() -> None:
+    assert "sum_rate5m" in usage_parts(Rates(60), {}, rule=True)[0].expression()
+    assert "sum_rate5m" not in usage_parts(Rates(300), {}, rule=True)[0].expression()
