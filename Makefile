@@ -30,7 +30,7 @@ $(VENV)/.test: locks/test.txt $(VENV)/.demo
 
 .PHONY: system
 system:
-	@sh tools/system_packages.sh prometheus chromium
+	@sh tools/system_packages.sh prometheus chromium openssl
 
 demo: $(VENV)/.demo  ## A cluster of 60 nodes and 900 workloads in the browser; no network, no Kubernetes
 	@$(VENV)/bin/cotenant demo $(ARGS)

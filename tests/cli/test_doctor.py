@@ -27,7 +27,7 @@ from cotenant.model.quality import Defect, QualityRecord
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.settings.kube import KubeSettings
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
-from tests.edges.api_server import ApiServer, make_certificate
+from tests.support.api_server import ApiServer, make_certificate
 from tests.support.prometheus_server import serve
 
 NOON = 1_795_089_600  # a multiple of a day plus 12 hours

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from tests.support.api_server import ApiServer, make_certificate
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server, installed
 
@@ -100,3 +102,46 @@ def test_an_address_where_nobody_listens_is_an_error_with_a_fix(tmp_path: Path) 
     assert "no connection to 127.0.0.1:9" in done.stderr
     assert "fix:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop: Shop, tmp_path: Path) -> None:
+    for name, signer in (("authority", None), ("server", "authority"), ("jane", "authority")):
+        make_certificate(tmp_path, name, signer)
+    api = ApiServer(tmp_path / "server.pem", tmp_path / "authority.pem")
+    labels = {"app.kubernetes.io/name": "prometheus", "app.kubernetes.io/component": "server"}
+    metadata = {"name": "prometheus", "namespace": "monitoring", "labels": labels}
+    api.objects["/api/v1/services"] = [{"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 9090}]}}]
+    api.objects["/api/v1/pods"] = []
+    api.proxies["/api/v1/namespaces/monitoring/services/prometheus:9090/proxy"] = shop.url
+    user = {"client-certificate": str(tmp_path / "jane.pem"), "client-key": str(tmp_path / "jane.key")}
+    config = kubeconfig(tmp_path, api.url, user)
+    try:
+        words = [COTENANT, "scan", "--kubeconfig", str(config), "--store", (tmp_path / "store").as_uri()]
+        environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(
+            [*words, "--window-days", str(DAYS), "-o", "json"],
+            capture_output=True, text=True, timeout=300, env=environment, check=False,
+        )  # fmt: skip
+    finally:
+        api.stop()
+    assert len(recommended(done)) > 10
+    assert "found by its Service's labels, through the API server" in done.stderr
+    # every request, those to Prometheus too, was made with the kubeconfig's client certificate
+    assert {name for _, _, name in api.requests} == {"jane"}
+    assert (tmp_path / "store" / "shop").is_dir()
+
+
+def kubeconfig(folder: Path, server: str, user: dict[str, str]) -> Path:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "shop",
+        "clusters": [
+            {"name": "c", "cluster": {"server": server, "certificate-authority": str(folder / "authority.pem")}}
+        ],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "shop", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path = folder / "kubeconfig.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path

@@ -1,47 +1,28 @@
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
 
-
-def _module() -> ModuleType:
-    """The server's module, found beside this file (tests are no package)."""
-    name = "cotenant_tests_api_server"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("api_server.py"))
-        assert spec
-        assert spec.loader
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-@pytest.fixture(scope="session")
-def server_module() -> ModuleType:
-    return _module()
+from tests.support.api_server import ApiServer, make_certificate
 
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
-    make = _module().make_certificate
-    make(folder, "authority")
-    make(folder, "server", "authority")
-    make(folder, "named", "authority", host="kubernetes.example")
-    make(folder, "jane", "authority")
-    make(folder, "stranger")
+    make_certificate(folder, "authority")
+    make_certificate(folder, "server", "authority")
+    make_certificate(folder, "named", "authority", host="kubernetes.example")
+    make_certificate(folder, "jane", "authority")
+    make_certificate(folder, "stranger")
     return folder
 
 
 @pytest.fixture
-def api(certificates: Path) -> Iterator[object]:
-    server = _module().ApiServer(certificates / "server.pem", certificates / "authority.pem")
+def api(certificates: Path) -> Iterator[ApiServer]:
+    server = ApiServer(certificates / "server.pem", certificates / "authority.pem")
     yield server
     server.stop()
 

@@ -16,6 +16,7 @@ from cotenant.edges.kube.auth import load_access, store_name
 from cotenant.edges.store import Store
 from cotenant.model.errors import ClusterError, ClusterForbidden
 from cotenant.settings.kube import KubeSettings
+from tests.support import api_server
 
 pytestmark = pytest.mark.slow
 
@@ -109,8 +110,8 @@ def test_a_certificate_of_a_stranger_is_refused_unless_told_otherwise(
     assert connect(KubeSettings(kubeconfig=lax)).list(NODES) == []
 
 
-def test_the_tls_server_name_replaces_the_hosts_name(server_module: Any, kubeconfig: Any, certificates: Path) -> None:
-    server = server_module.ApiServer(certificates / "named.pem", None)
+def test_the_tls_server_name_replaces_the_hosts_name(kubeconfig: Any, certificates: Path) -> None:
+    server = api_server.ApiServer(certificates / "named.pem", None)
     server.objects[NODES] = []
     try:
         with pytest.raises(ClusterError, match="certificate verify failed"):
@@ -121,8 +122,8 @@ def test_the_tls_server_name_replaces_the_hosts_name(server_module: Any, kubecon
         server.stop()
 
 
-def test_a_plain_http_server_such_as_kubectl_proxy_is_asked_without_tls(server_module: Any, kubeconfig: Any) -> None:
-    server = server_module.ApiServer(None, None)
+def test_a_plain_http_server_such_as_kubectl_proxy_is_asked_without_tls(kubeconfig: Any) -> None:
+    server = api_server.ApiServer(None, None)
     server.objects[NODES] = []
     try:
         assert (
@@ -135,10 +136,10 @@ def test_a_plain_http_server_such_as_kubectl_proxy_is_asked_without_tls(server_m
 
 @pytest.mark.parametrize("where", ["proxy-url", "environment", "bypassed"])
 def test_a_proxy_is_tunnelled_through_unless_the_host_is_bypassed(
-    where: str, api: Any, kubeconfig: Any, server_module: Any, monkeypatch: pytest.MonkeyPatch
+    where: str, api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.objects[NODES] = []
-    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), server_module.TunnelHandler)
+    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), api_server.TunnelHandler)
     proxy.daemon_threads, proxy.targets = True, []
     threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
     url = f"http://127.0.0.1:{proxy.server_address[1]}"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cotenant.edges.kube import KubeClient, connect
 from cotenant.model.errors import ClusterError, ClusterForbidden
 from cotenant.settings.kube import KubeSettings
+from tests.support import api_server
 
 pytestmark = pytest.mark.slow
 
@@ -84,33 +85,33 @@ def test_a_collection_that_the_server_does_not_serve_is_an_error(client: KubeCli
         client.list("/apis/nosuch/v1/things")
 
 
-def test_a_busy_server_is_asked_again_when_it_says(api: Any, client: KubeClient, server_module: Any) -> None:
+def test_a_busy_server_is_asked_again_when_it_says(api: Any, client: KubeClient) -> None:
     api.objects[PODS] = pods(2)
-    api.once = [server_module.busy("0"), server_module.busy("1")]
+    api.once = [api_server.busy("0"), api_server.busy("1")]
     begun = time.monotonic()
     assert client.list(PODS) == pods(2)
     assert 1.0 <= time.monotonic() - begun < 3.0
     assert len(api.requests) == 3
 
 
-def test_a_server_that_stays_busy_is_an_error(api: Any, kubeconfig: Any, server_module: Any) -> None:
-    api.once = [server_module.busy("0")] * 3
+def test_a_server_that_stays_busy_is_an_error(api: Any, kubeconfig: Any) -> None:
+    api.once = [api_server.busy("0")] * 3
     client = connect(KubeSettings(kubeconfig=kubeconfig(api.url), retries=2))
     with pytest.raises(ClusterError, match="429: too many requests"):
         client.list(PODS)
     assert len(api.requests) == 3
 
 
-def test_a_cut_answer_and_a_broken_connection_are_tried_again(api: Any, client: KubeClient, server_module: Any) -> None:
+def test_a_cut_answer_and_a_broken_connection_are_tried_again(api: Any, client: KubeClient) -> None:
     api.objects[PODS] = pods(2)
-    api.once = [server_module.cut, server_module.hang_up]
+    api.once = [api_server.cut, api_server.hang_up]
     assert client.list(PODS) == pods(2)
     assert len(api.requests) == 3
 
 
-def test_answers_that_are_always_cut_are_an_error_with_the_path(api: Any, kubeconfig: Any, server_module: Any) -> None:
+def test_answers_that_are_always_cut_are_an_error_with_the_path(api: Any, kubeconfig: Any) -> None:
     client = connect(KubeSettings(kubeconfig=kubeconfig(api.url), retries=1))
-    api.once = [server_module.cut] * 2
+    api.once = [api_server.cut] * 2
     with pytest.raises(ClusterError, match=r"/api/v1/pods\?limit=500: no complete answer"):
         client.list(PODS)
 
@@ -123,10 +124,8 @@ def test_an_answer_that_is_not_the_apis_json_is_an_error(api: Any, client: KubeC
 
 
 @pytest.mark.parametrize("reply", ["silence", "trickle"])
-def test_a_server_that_hangs_or_trickles_is_given_up(
-    api: Any, client: KubeClient, server_module: Any, reply: str
-) -> None:
-    api.once = [getattr(server_module, reply)]
+def test_a_server_that_hangs_or_trickles_is_given_up(api: Any, client: KubeClient, reply: str) -> None:
+    api.once = [getattr(api_server, reply)]
     begun = time.monotonic()
     with pytest.raises(ClusterError, match="no complete answer"):
         client.get(PODS)

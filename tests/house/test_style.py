@@ -60,7 +60,7 @@ def test_a_lock_carries_hashes_and_no_address(lock: Path) -> None:
     pins = re.findall(r"^[a-zA-Z0-9][\w.\[\],-]*==", text, re.MULTILINE)
     assert len(pins) > 3
     assert text.count("--hash=sha256:") >= len(pins)
-    assert not re.search(r"https?://|file:|index-url|find-links|^-e|^/", text, re.MULTILINE)
+    assert not re.search(r"https?://|file:/|index-url|find-links|^-e|^/", text, re.MULTILINE)
 
 
 def test_no_tracked_file_holds_a_path_of_a_machine_or_a_foreign_lock() -> None:

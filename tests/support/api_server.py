@@ -14,6 +14,7 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             api.once.pop(0)(self)
         elif api.tokens and self.headers.get("Authorization") not in api.tokens:
             self.status(401, "Unauthorized")
+        elif target := next((url for prefix, url in api.proxies.items() if path.startswith(prefix)), ""):
+            self.forward(target + self.path[self.path.index("/proxy") + len("/proxy") :])
         elif path in api.forbidden:
             self.status(403, f'{path.rsplit("/", 1)[-1]} is forbidden: User "jane" cannot list resource')
         elif path in api.objects:
             self.page(api.objects[path])
         else:
             self.status(404, "the server could not find the requested resource")
+
+    do_POST = do_GET  # noqa: N815 - the name that the base class calls
+
+    def forward(self, url: str) -> None:
+        """As the API server's service proxy does."""
+        length = int(self.headers.get("Content-Length") or 0)
+        kind = {"Content-Type": self.headers.get("Content-Type", "")} if length else {}
+        asked = urllib.request.Request(url, self.rfile.read(length) if length else None, kind)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            self.raw(answer.status, answer.read())
 
     def certificate_name(self) -> str:
         certificate = self.connection.getpeercert() if self.server.scheme == "https" else None
@@ -118,6 +131,7 @@ class ApiServer(http.server.ThreadingHTTPServer):
         self.tokens: set[str] = set()
         self.forbidden: set[str] = set()
         self.once: list[Reply] = []
+        self.proxies: dict[str, str] = {}
         self.forget = 0
         self.scheme = "https" if certificate else "http"
         if certificate:
