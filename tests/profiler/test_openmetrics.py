@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import urllib.parse
 import urllib.request
 from dataclasses import replace
@@ -18,6 +17,7 @@ from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, write
 from tests.support.openmetrics.blocks import create_blocks
 from tests.support.openmetrics.text import inside
+from tests.support.prometheus import MISSING, installed
 from tests.support.prometheus_server import serve
 
 FEW = frozenset({"container_cpu_usage_seconds_total", "container_memory_working_set_bytes"})
@@ -127,7 +127,7 @@ def ask(url: str, expression: str, moment: int) -> dict[tuple[str, ...], float]:
 
 @pytest.mark.slow
 @pytest.mark.prometheus
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed")
+@pytest.mark.skipif(not installed(), reason=MISSING)
 def test_a_real_prometheus_answers_with_the_usage_that_was_dressed(cluster: SyntheticCluster, tmp_path: Path) -> None:
     asked = FEW | {"kube_pod_container_resource_requests", "kube_pod_owner"}
     create_blocks(cluster.inventory, cluster.usage, tmp_path / "data", Dress(interval_seconds=15, families=asked))

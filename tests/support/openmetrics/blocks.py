@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import IO
@@ -11,6 +10,7 @@ from cotenant.model.cluster import Inventory
 from tests.support.openmetrics import cadvisor, kube_state
 from tests.support.openmetrics.dress import Cluster, Dress, History
 from tests.support.openmetrics.writer import Writer
+from tests.support.prometheus import blocks_from
 
 
 def create_blocks(inventory: Inventory, usage: History, folder: Path, dress: Dress) -> None:
@@ -18,8 +18,7 @@ def create_blocks(inventory: Inventory, usage: History, folder: Path, dress: Dre
     with tempfile.NamedTemporaryFile(suffix=".om", dir=folder.parent) as text:
         write(inventory, usage, text, dress)
         text.flush()
-        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", "--max-block-duration=336h"]
-        subprocess.run([*command, text.name, str(folder)], check=True, capture_output=True, timeout=1800)
+        blocks_from(Path(text.name), folder)
 
 
 def write(inventory: Inventory, usage: History, out: IO[bytes], dress: Dress) -> int:
