@@ -58,7 +58,7 @@ def main() -> None:
     highs = np.concatenate(high)
     record(
         "histogram",
-        "python -m bench.histogram",
+        ".venv/bin/python -m bench.histogram",
         [
             above(
                 "samples per second, one core",
