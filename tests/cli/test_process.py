@@ -191,10 +191,16 @@ def test_a_table_wider_than_the_terminal_is_not_cut() -> None:
     assert "fsspec URL of the store; empty means the user's data folder" in COLOUR.sub("", shown).replace("\r\n", "")
 
 
-def test_the_completion_of_a_shell_is_emitted() -> None:
-    shown = cotenant("--show-completion", "bash")
+def test_the_completion_of_bash_is_shown_and_installed(tmp_path: Path) -> None:
+    """The shell is named instead of detected: whoever runs the tests may have none."""
+    env = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    shown = cotenant("--show-completion", "bash", env=env)
     assert shown.returncode == 0
     assert "complete -o default -F _cotenant_completion cotenant" in shown.stdout
+    assert cotenant("--install-completion", "bash", env=env).returncode == 0
+    (script,) = tmp_path.rglob("cotenant.sh")
+    assert "complete -o default -F _cotenant_completion cotenant" in script.read_text()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
 
 
 def test_completion_knows_commands_and_subcommands() -> None:
