@@ -1,0 +1,78 @@
+"""From a generated cluster to totals and portraits: sums agree and the pattern that was generated is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.portrait import Pattern, Portraits
+from cotenant.model.usage import Signal, Usage
+from cotenant.settings.portrait import PortraitSettings
+from profiler.pooling import by_cluster, by_container, by_workload, demand, total
+from profiler.portrait import build
+from profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
+
+SETTINGS = PortraitSettings()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> SyntheticCluster:
+    return generate(SyntheticSpec(nodes=8, workloads=120, days=14, seed=3))
+
+
+@pytest.fixture(scope="module")
+def workloads(cluster: SyntheticCluster) -> Usage[WorkloadRef]:
+    usage = cluster.usage[Signal.CPU_USAGE_MEAN]
+    return total(usage, by_workload(usage.refs, cluster.inventory))
+
+
+@pytest.fixture(scope="module")
+def portraits(workloads: Usage[WorkloadRef]) -> Portraits[WorkloadRef]:
+    return build(workloads.refs, np.arange(len(workloads.refs)), workloads, SETTINGS)
+
+
+def test_a_total_is_at_least_the_plain_sum_and_equal_where_nobody_is_silent(
+    cluster: SyntheticCluster, workloads: Usage[WorkloadRef]
+) -> None:
+    usage = cluster.usage[Signal.CPU_USAGE_MEAN]
+    members = by_workload(usage.refs, cluster.inventory)
+    plain = np.zeros(workloads.values.shape)
+    np.add.at(plain, members.rows, np.nan_to_num(usage.values).astype(np.float64))
+    known = ~np.isnan(workloads.values)
+    assert (workloads.values[known] >= plain[known] * (1 - 1e-5)).all()
+    # Stand-ins fill single missed scrapes and the last hour of pods that vanished: a small part of all use.
+    assert workloads.values[known].sum() < 1.05 * plain[known].sum()
+
+
+def test_an_outage_of_the_whole_cluster_is_a_gap_in_its_total(cluster: SyntheticCluster) -> None:
+    usage = cluster.usage[Signal.CPU_USAGE_MEAN]
+    whole = total(usage, by_cluster(usage.refs, cluster.inventory))
+    silent = np.isnan(usage.values).all(axis=0)
+    assert silent.any()
+    assert np.isnan(whole.values[0, silent]).all()
+    assert not np.isnan(whole.values[0, ~silent]).any()
+
+
+def test_the_generated_shape_is_found_again(cluster: SyntheticCluster, portraits: Portraits[WorkloadRef]) -> None:
+    found = dict(zip(portraits.refs, portraits.pattern, strict=True))
+    busy = {ref for ref, mean in zip(portraits.refs, portraits.mean, strict=True) if mean > 50}
+    seasonal = [ref for ref in busy if cluster.truth.shape[ref] in {Shape.DAILY, Shape.WEEKLY}]
+    right = [found[ref] in {Pattern.DAILY, Pattern.WEEKLY} for ref in seasonal]
+    assert len(right) >= 10
+    assert np.mean(right) >= 0.8
+
+
+def test_demand_is_never_below_usage_and_portraits_hold_their_bounds(cluster: SyntheticCluster) -> None:
+    usage = cluster.usage[Signal.CPU_USAGE_MEAN]
+    wanted = demand(usage, cluster.usage[Signal.CPU_THROTTLED_MEAN])
+    known = ~np.isnan(usage.values)
+    assert (wanted.values[known] >= usage.values[known]).all()
+    members = by_container(wanted.refs, cluster.inventory)
+    made = build(members.refs, members.rows, wanted, SETTINGS, members.start_seconds)
+    seen = made.samples > 0
+    assert (made.mean[seen] <= made.maximum[seen]).all()
+    assert (made.coverage[seen] > 0).all()
+    assert (made.coverage <= 1).all()
+    # Every sample is either steady or start-up.
+    assert made.samples.sum() + made.startup_samples.sum() == known.sum()
