@@ -98,6 +98,17 @@ def test_a_restart_resets_the_counter_or_begins_a_new_series() -> None:
     assert all((np.diff([value for _, value in series]) >= 0).all() for series in several.values())
 
 
+def test_kills_are_counted_in_whole_numbers() -> None:
+    cluster = generate(SyntheticSpec(nodes=2, workloads=6, days=10, seed=7))
+    kills = [e.subject for e in cluster.inventory.events if e.kind is EventKind.OOM_KILL]
+    name = "container_oom_events_total"
+    lines = dressed(cluster, Dress(interval_seconds=60, families=frozenset({name})))
+    for ref in set(kills):
+        (series,) = points(lines, name, pod=ref.pod, container=ref.container).values()
+        assert {value for _, value in series} == set(range(kills.count(ref) + 1))
+        assert (np.diff([value for _, value in series]) >= 0).all()
+
+
 def test_each_scraper_gives_its_own_copy_and_lost_scrapes_are_missing(cluster: SyntheticCluster) -> None:
     ref = cluster.usage[Signal.CPU_USAGE_MEAN].refs[0]
     dress = Dress(interval_seconds=60, families=FEW, noise=False)

@@ -167,4 +167,4 @@ def _oom_family(writer: Writer, name: str) -> Iterator[int]:
         rates = np.zeros(end - start, dtype=np.float32)
         for slot in writer.cluster.events.get((EventKind.OOM_KILL, ref), []):
             rates[slot - start] += 1000.0 / step
-        yield writer.scraped(name, _identity(pod, ref, 0), pod.node, Series(start, rates))
+        yield writer.scraped(name, _identity(pod, ref, 0), pod.node, Series(start, rates, whole=True))

@@ -24,6 +24,8 @@ class Series:
     resets: tuple[int, ...] = ()
     old: bool = False
     """Whether the counter was counting before the window."""
+    whole: bool = False
+    """Whether the counter counts things, not seconds."""
 
 
 class Writer:
@@ -109,7 +111,8 @@ class Writer:
         first = resets[0] if resets else len(base)
         base[:first] -= float(zlib.crc32(key.encode())) * 1e4 if series.old else 0.0
         share = phase / interval
-        return decimals(np.round(knots[:-1] * (1 - share) + knots[1:] * share - base).astype(np.int64))
+        millionths = np.round(knots[:-1] * (1 - share) + knots[1:] * share - base).astype(np.int64)
+        return decimals(millionths // 1_000_000 * 1_000_000 if series.whole else millionths)
 
     def _gauged(self, series: Series, phase: int, key: str) -> Bytes:
         """Gauge values at the scrapes: the slot's value at one of them, a little less at the others."""
