@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cotenant.model.forecast import LEVELS, Forecasts, MeasuredError, RefT
 from cotenant.model.portrait import Portraits
 from cotenant.model.reasons import Reason
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.base import Array, Forecaster, conform
 from forecasting.calibration import lift, lifted
@@ -87,7 +87,7 @@ def _aligned(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[R
     clean = Usage(usage.refs, recent.grid, values, usage.resource, usage.statistic)
     coarse = clean.coarser(STEP_SECONDS // usage.grid.step_seconds)
     cut = (coarse.grid.end_seconds - recent.grid.start_seconds) // usage.grid.step_seconds
-    kept = type(recent.grid)(recent.grid.start_seconds, recent.grid.step_seconds, max(0, cut))
+    kept = TimeGrid(recent.grid.start_seconds, recent.grid.step_seconds, max(0, cut))
     past = Usage(usage.refs, kept, values[:, : kept.size], usage.resource, usage.statistic)
     return past, coarse.tail(settings.history_days * HORIZON)
 
