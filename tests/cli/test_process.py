@@ -234,3 +234,25 @@ def test_help_starts_fast() -> None:
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert min(seconds() for _ in range(3)) < 0.5
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_log_lines_go_to_stderr_in_the_form_asked_for(tmp_path: Path, form: str) -> None:
+    (tmp_path / "talk_command.py").write_text(
+        "import structlog, typer\nfrom cotenant.cli.command import new_app, session_of\napp = new_app()\n"
+        "@app.command()\ndef talk(ctx: typer.Context) -> None:\n"
+        "    session_of(ctx).load()\n    structlog.get_logger('room').debug('asked', pods=3)\n    print('data')\n"
+    )
+    entry = (
+        "import sys; from cotenant.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
+        "main.COMMANDS = (main.CommandEntry('talk', 'talk_command', 'Talk.'),); main.run()"
+    )
+    assert cotenant("talk", "--log-format", form, code=entry).stderr == "", "debug lines are for --debug"
+    ended = cotenant("talk", "--log-format", form, "--debug", code=entry)
+    assert (ended.returncode, ended.stdout) == (0, "data\n")
+    if form == "json":
+        line = json.loads(ended.stderr)
+        assert (line["msg"], line["pods"], line["level"]) == ("asked", 3, "debug")
+    else:
+        assert "asked" in ended.stderr
+        assert "pods=3" in ended.stderr
