@@ -78,12 +78,9 @@ def _chooser(listing: Listing) -> Component:
         value=list(listing.shown),
         persistence=True,
         persistence_type="local",
-        label="Columns",
+        **{"aria-label": "Columns"},
     )
-    button = dmc.Button("Columns", variant="default", size="xs", id=f"columns-button-{name}")
-    return dmc.Popover(
-        [dmc.PopoverTarget(button), dmc.PopoverDropdown(group)], position="bottom-end", shadow="md", width=360
-    )
+    return html.Details([html.Summary("Columns", className="button"), html.Div(group)], className="chooser")
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
@@ -110,7 +107,10 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         State(f"grid-{name}", "id"),
     )
     app.clientside_callback(
-        ClientsideFunction("cotenant", "columns"), Input(f"columns-{name}", "value"), Input(f"grid-{name}", "id")
+        ClientsideFunction("cotenant", "columns"),
+        Input(f"columns-{name}", "value"),
+        Input(f"grid-{name}", "getRowsRequest"),
+        State(f"grid-{name}", "id"),
     )
 
 

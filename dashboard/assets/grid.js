@@ -202,8 +202,9 @@
       return fed[id].filters;
     },
 
-    // The column chooser.
-    async columns(chosen, id) {
+    // The column chooser; like the feed, it waits for the grid's first request.
+    async columns(chosen, request, id) {
+      if (!request) return;
       const api = await window.dash_ag_grid.getApiAsync(id);
       const all = api.getColumns().map((c) => c.getColId());
       api.setColumnsVisible(all.filter((c) => !chosen.includes(c)), false);

@@ -75,10 +75,16 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
   },
 });
 
+// The column chooser closes like any menu: by Escape or a click elsewhere.
+document.addEventListener("click", (event) => {
+  document.querySelectorAll("details.chooser[open]").forEach((it) => { if (!it.contains(event.target)) it.open = false; });
+});
+
 (function keyboard() {
   let pending = false;
   const press = (id) => { const it = document.getElementById(id); if (it) it.click(); };
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") document.querySelectorAll("details.chooser[open]").forEach((it) => { it.open = false; });
     if (event.ctrlKey || event.metaKey || event.altKey || window.cotenant.typing(event.target)) return;
     if (pending) {
       pending = false;

@@ -1,0 +1,87 @@
+"""Real Chromium on a dashboard of real results; a test that leaves a console error fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from tests.support import dashboard as support
+from tools import fetch_plotly
+
+expect.set_options(timeout=15_000)
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SIZE: Final = {"width": 1440, "height": 900}
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> support.Results:
+    return support.results(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="session")
+def address(made: support.Results) -> Iterator[str]:
+    with support.served(support.app_of(made)) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = os.environ.get("COTENANT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.fail("Chromium is missing: apt-get install chromium, or name it in COTENANT_CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[Open]:
+    """Open an address in a browser profile of its own; console errors and page errors fail the test at its end."""
+    errors: list[str] = []
+    contexts = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            errors.append(message.text)
+
+    def opened(url: str, *, theme: str = "light", size: dict[str, int] = SIZE, quiet: bool = False) -> Page:
+        context = chromium.new_context(color_scheme=theme, viewport=size, locale="en-US", timezone_id="Asia/Tokyo")
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        if not quiet:
+            page.on("console", note)
+            page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, by version and integrity; skipped where it is neither cached nor to be had."""
+    try:
+        return fetch_plotly.fetch(Path(__file__).with_name("axe.lock.json")).read_text()
+    except (OSError, ValueError, fetch_plotly.subprocess.SubprocessError) as error:
+        pytest.skip(f"axe-core cannot be fetched: {error}")

@@ -1,0 +1,405 @@
+"""The pages as a person meets them: seen, filtered, sorted, shared, explained, driven by keyboard, in both themes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from cotenant.edges.store import Store
+from cotenant.model.views import RECOMMENDATIONS, Overview
+from dashboard.source import StoreSource
+from tests.browser.conftest import ROOT, Open
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+IMAGES = ROOT / "docs" / "images"
+KEPT = ("overview-light", "overview-dark", "workloads-light", "recommendations-dark", "explanation-light")
+LIMIT_BYTES = 300_000
+THEMES = ("light", "dark")
+PAGES = {"overview": "/", "workloads": "/workloads", "recommendations": "/recommendations"}
+
+
+def settled(page: Page) -> Page:
+    """Charts drawn, rows there, nothing loading."""
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    expect(page.locator("h1")).to_have_count(1)
+    if page.locator(".grid-frame").count():
+        expect(page.locator(".ag-center-cols-container .ag-row").first).not_to_have_class(re.compile("ag-row-loading"))
+        page.wait_for_function("document.querySelectorAll('.ag-row .ag-cell[col-id=namespace]')[0]?.textContent")
+    for chart in page.locator(".js-plotly-plot").all():
+        expect(chart.locator(".main-svg").first).to_be_visible()
+    return page
+
+
+def wait_for_column(page: Page, name: str, test: str) -> None:
+    """Until rows are there and every cell of a column passes a JavaScript test of its text `t`."""
+    cells = f"[...document.querySelectorAll('.ag-row .ag-cell[col-id={name}]')].map(c => c.textContent)"
+    page.wait_for_function(f"(() => {{ const all = {cells}; return all.length && all.every(t => {test}); }})()")
+
+
+def pictured(page: Page, name: str, elsewhere: Path) -> None:
+    """Keep a picture for the pages of the project; one that is there already is renewed only when asked for."""
+    asked = bool(os.environ.get("COTENANT_PICTURES")) and name in KEPT
+    picture = IMAGES / f"{name}.png"
+    picture = picture if asked or (name in KEPT and not picture.exists()) else elsewhere / picture.name
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=picture, full_page=name.startswith("overview"))
+    assert picture.stat().st_size < LIMIT_BYTES
+
+
+def column(page: Page, name: str) -> list[str]:
+    """Texts of a column's cells in sight, top down."""
+    script = """name => [...document.querySelectorAll(`.ag-row .ag-cell[col-id="${name}"]`)]
+        .map(c => [parseInt(c.closest('.ag-row').getAttribute('row-index')), c.textContent])
+        .sort((a, b) => a[0] - b[0]).map(p => p[1])"""
+    return list(page.evaluate(script, name))
+
+
+def api(page: Page, path: str) -> Any:
+    return page.request.get(path).json()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_drawn_without_a_serious_accessibility_fault(
+    open_page: Open, address: str, axe: str, name: str, theme: str, tmp_path: Path
+) -> None:
+    page = settled(open_page(address + PAGES[name], theme=theme))
+    assert page.evaluate("document.documentElement.dataset.mantineColorScheme") == theme
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run()).violations")
+    serious = [
+        (v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    pictured(page, f"{name}-{theme}", tmp_path)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_drawer_has_no_serious_accessibility_fault(
+    open_page: Open, address: str, axe: str, theme: str, tmp_path: Path
+) -> None:
+    page = settled(open_page(f"{address}/recommendations", theme=theme))
+    page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    expect(page.locator("#copy-patch, .explain .panel-note").first).to_be_visible()
+    page.wait_for_timeout(300)  # the drawer slides in; contrast is judged where it stands
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run('[role=dialog]')).violations")
+    assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+    pictured(page, f"explanation-{theme}", tmp_path)
+
+
+def test_the_overview_says_what_the_document_says(open_page: Open, address: str, made: Results) -> None:
+    page = settled(open_page(address))
+    overview = made.store.read_document("overview", Overview)
+    assert overview is not None
+    expect(page.locator(".stats.six .stat-label")).to_have_text(
+        [
+            "CPU Utilisation",
+            "CPU Requests Commitment",
+            "CPU Limits Commitment",
+            "Memory Utilisation",
+            "Memory Requests Commitment",
+            "Memory Limits Commitment",
+        ]
+    )
+    expect(page.locator(".stats.six .stat-value").first).to_have_text(
+        f"{100 * overview.headline.cpu_utilisation:.0f} %"
+    )
+    expect(page.get_by_text("DEMO data - nothing is applied to a real cluster")).to_be_visible()
+    expect(page.get_by_text("READ-ONLY")).to_be_visible()
+    for word, count in overview.severities.items():
+        row = page.locator(".shares li", has=page.get_by_text(word, exact=True))
+        expect(row.locator(".share-count")).to_have_text(f"{count:,}")
+
+
+def test_the_band_switches_to_memory(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    page.get_by_text("Memory", exact=True).click()
+    expect(page.locator("#band figcaption")).to_contain_text("Memory: usage now")
+    expect(page.locator("#band-figure .ytitle")).to_have_text("GiB")
+
+
+def test_a_waste_link_leads_to_the_workloads_of_the_namespace(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    link = page.locator(".waste-links a").first
+    namespace = link.text_content() or ""
+    link.click()
+    settled(page)
+    expect(page).to_have_url(f"{address}/workloads?ns={namespace}")
+    assert set(column(page, "namespace")) == {namespace}
+
+
+def test_a_waste_bar_is_such_a_link_too(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    bar = page.locator("#waste-figure .barlayer .point").first
+    bar.scroll_into_view_if_needed()
+    box = bar.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 20, box["y"] + box["height"] / 2)
+    page.mouse.click(box["x"] + 20, box["y"] + box["height"] / 2)
+    page.wait_for_url(re.compile(r"/workloads\?ns="))
+    settled(page)
+
+
+def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/recommendations"))
+    page.locator(".facet-link", has_text="warning").click()
+    page.wait_for_url(re.compile("severity=warning"))
+    answer = api(page, f"{address}/api/v1/recommendations?severity=warning&sort=cpu_delta_total")
+    expect(page.locator("#count-recommendations")).to_have_text(f"{answer['total']} of {answer['of']} recommendations")
+    wait_for_column(page, "severity", "t === 'warning'")
+    seen = column(page, "workload")
+    assert seen == [row["workload"] for row in answer["rows"]][: len(seen)]
+    with page.expect_download() as download:
+        page.locator("#export-csv-recommendations").click()
+    exported = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert [row["workload"] for row in exported] == [row["workload"] for row in answer["rows"]]
+    saved = sum(row["cpu_delta_total"] or 0 for row in answer["rows"])
+    sign = "−" if saved < 0 else "+"
+    expect(page.locator(".total-value").first).to_contain_text(sign)
+
+
+def test_a_value_can_be_left_out_and_filters_cleared(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/workloads"))
+    row = page.locator(".facet-row", has_text="Deployment")
+    row.hover()
+    row.locator(".facet-not").click()
+    page.wait_for_url(re.compile("kind!=Deployment|kind%21=Deployment"))
+    wait_for_column(page, "kind", "t !== 'Deployment'")
+    page.get_by_role("link", name="Clear filters").click()
+    expect(page.locator("#count-workloads")).to_have_text(f"{support.SPEC.workloads} workloads")
+
+
+def test_sorting_is_in_the_url_and_survives_reload_and_back(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/workloads"))
+    page.locator(".ag-header-cell[col-id=workload]").click()
+    page.wait_for_url(re.compile("sort=workload"))
+    names = sorted(r["workload"] for r in api(page, f"{address}/api/v1/workloads")["rows"])
+    expect(page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]")).to_have_text(names[0])
+    page.reload()
+    settled(page)
+    seen = column(page, "workload")
+    assert seen == names[: len(seen)]
+    page.locator("#nav-r").click()
+    page.wait_for_url(re.compile("/recommendations"))
+    page.go_back()
+    settled(page)
+    expect(page).to_have_url(re.compile("sort=workload"))
+    assert column(page, "workload")[0] == names[0]
+
+
+def test_a_shared_link_shows_the_same_rows_to_somebody_else(open_page: Open, address: str) -> None:
+    link = f"{address}/recommendations?severity=critical&kind!=Job&sort=-memory_delta_total"
+    first, second = settled(open_page(link)), settled(open_page(link, theme="dark"))
+    assert column(first, "workload") == column(second, "workload") != []
+    expected = api(first, link.replace("/recommendations", "/api/v1/recommendations"))["rows"]
+    seen = column(first, "workload")
+    assert seen == [row["workload"] for row in expected][: len(seen)]
+
+
+def test_search_narrows_by_name_and_walks_from_the_overview(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    name = api(page, f"{address}/api/v1/workloads?sort=workload")["rows"][3]["workload"]
+    page.keyboard.press("/")
+    page.keyboard.type(name)
+    page.wait_for_url(re.compile(r"/workloads\?q="))
+    expect(page.locator("#count-workloads")).to_contain_text(" of ")
+    settled(page)
+    assert all(name in seen for seen in column(page, "workload"))
+    expect(page.locator("#search")).to_have_value(name)
+
+
+def test_filtered_out_says_so_and_offers_the_way_back(open_page: Open, address: str) -> None:
+    page = open_page(f"{address}/workloads?q=no-such-name")
+    expect(page.get_by_text("No workload matches these filters.")).to_be_visible()
+    page.locator(".empty").get_by_role("link", name="Clear filters").click()
+    settled(page)
+
+
+def test_an_unknown_filter_is_named_not_ignored(open_page: Open, address: str) -> None:
+    page = open_page(f"{address}/workloads?patern=daily", quiet=True)
+    expect(page.get_by_text("Did you mean pattern?").first).to_be_visible()
+
+
+def test_a_row_explains_itself_in_a_drawer_that_the_url_holds(open_page: Open, address: str, made: Results) -> None:
+    page = settled(open_page(f"{address}/recommendations?severity=critical"))
+    row = api(page, f"{address}/api/v1/recommendations?severity=critical&sort=cpu_delta_total")["rows"][0]
+    page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
+    drawer = page.get_by_role("dialog")
+    expect(drawer).to_contain_text(f"{row['namespace']} / {row['workload']} / {row['container']}")
+    page.wait_for_url(re.compile("open="))
+    found = StoreSource(made.store, support.QUICK).explain(
+        row["namespace"], row["kind"], row["workload"], row["container"]
+    )
+    assert found is not None
+    for value in found.values:
+        expect(drawer).to_contain_text(value.formula)
+    page.reload()
+    expect(page.get_by_role("dialog")).to_contain_text(row["workload"])
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page).not_to_have_url(re.compile("open="))
+    settled(page)
+
+
+def test_the_whole_way_works_by_keyboard(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    page.wait_for_url(re.compile("/workloads$"))
+    settled(page)
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("search")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.wait_for_url(re.compile("/recommendations$"))
+    settled(page)
+    page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
+def test_the_theme_is_kept_and_grid_and_charts_follow(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+
+    def ink() -> str:
+        return str(page.evaluate("getComputedStyle(document.querySelector('#band-figure .ytick text')).fill"))
+
+    light = ink()
+    page.keyboard.press("t")
+    page.wait_for_function("document.documentElement.dataset.mantineColorScheme === 'dark'")
+    assert ink() != light
+    page.reload()
+    settled(page)
+    assert page.evaluate("document.documentElement.dataset.mantineColorScheme") == "dark"
+    page.locator("#nav-w").click()
+    settled(page)
+    ground = page.evaluate("getComputedStyle(document.querySelector('.ag-root-wrapper')).backgroundColor")
+    assert sum(map(int, re.findall(r"\d+", ground)[:3])) < 200
+
+
+def test_columns_can_be_chosen_and_are_remembered(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/workloads"))
+    assert page.locator(".ag-header-cell[col-id=restarts]").count() == 0
+    page.locator(".chooser summary").click()
+    page.get_by_label("Restarts", exact=True).check()
+    page.get_by_label("Kind", exact=True).uncheck()
+    page.keyboard.press("Escape")
+    expect(page.locator(".ag-header-cell[col-id=kind]")).to_have_count(0)
+    page.reload()
+    settled(page)
+    expect(page.locator(".ag-header-cell[col-id=kind]")).to_have_count(0)
+    shown = page.evaluate("dash_ag_grid.getApi('grid-workloads').getAllDisplayedColumns().map(c => c.getColId())")
+    assert "restarts" in shown
+
+
+def test_scrolling_loads_rows_in_blocks(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/workloads?sort=workload"))
+    names = [r["workload"] for r in api(page, f"{address}/api/v1/workloads?sort=workload")["rows"]]
+    page.evaluate("dash_ag_grid.getApi('grid-workloads').ensureIndexVisible(79, 'bottom')")
+    page.wait_for_function("document.querySelector('.ag-row[row-index=\"79\"] .ag-cell[col-id=workload]')?.textContent")
+    assert column(page, "workload")[-1] == names[-1]
+
+
+def test_newer_results_appear_on_an_open_page(open_page: Open, tmp_path: Path) -> None:
+    results = support.results(tmp_path)
+    overview = results.store.read_document("overview", Overview)
+    assert overview is not None
+    with support.served(support.app_of(results)) as address:
+        page = settled(open_page(address))
+        document = json.loads(json.dumps({"worth_the_effort": 123}))
+        newer = type(overview)(**{**{f: getattr(overview, f) for f in overview.__slots__}, **document,
+                                  "computed_seconds": overview.computed_seconds + 60})  # fmt: skip
+        results.store.write_document("overview", newer)
+        expect(page.get_by_text("123 recommendations")).to_be_visible()
+
+
+def test_old_data_carry_a_banner(open_page: Open, tmp_path: Path) -> None:
+    results = support.results(tmp_path, demo=False)
+    with support.served(support.app_of(results, age_seconds=2 * 3600)) as address:
+        page = settled(open_page(address))
+        expect(page.locator(".chip.tone-red", has_text="data 2 h old")).to_be_visible()
+        expect(page.locator(".banner")).to_contain_text("Stale.")
+        expect(page.get_by_text("DEMO data")).to_have_count(0)
+
+
+@pytest.mark.parametrize("path", PAGES.values())
+def test_an_empty_store_says_which_command_fills_it(open_page: Open, tmp_path: Path, path: str) -> None:
+    source = StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)
+    with support.served(support.app_on(source)) as address:
+        page = open_page(address + path)
+        expect(page.get_by_text("cotenant scan --prometheus URL")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", PAGES.values())
+def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tmp_path: Path, path: str) -> None:
+    store = Store(tmp_path.as_uri(), "c")
+    source = StoreSource(store, support.QUICK)
+    (tmp_path / "c" / "results").mkdir(parents=True)
+    (tmp_path / "c" / "results" / "overview.json").mkdir()  # a folder where a file should be
+    with support.served(support.app_on(source)) as address:
+        page = open_page(address + path, quiet=True)
+        expect(page.locator(".failed").first).to_be_visible()
+        assert "Traceback" not in page.content()
+
+
+def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp_path: Path) -> None:
+    from cotenant.model.table import Table
+
+    nasty = "<img src=x onerror=alert(1)>"
+    results = support.results(tmp_path)
+    rows = [{**row, "namespace": nasty, "workload": nasty} for row in results.store.read_table(RECOMMENDATIONS).rows()]
+    results.store.write_table(Table.from_rows(RECOMMENDATIONS, rows))
+    with support.served(support.app_of(results)) as address:
+        page = settled(open_page(f"{address}/recommendations"))
+        assert column(page, "workload")[0] == nasty
+        expect(page.locator(".facet-word", has_text=nasty)).to_be_visible()
+        assert page.locator("img[src=x]").count() == 0
+
+
+def test_dash_s_own_bundle_stands_in_for_the_small_one(
+    open_page: Open, made: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    import dashboard.app
+
+    assets = tmp_path / "assets"
+    shutil.copytree(dashboard.app.ASSETS, assets, ignore=shutil.ignore_patterns("plotly-cartesian*"))
+    monkeypatch.setattr(dashboard.app, "ASSETS", assets)
+    with support.served(support.app_of(made)) as address:
+        page = settled(open_page(address))
+        assert "plotly-cartesian" not in page.content()
+        expect(page.locator("#heat-figure .main-svg").first).to_be_visible()
+
+
+def test_the_small_bundle_and_no_enterprise_grid_are_loaded(open_page: Open, address: str, chromium: Any) -> None:
+    from dashboard.app import ASSETS
+
+    if not (ASSETS / "plotly-cartesian.min.js").exists():
+        pytest.skip("the small plotly bundle was not fetched")
+    page = chromium.new_page()
+    loaded: list[str] = []
+    page.on("request", lambda request: loaded.append(request.url))
+    for path in PAGES.values():
+        page.goto(address + path)
+        settled(page)
+    page.close()
+    assert any("plotly-cartesian" in url for url in loaded)
+    assert not any("async-enterprise" in url or "package_data/plotly.min" in url for url in loaded)
+    assert all(url.startswith((address, "data:", "blob:")) for url in loaded)
