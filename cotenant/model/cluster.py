@@ -15,13 +15,30 @@ from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import Resource
 
 
+class ContainerRole(StrEnum):
+    """Where in the pod's life a container runs, and who put it there."""
+
+    MAIN = "main"
+    INIT = "init"
+    """Runs before the main containers and ends."""
+    SIDECAR = "sidecar"
+    """An init container that stays (restartPolicy Always)."""
+    INJECTED = "injected"
+    """Seen in live pods but not in the workload's template: a webhook adds it, so a patch of the template is no use."""
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container of a workload's template; amounts in millicores and bytes, a missing key is "not set"."""
+    """A container of a workload's pods; amounts in millicores and bytes, a missing key is "not set".
+
+    `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer).
+    """
 
     name: str
     requests: Mapping[Resource, int] = field(default_factory=dict)
     limits: Mapping[Resource, int] = field(default_factory=dict)
+    role: ContainerRole = ContainerRole.MAIN
+    restarts_on: tuple[Resource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +62,8 @@ class Workload:
     priority: PriorityClass = PriorityClass.NONE
     autoscaler: Autoscaler | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only those whose key begins with `cotenant.dev/`."""
 
     def container(self, name: str) -> Container | None:
         """The template's container of that name."""
@@ -101,6 +120,32 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitRange:
+    """A namespace's bounds for one container and resource, in the unit; None = no bound.
+
+    `max_ratio` bounds limit / request.
+    """
+
+    namespace: str
+    resource: Resource
+    minimum: int | None = None
+    maximum: int | None = None
+    max_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A namespace's ResourceQuota for one resource, in the unit; `of_limits` tells limits.* from requests.*."""
+
+    namespace: str
+    name: str
+    resource: Resource
+    of_limits: bool
+    hard: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """Everything known about one cluster at `time_seconds`."""
 
@@ -112,6 +157,11 @@ class Inventory:
     events: tuple[Event, ...] = ()
     notes: tuple[str, ...] = ()
     """Data-quality notes in words, such as "priority labels unknown: no access to the Kubernetes API"."""
+
+    limit_ranges: tuple[LimitRange, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    server_version: str = ""
+    """Version of the API server, such as "1.35.4"; empty when it was not asked."""
 
     def owners(self) -> dict[tuple[str, str], WorkloadRef]:
         """(namespace, pod) -> workload, gone pods included."""

@@ -48,9 +48,61 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
+class Restart(StrEnum):
+    """What applying a proposal costs the pods."""
+
+    NONE = "none"
+    IN_PLACE = "in-place"
+    """Resized while running (pods/resize); the template changes too, so that the next pod has it."""
+    ROLLOUT = "rollout"
+    """New pods: the server, the container's resize policy or the QoS class does not allow it in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """A rule other than the demand moved an amount: which one, from what to what, in the unit."""
+
+    rule: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """What the proposal would have done in the last `days`, over all pods of the container.
+
+    throttled_minutes: container-minutes with demand above the CPU limit (or above the request where there is no limit
+    and the node had nothing to give: not counted); oom_kills: times the working set passed the memory limit; evictions:
+    times it
+    passed the request while it had not before; freed_*: mean requested less per moment, over all pods; the `now_*`
+    twins say what the present values did in the same days.
+    """
+
+    days: float
+    throttled_minutes: float
+    now_throttled_minutes: float
+    oom_kills: int
+    now_oom_kills: int
+    evictions: int
+    freed_millicores: int
+    freed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How much a proposal can be relied on, 0..1, and the sentences behind it, weakest first."""
+
+    confidence: float
+    because: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One proposed field, in the resource's unit. `inputs` maps names of what went in to amounts or words."""
+    """One proposed field, in the resource's unit. `inputs` maps names of what went in to amounts or words.
+
+    `clamps` are the rules that moved the amount, in the order they were applied; `overrides` the settings of the
+    workload's own annotations that were used.
+    """
 
     resource: Resource
     field: Field
@@ -61,6 +113,8 @@ class Value:
     severity: Severity = Severity.UNKNOWN
     inputs: Mapping[str, float | int | str] = attribute(default_factory=dict)
     formula: str = ""
+    clamps: tuple[Clamp, ...] = ()
+    overrides: tuple[str, ...] = ()
 
     @property
     def change(self) -> int | None:
@@ -70,7 +124,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """All proposed fields of one container by one strategy; `replicas` multiplies the effect."""
+    """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
+
+    `backtest`, `trust`, `restart` and `monthly_saving` are added by the corridor after the strategy has spoken;
+    `notes` are sentences of the strategy (leak found, replicas uneven...); `queries` what the source was asked.
+    """
 
     container: ContainerRef
     strategy: str
@@ -79,6 +137,14 @@ class Recommendation:
     window_seconds: int
     settings_digest: str
     end_seconds: int
+    profile: str = ""
+    notes: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    backtest: Backtest | None = None
+    trust: Trust | None = None
+    restart: Restart = Restart.ROLLOUT
+    monthly_saving: float | None = None
+    """Money a month over all replicas in the price sheet's currency; negative when it costs more."""
 
     def value(self, resource: Resource, which: Field) -> Value | None:
         """The proposal for one field, if the strategy makes a statement about it."""

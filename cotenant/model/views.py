@@ -104,6 +104,38 @@ RECOMMENDATIONS: Final = Schema(
         Column("memory_action", "Memory action", Kind.TEXT, "set, unset or withheld.", wide=True),
         Column("cpu_limit_action", "CPU limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
         Column("memory_limit_action", "Memory limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column(
+            "confidence", "Confidence", Kind.RATIO, "How far the proposal can be relied on; the explanation says why."
+        ),
+        Column(
+            "saving_month",
+            "Saving/month",
+            Kind.NUMBER,
+            "Money a month over all replicas, in the price sheet's currency.",
+        ),
+        Column(
+            "backtest_oom_kills",
+            "Back-test OOMs",
+            Kind.INTEGER,
+            "Times the last 7 days would have passed the proposed memory limit.",
+        ),
+        Column(
+            "backtest_throttled_minutes",
+            "Back-test throttled",
+            Kind.NUMBER,
+            "Container-minutes of the last 7 days above the proposed CPU limit.",
+            wide=True,
+        ),
+        Column(
+            "restart", "Restart", Kind.TEXT, "none, in-place or rollout: what applying it costs the pods.", wide=True
+        ),
+        Column(
+            "profile",
+            "Profile",
+            Kind.TEXT,
+            "Profile in force: conservative, balanced, aggressive, or empty.",
+            wide=True,
+        ),
         Column("strategy", "Strategy", Kind.TEXT, "Strategy that made the proposal.", wide=True),
     ),
     ("namespace", "kind", "workload", "container"),
@@ -182,6 +214,87 @@ RECLAIMABLE: Final = Schema(
         Column("terms", "Terms", Kind.TEXT, "Every term of the formula, same unit.", wide=True),
     ),
     ("node", "band", "resource"),
+)
+
+
+FINDINGS: Final = Schema(
+    "findings",
+    (
+        Column("finding", "Finding", Kind.TEXT, "What was found."),
+        Column("severity", "Severity", Kind.TEXT, "good, ok, warning or critical."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of a workload; Node for a node."),
+        Column("workload", "Name", Kind.TEXT, "Name of the workload or node."),
+        Column("container", "Container", Kind.TEXT, "Container, when it is about one."),
+        Column("evidence", "Evidence", Kind.TEXT, "Named figures behind it."),
+    ),
+    ("finding", "namespace", "kind", "workload", "container"),
+)
+
+PORTRAITS: Final = Schema(
+    "portraits",
+    (
+        *_WORKLOAD_KEY,
+        Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
+        Column("start", "Start", Kind.TIME, "Start of the first hour of `mean` and `highest`."),
+        Column("mean", "Mean", Kind.LIST, "Usage of the whole workload, mean of each hour."),
+        Column("highest", "Highest", Kind.LIST, "Highest 5-minute value of each hour."),
+        Column("request", "Request", Kind.LIST, "Sum of requests over the pods of each hour."),
+        Column("heat", "Hour x weekday", Kind.LIST, "168 means, Monday 0 h first (UTC)."),
+        Column("bounds", "Histogram bounds", Kind.LIST, "Lower bounds of the buckets that hold weight."),
+        Column("weights", "Histogram weights", Kind.LIST, "Share of each of these buckets (decaying), sums to 1."),
+        Column("ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99 and maximum of the whole workload."),
+    ),
+    ("namespace", "kind", "workload", "resource"),
+)
+"""Stored as one table per namespace, `portraits@<namespace>`."""
+
+EVENTS: Final = Schema(
+    "events",
+    (
+        *_WORKLOAD_KEY,
+        Column("time", "Time", Kind.TIME, "When."),
+        Column("event", "Event", Kind.TEXT, "oom-kill, restart or deploy."),
+        Column("pod", "Pod", Kind.TEXT, "Pod it happened to; empty for a deploy."),
+        Column("container", "Container", Kind.TEXT, "Container it happened to; empty for a deploy."),
+    ),
+    ("namespace", "kind", "workload", "time", "event", "pod"),
+)
+
+NODE_HISTORY: Final = Schema(
+    "node_history",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of the node."),
+        Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
+        Column("start", "Start", Kind.TIME, "Start of the first hour."),
+        Column("total", "Total", Kind.LIST, "Usage of the whole node, hourly means."),
+        Column("prod", "Prod", Kind.LIST, "Usage of prod pods and pods without a class, hourly means."),
+        Column("batch", "Batch", Kind.LIST, "Reclaimable for batch by the usage formula, hour by hour."),
+        Column(
+            "mid",
+            "Mid",
+            Kind.LIST,
+            "Reclaimable for mid by the static part of the formula, hour by hour; NaN where unknown.",
+        ),
+    ),
+    ("node", "resource"),
+)
+
+RECOMMENDATION_LOG: Final = Schema(
+    "recommendation_log",
+    (
+        *_WORKLOAD_KEY,
+        Column("container", "Container", Kind.TEXT, "Container."),
+        Column("time", "Time", Kind.TIME, "End of the history it rested on."),
+        Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request."),
+        Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit."),
+        Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request."),
+        Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit."),
+        Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code."),
+        Column("memory_reason", "Memory reason", Kind.TEXT, "Reason code."),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy that made it."),
+    ),
+    ("namespace", "kind", "workload", "container", "time"),
 )
 
 
