@@ -34,12 +34,25 @@ CPU_SAMPLE_WEIGHT: Final = 0.1
 
 _CHECKPOINT_SCALE: Final = 10_000
 _MAX_DECAY_EXPONENT: Final = 100
+_MAX_SPAN_HALF_LIVES: Final = 500
+_LONGEST_SPAN: Final = 500
+"""Half lives that one addition may span; a power of two of more than about 1,000 would not fit a double."""
 _YEAR_ONE: Final = datetime(1, 1, 1, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR_ONE_SECONDS: Final = int((_YEAR_ONE - _EPOCH).total_seconds())
 """Unix time of 0001-01-01: the reference time of a histogram that never saw a sample."""
 _CELLS_PER_BLOCK: Final = 1 << 18
 """Samples that are binned in one go: small enough for the processor's cache."""
+
+
+def _go_power(base: float, exponent: int) -> float:
+    """base^exponent by repeated squaring, rounded where Go's math.Pow rounds: bucket borders agree to the bit."""
+    power = 1.0
+    while exponent:
+        power *= base if exponent & 1 else 1.0
+        base *= base
+        exponent >>= 1
+    return power
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,7 @@ class Buckets:
             raise ValueError(f"not a bucket layout: first {self.first}, growth {self.growth}, maximum {self.maximum}")
         ratio = self.growth - 1
         count = math.ceil(math.log(self.maximum * ratio / self.first + 1) / math.log(self.growth)) + 1
-        starts = self.first * (self.growth ** np.arange(count, dtype=np.float64) - 1) / ratio
+        starts = self.first * (np.array([_go_power(self.growth, b) for b in range(count)]) - 1) / ratio
         object.__setattr__(self, "starts", starts)
 
     @property
@@ -69,6 +82,7 @@ class Buckets:
         """Bucket of each finite value; below `first` (also negative) the first, above `maximum` the last."""
         wide = np.maximum(values, 0.0, dtype=np.float64)
         position = np.log(wide * (self.growth - 1) / self.first + 1) / math.log(self.growth)
+        position += 1e-12  # numpy's logarithm may fall a rounding error short of a border; the border belongs above
         index: npt.NDArray[np.intp] = np.minimum(position, self.count - 1).astype(np.intp)
         index[wide < self.first] = 0
         return index
@@ -150,6 +164,14 @@ class HistogramBatch:
         values, target = (values, target) if (target >= 0).all() else (values[target >= 0], target[target >= 0])
         if not values.size or not len(self):
             return self
+        if times[-1] - times[0] > _MAX_SPAN_HALF_LIVES * self.half_life_seconds and len(times) > 1:
+            half = len(times) // 2  # a longer span would leave the range of powers of two
+            early = self.add(values[:, :half], times[:half], target, weight)
+            return early.add(values[:, half:], times[half:], target, weight)
+        if times[-1] - times[0] > _LONGEST_SPAN * self.half_life_seconds:
+            half = len(times) // 2
+            older = self.add(values[:, :half], times[:half], target, weight)
+            return older.add(values[:, half:], times[half:], target, weight)
         moved = self._moved(self._reference_after(values, times, target))
         base = int(_round_to(times[-1:], self.half_life_seconds)[0])
         decay = weight * np.exp2((times - base) / self.half_life_seconds)

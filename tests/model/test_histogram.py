@@ -236,3 +236,10 @@ def test_a_checkpoint_that_does_not_fit_is_refused(document: dict[str, object]) 
 def test_a_document_that_is_no_checkpoint_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(StoreCorrupt, match="not a histogram checkpoint"):
         Checkpoint.parse(document)
+
+
+def test_a_single_old_sample_keeps_its_weight_over_a_thousand_half_lives() -> None:
+    values = np.array([[5.0, *[float("nan")] * 6]])
+    batch = filled(values, 7 * DAY, 3_600)
+    # told from its own reference time a lone sample weighs 2 to a power between -0.5 and 0.5
+    assert 2**-0.5 <= batch.total[0] <= 2**0.5
