@@ -35,8 +35,6 @@ CPU_SAMPLE_WEIGHT: Final = 0.1
 _CHECKPOINT_SCALE: Final = 10_000
 _MAX_DECAY_EXPONENT: Final = 100
 _MAX_SPAN_HALF_LIVES: Final = 500
-_LONGEST_SPAN: Final = 500
-"""Half lives that one addition may span; a power of two of more than about 1,000 would not fit a double."""
 _YEAR_ONE: Final = datetime(1, 1, 1, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR_ONE_SECONDS: Final = int((_YEAR_ONE - _EPOCH).total_seconds())
@@ -168,10 +166,6 @@ class HistogramBatch:
             half = len(times) // 2  # a longer span would leave the range of powers of two
             early = self.add(values[:, :half], times[:half], target, weight)
             return early.add(values[:, half:], times[half:], target, weight)
-        if times[-1] - times[0] > _LONGEST_SPAN * self.half_life_seconds:
-            half = len(times) // 2
-            older = self.add(values[:, :half], times[:half], target, weight)
-            return older.add(values[:, half:], times[half:], target, weight)
         moved = self._moved(self._reference_after(values, times, target))
         base = int(_round_to(times[-1:], self.half_life_seconds)[0])
         decay = weight * np.exp2((times - base) / self.half_life_seconds)

@@ -7,7 +7,8 @@ at least 25 m and 250 MiB, split evenly over its containers. An OOM kill counts 
 1.2). Every step is cut to whole millicores and bytes, as there. A limit keeps its ratio to the request.
 
 VPA counts one sample a minute towards its confidence. A stored 5-minute mean stands for five of them, so samples are
-counted by the minutes they cover; for one-minute samples this is VPA's own count.
+counted by the minutes they cover; for one-minute samples this is VPA's own count. `bench/vpa_exact.py` runs VPA's
+packages beside this module.
 """
 
 from __future__ import annotations
@@ -109,23 +110,45 @@ def pod_peaks(
 ) -> tuple[Integers, Floats]:
     """Ends of intervals (Unix seconds) and the memory peak in each, of one pod, oldest first.
 
-    times, values: samples of one pod, ascending, finite, bytes; kills: (seconds, request in bytes). Intervals follow
-    each other from the pod's first sample or kill; one without either has no peak. A kill is a sample of
-    max(used + bump, used x ratio), used = the larger of the request and the interval's peak before it. (Where the first
+    times, values: samples of one pod, ascending, finite, bytes; kills: (seconds, request in bytes), ascending.
+    Intervals follow each other from the pod's first sample or kill; one without either has no peak. (Where the first
     sample of an interval is 0, VPA overlooks the later ones of that interval; here they count.)
     """
     interval = own.memory_interval_hours * HOUR_SECONDS
-    start = min([*times[:1].tolist(), *(at for at, _ in kills)], default=0)
-    needed = []
-    for at, request in kills:
-        before = (times < at) & ((times - start) // interval == (at - start) // interval)
-        used = int(max(request, values[before].max(initial=0.0)))
-        needed.append(max(used + own.oom_bump_bytes, int(used * own.oom_bump_ratio)))
-    moments = np.append(times, np.array([at for at, _ in kills], dtype=np.int64))
-    position, which = np.unique((moments - start) // interval, return_inverse=True)
-    peaks = np.zeros(len(position))
-    np.maximum.at(peaks, which, np.append(values, needed))
-    return start + (position + 1) * interval, peaks
+    if kills:
+        found = _peaks_with_kills(times, values, kills, own)
+        return np.array(list(found), dtype=np.int64), np.array(list(found.values()))
+    if not times.size:
+        return times, values
+    position, starts = np.unique((times - times[0]) // interval, return_index=True)
+    return times[0] + (position + 1) * interval, np.maximum.reduceat(values, starts)
+
+
+def _peaks_with_kills(
+    times: Integers, values: Floats, kills: list[tuple[int, float]], own: VpaSettings
+) -> dict[int, float]:
+    """Peak by the end of its interval, event by event as VPA goes.
+
+    A kill is a sample of max(used + bump, used x ratio); used is the larger of the request and the newest peak of real
+    samples, which may still be that of the interval before.
+    """
+    interval = own.memory_interval_hours * HOUR_SECONDS
+    events = [(at, False, request) for at, request in kills]  # before a sample of the same second
+    events += zip(times.tolist(), [True] * len(times), values.tolist(), strict=True)
+    found: dict[int, float] = {}
+    end, peak, highest = min(events)[0], 0.0, 0.0
+    for at, sampled, amount in sorted(events):
+        if not sampled:
+            used = int(max(amount, peak))
+            amount = max(used + own.oom_bump_bytes, int(used * own.oom_bump_ratio))  # noqa: PLW2901
+        if at >= end:
+            end += ((at - end) // interval + 1) * interval
+            peak = highest = 0.0
+        elif amount <= highest:
+            continue
+        found[end] = highest = amount
+        peak = amount if sampled else peak
+    return found
 
 
 def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: VpaSettings) -> Estimate:

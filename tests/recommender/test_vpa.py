@@ -122,8 +122,8 @@ def test_an_oom_kill_is_a_peak_above_the_request_and_what_was_used() -> None:
     assert pod_peaks(times, values, [(300, 512.0 * MIB)], OWN)[1].tolist() == [1080 * MIB]
     # request above the peak, small: 150 + 100 beats 150 x 1.2
     assert pod_peaks(times[:1], np.array([1.0]), [(300, 150.0 * MIB)], OWN)[1].tolist() == [250 * MIB]
-    # the peak of another interval does not count, and a second kill is not built on the first
-    assert pod_peaks(times, values, [(90_000, 10.0 * MIB)], OWN)[1].tolist() == [950 * MIB, 110 * MIB]
+    # a kill that opens an interval still counts from the peak before, and a second kill is not built on the first
+    assert pod_peaks(times, values, [(90_000, 10.0 * MIB)], OWN)[1].tolist() == [950 * MIB, 1140 * MIB]
     assert pod_peaks(times[:1], values[:1], [(300, 1.0), (600, 1.0)], OWN)[1].tolist() == [1080 * MIB]
     # a kill before any sample opens the first interval
     ends, peaks = pod_peaks(np.array([], dtype=np.int64), np.array([]), [(50, 200.0 * MIB)], OWN)
@@ -186,3 +186,9 @@ def test_whatever_comes_in_amounts_are_whole_and_bounds_are_ordered(
         if v.action is Action.SET:
             assert 0 <= v.inputs["lower_bound"] <= v.inputs["upper_bound"] <= 10**14  # type: ignore[operator]
             assert v.field is Field.LIMIT or v.inputs["lower_bound"] <= v.amount <= v.inputs["upper_bound"]  # type: ignore[operator]
+
+
+def test_a_value_on_the_border_of_two_buckets_belongs_to_the_upper_one() -> None:
+    # 10 m is the start of bucket 1, whose end is 20.5 m: 20 + 3 = 23 m, as VPA itself answers
+    assert CPU_BUCKETS.find(np.array([9.99, 10.0, 10.01])).tolist() == [0, 1, 1]
+    assert value(one(Case(cpu=flat(10), containers=2)), CPU).amount == 23
