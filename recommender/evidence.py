@@ -85,6 +85,12 @@ class Evidence:
         """Highest stored value over all pods and slots, (n,); NaN where none is finite."""
         return self.highest_of_pods(signal, row_maximum)
 
+    def highest_seen(self, resource: Resource) -> Floats:
+        """Highest stored usage of any pod, (n,), from the finest signals of the resource; NaN where there is none."""
+        if resource is Resource.MEMORY:
+            return self.highest(Signal.MEMORY_WORKING_SET_MAX)
+        return np.fmax(self.highest(Signal.CPU_USAGE_MEAN), self.highest(Signal.CPU_USAGE_MAX))
+
     def highest_of_pods(self, signal: Signal, summary: RowSummary) -> Floats:
         """`summary` of each pod's series, then the maximum over the pods, (n,); NaN where no pod has a finite one."""
         found = np.full(len(self) + 1, -np.inf)

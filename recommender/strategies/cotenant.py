@@ -31,7 +31,6 @@ from recommender.evidence import Evidence, Floats
 from recommender.severity import limit_severity, severity
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
-SOURCE: Final = {CPU: Signal.CPU_USAGE_MAX, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 EPISODIC: Final = frozenset({"Job", "CronJob"})
 """Kinds that run now and then: gaps between their pods are no missing samples."""
 
@@ -103,7 +102,7 @@ def _highest(evidence: Evidence, resource: Resource) -> Floats:
     """Most ever seen in one pod, start-up included, (n,)."""
     portrait = evidence.portraits[resource]
     remembered = evidence.from_portrait(resource, np.fmax(portrait.maximum, portrait.startup_max))
-    return np.fmax(remembered, evidence.highest(SOURCE[resource]))
+    return np.fmax(remembered, evidence.highest_seen(resource))
 
 
 def _after_kills(

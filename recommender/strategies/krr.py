@@ -84,7 +84,7 @@ class _Column:
         self.unit, self.floor = (1, krr.cpu_floor_millicores) if resource is CPU else (MIB, krr.memory_floor_bytes)
         self.observed = _observed_seconds(evidence, resource)
         self.reasons = _reasons(evidence, measured.request, self.observed, resource, krr)
-        self.highest = evidence.highest(Signal.CPU_USAGE_MAX if resource is CPU else SOURCE[MEMORY])
+        self.highest = evidence.highest_seen(resource)
         self.pods = evidence.pods_seen(SOURCE[resource])
 
     def values(self, index: int) -> list[Value]:

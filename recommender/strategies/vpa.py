@@ -169,7 +169,7 @@ class _Column:
     def __init__(self, evidence: Evidence, resource: Resource, found: Estimate, days: Floats, own: VpaSettings) -> None:
         self.evidence, self.resource, self.found, self.days = evidence, resource, found, days
         self.formula = f"max(p{100 * own.target_fraction:g} of the histogram x {1 + own.margin_fraction:g}, floor)"
-        self.highest = evidence.highest(SOURCE[resource])
+        self.highest = evidence.highest_seen(resource)
         self.scaled = evidence.scaled_by_autoscaler(resource)
 
     def values(self, index: int) -> list[Value]:

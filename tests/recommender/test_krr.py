@@ -212,6 +212,16 @@ def test_a_server_that_was_asked_for_another_percentile_is_not_quoted() -> None:
     assert amounts(one(case, None, server), CPU) == (190, None)
 
 
+def test_a_scrape_every_five_minutes_leaves_the_servers_75_s_rate_empty_and_the_stored_series_answer() -> None:
+    case = Case(cpu=[[100] * 60], memory=[[200 * MIB] * 60])
+    server = ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(math.nan, 0, 210.0 * MIB, 240)})
+    made = one(case, None, server)
+    assert amounts(made, CPU) == (100, None)
+    assert amounts(made, MEMORY)[0] == 242 * MIB  # the server's 210 x 1.15 = 241.5
+    steps = {r: made.value(r, REQUEST).inputs["resolution_seconds"] for r in Resource}  # type: ignore[union-attr]
+    assert steps == {CPU: 300, MEMORY: 75}
+
+
 def test_a_window_of_seven_days_and_one_hour_is_not_cut_to_seven_days() -> None:
     per_hour = 12
     spike_then_calm = [[900.0] * per_hour + [100.0] * (7 * 24 * per_hour)]
