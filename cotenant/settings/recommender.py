@@ -136,6 +136,56 @@ class ReclaimableSettings(Section, frozen=True):
     ] = 15
 
 
+class FindingSettings(Section, frozen=True):
+    """What counts as a finding about a workload or node."""
+
+    minimum_days: Annotated[
+        float, setting("History that a statement about idleness, growth or skew needs.", unit="days", ge=0, le=90)
+    ] = 5.0
+    idle_pod_millicores: Annotated[
+        int, setting("A workload is idle when no pod ever used more CPU in 5 minutes.", unit="millicores", ge=0)
+    ] = 5
+    idle_node_fraction: Annotated[
+        float, setting("A node is idle when its p95 CPU usage is at most this share of allocatable.", ge=0, le=1)
+    ] = 0.1
+    idle_node_pod_share: Annotated[
+        float, setting("Share of the window in which pods other than daemons may have run on it.", ge=0, le=1)
+    ] = 0.05
+    system_namespaces: Annotated[
+        tuple[str, ...], setting("Namespaces whose quiet workloads and missing limits are left alone.")
+    ] = ("kube-system",)
+    leak_fraction_per_day: Annotated[
+        float, setting("Steady growth of a pod's memory, relative to its mean, that is a leak.", gt=0, le=10)
+    ] = 0.03
+    leak_fit: Annotated[
+        float, setting("Share of the memory's variance that a straight line must explain.", gt=0, le=1)
+    ] = 0.8
+    skew_ratio: Annotated[
+        float, setting("Busiest pod / median pod, above which replicas are uneven.", gt=1, le=1000)
+    ] = 2.0
+    skew_pods: Annotated[int, setting("Pods that a statement about skew needs.", ge=3, le=1000)] = 3
+    skew_millicores: Annotated[
+        int, setting("Least difference between busiest and median pod.", unit="millicores", ge=0)
+    ] = 100
+    skew_bytes: Annotated[int, setting("The same for memory.", unit="bytes", ge=0)] = 128 * MIB
+
+
+class PatchSettings(Section, frozen=True):
+    """How recommendations are written for tools that apply them."""
+
+    helm_path: Annotated[
+        str,
+        setting(
+            "Where a chart's values hold the resources of a workload's only container; dots part the keys, and "
+            "{container}, {workload}, {kind}, {namespace} stand for names.",
+            min_length=1,
+        ),
+    ] = "resources"
+    helm_path_of_several: Annotated[
+        str, setting("The same where a workload has several containers to change.", min_length=1)
+    ] = "{container}.resources"
+
+
 class RecommenderSettings(Section, frozen=True):
     """What to propose, and how cautiously."""
 
@@ -144,3 +194,5 @@ class RecommenderSettings(Section, frozen=True):
     vpa: Annotated[VpaSettings, setting("Strategy vpa.")] = VpaSettings()
     cotenant: Annotated[CotenantSettings, setting("Strategy cotenant.")] = CotenantSettings()
     reclaimable: Annotated[ReclaimableSettings, setting("Reclaimable capacity of nodes.")] = ReclaimableSettings()
+    findings: Annotated[FindingSettings, setting("What counts as a finding.")] = FindingSettings()
+    patches: Annotated[PatchSettings, setting("How patches are written.")] = PatchSettings()
