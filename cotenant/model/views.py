@@ -7,7 +7,7 @@ Amounts: millicores and bytes; ratios 0..1; times Unix seconds UTC.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.model.table import Column, Kind, Schema
@@ -247,7 +247,12 @@ PORTRAITS: Final = Schema(
     ),
     ("namespace", "kind", "workload", "resource"),
 )
-"""Stored as one table per namespace, `portraits@<namespace>`."""
+
+
+def portraits_of(namespace: str) -> Schema:
+    """PORTRAITS of one namespace: stored apart, so that a page reads only what it shows."""
+    return replace(PORTRAITS, name=f"{PORTRAITS.name}@{namespace}")
+
 
 EVENTS: Final = Schema(
     "events",
@@ -274,7 +279,7 @@ NODE_HISTORY: Final = Schema(
             "mid",
             "Mid",
             Kind.LIST,
-            "Reclaimable for mid by the static part of the formula, hour by hour; NaN where unknown.",
+            "Reclaimable for mid hour by hour, the highest prod usage of the 24 hours before in the place of a forecast.",
         ),
     ),
     ("node", "resource"),
@@ -295,6 +300,32 @@ RECOMMENDATION_LOG: Final = Schema(
         Column("strategy", "Strategy", Kind.TEXT, "Strategy that made it."),
     ),
     ("namespace", "kind", "workload", "container", "time"),
+)
+
+
+COVERAGE: Final = Schema(
+    "coverage",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace."),
+        Column("series", "Series", Kind.INTEGER, "Containers with at least one sample of CPU usage in the window."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of 5-minute slots with a sample while the pods were alive."),
+        Column(
+            "longest_gap_seconds", "Longest gap", Kind.INTEGER, "Longest silence of one container that was alive, s."
+        ),
+        Column("newest", "Newest sample", Kind.TIME, "End of the newest slot with a sample."),
+    ),
+    ("namespace",),
+)
+
+COVERAGE_BY_DAY: Final = Schema(
+    "coverage_by_day",
+    (
+        Column("day", "Day", Kind.TIME, "Start of the UTC day."),
+        Column("series", "Series", Kind.INTEGER, "Most containers that were alive at one time."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of 5-minute slots with a sample while they were alive."),
+        Column("gap_seconds", "Silent", Kind.INTEGER, "Time without a sample of any container, s."),
+    ),
+    ("day",),
 )
 
 

@@ -1,0 +1,135 @@
+"""How much of the usage is there: samples present among those that could be, by namespace and by UTC day. Pure.
+
+Beside the flow: the pipeline stores the rows, the data-quality page shows them. A container counts as alive from its
+pod's start to its end where the inventory knows the pod, and in any case from its first to its last sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Inventory
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.usage import DAY_SECONDS, TimeGrid, Usage
+
+Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+_CHUNK: Final = 512
+"""Rows judged at once, so that working memory stays small."""
+_EDGE_SLOTS: Final = 2
+"""A rate needs two scrapes: so many slots without a sample at either end of a pod's life are no gap."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judged:
+    """Per series: slots alive, slots with a sample, longest gap and last slot with a sample (-1: none).
+
+    `alive_by_slot`, `seen_by_slot`: (grid.size,) how many series were alive and had a sample.
+    """
+
+    alive: Integers
+    seen: Integers
+    longest: Integers
+    last: Integers
+    alive_by_slot: Integers
+    seen_by_slot: Integers
+
+
+def coverage_by_namespace(usage: Usage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
+    """Rows of `cotenant.model.views.COVERAGE`, sorted by namespace; series without any sample are left out."""
+    judged, grid = _judged(usage, inventory), usage.grid
+    kept = np.flatnonzero(judged.last >= 0)
+    namespaces, place = np.unique([usage.refs[i].namespace for i in kept], return_inverse=True)
+    rows = []
+    for index, namespace in enumerate(namespaces):
+        mine = kept[place == index]
+        rows.append(
+            {
+                "namespace": str(namespace),
+                "series": len(mine),
+                "coverage": float(judged.seen[mine].sum() / judged.alive[mine].sum()),
+                "longest_gap_seconds": int(judged.longest[mine].max()) * grid.step_seconds,
+                "newest": grid.start_seconds + (int(judged.last[mine].max()) + 1) * grid.step_seconds,
+            }
+        )
+    return rows
+
+
+def coverage_by_day(usage: Usage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
+    """Rows of `cotenant.model.views.COVERAGE_BY_DAY`, oldest first; coverage is None on a day when nobody was alive.
+
+    A slot is silent when containers were alive and none of them had a sample: the source was down, not one pod.
+    """
+    judged, grid = _judged(usage, inventory), usage.grid
+    days = grid.times() // DAY_SECONDS * DAY_SECONDS
+    rows = []
+    for day in np.unique(days):
+        slots = days == day
+        alive, seen = judged.alive_by_slot[slots], judged.seen_by_slot[slots]
+        rows.append(
+            {
+                "day": int(day),
+                "series": int(alive.max()),
+                "coverage": float(seen.sum() / alive.sum()) if alive.sum() else None,
+                "gap_seconds": int(((alive > 0) & (seen == 0)).sum()) * grid.step_seconds,
+            }
+        )
+    return rows
+
+
+def _judged(usage: Usage[PodContainerRef], inventory: Inventory) -> _Judged:
+    """Look at all series, some hundred rows at a time."""
+    count, size = usage.values.shape
+    first, end = _lives(usage, inventory)
+    lifetime, seen, longest, last = (np.full(count, fill, dtype=np.int64) for fill in (0, 0, 0, -1))
+    by_slot = np.zeros((2, size), dtype=np.int64)
+    for begin in range(0, count if size else 0, _CHUNK):
+        rows = slice(begin, begin + _CHUNK)
+        present = ~np.isnan(usage.values[rows])
+        alive = _alive(present, first[rows], end[rows])
+        lifetime[rows], seen[rows], longest[rows], last[rows] = _per_series(present, alive)
+        by_slot += np.stack([alive.sum(axis=0), present.sum(axis=0)])
+    return _Judged(lifetime, seen, longest, last, by_slot[0], by_slot[1])
+
+
+def _per_series(present: Flags, alive: Flags) -> tuple[Integers, Integers, Integers, Integers]:
+    """Slots alive, slots with a sample, longest run of alive slots without one, last slot with one."""
+    size = present.shape[1]
+    last = np.where(present.any(axis=1), size - 1 - present[:, ::-1].argmax(axis=1), -1)
+    return alive.sum(axis=1), present.sum(axis=1), _longest_run(alive & ~present), last
+
+
+def _longest_run(flags: Flags) -> Integers:
+    """Length of the longest stretch of True in each row, (rows,)."""
+    slots = np.arange(1, flags.shape[1] + 1, dtype=np.int32)
+    before = np.maximum.accumulate(np.where(flags, 0, slots), axis=1, dtype=np.int32)
+    return np.asarray((slots - before).max(axis=1, initial=0), dtype=np.int64)
+
+
+def _alive(present: Flags, first: Integers, end: Integers) -> Flags:
+    """Slots of each row's life: [first, end) of its pod, widened to its own samples."""
+    size = present.shape[1]
+    some: Flags = np.asarray(present.any(axis=1))
+    sample_first = np.where(some, present.argmax(axis=1), size)
+    sample_end = np.where(some, size - present[:, ::-1].argmax(axis=1), 0)
+    slots = np.arange(size)
+    begin = np.where(sample_first - first <= _EDGE_SLOTS, sample_first, np.minimum(first, sample_first))
+    stop = np.where(end - sample_end <= _EDGE_SLOTS, sample_end, np.maximum(end, sample_end))
+    inside: Flags = (slots >= begin[:, None]) & (slots < stop[:, None]) & some[:, None]
+    return inside
+
+
+def _lives(usage: Usage[PodContainerRef], inventory: Inventory) -> tuple[Integers, Integers]:
+    """[first, end) slot of each series' pod inside the grid; an empty life where the inventory does not know it."""
+    grid: TimeGrid = usage.grid
+    pods = {(p.namespace, p.name): p for p in inventory.pods}
+    first, end = np.full(len(usage.refs), grid.size), np.zeros(len(usage.refs), dtype=np.int64)
+    for row, ref in enumerate(usage.refs):
+        if (pod := pods.get((ref.namespace, ref.pod))) and pod.start_seconds:
+            first[row] = max(0, grid.index_of(pod.start_seconds))
+            end[row] = grid.size if pod.running else min(grid.size, grid.index_of(pod.end_seconds or 0))
+    return first, end
