@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
+
 from cotenant.settings.base import NotNegative, Section, setting
 
 Percent = float
@@ -152,8 +154,8 @@ class FindingSettings(Section, frozen=True):
         float, setting("Share of the window in which pods other than daemons may have run on it.", ge=0, le=1)
     ] = 0.05
     system_namespaces: Annotated[
-        tuple[str, ...], setting("Namespaces whose quiet workloads and missing limits are left alone.")
-    ] = ("kube-system",)
+        list[str], setting("Namespaces whose quiet workloads and missing limits are left alone.")
+    ] = msgspec.field(default_factory=lambda: ["kube-system"])
     leak_fraction_per_day: Annotated[
         float, setting("Steady growth of a pod's memory, relative to its mean, that is a leak.", gt=0, le=10)
     ] = 0.03
