@@ -130,6 +130,12 @@ class Evidence:
         known = row[np.isfinite(row)]
         return float(known[-1]) if known.size else np.nan
 
+    def limit_at(self, index: int, kill: Event) -> float:
+        """Memory limit in force at an OOM kill: the event's, else the recorded one, else the template's; else NaN."""
+        recorded = self.at(Signal.MEMORY_LIMIT, kill.subject, kill.time_seconds)
+        limits = (float(kill.memory_limit_bytes or np.nan), recorded, float(self.limits[Resource.MEMORY][index]))
+        return next((limit for limit in limits if np.isfinite(limit) and limit > 0), np.nan)
+
     def last_seconds(self, seconds: float) -> Evidence:
         """The same containers, with stored usage of the last `seconds` alone."""
         tails = {s: u.tail(int(seconds // u.grid.step_seconds)) for s, u in self.usage.items()}

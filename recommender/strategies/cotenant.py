@@ -2,10 +2,11 @@
 
 CPU request = the larger of the demand's p95 and its busiest half hour (mean of that half hour over all days of its
 kind, so that a nightly job of 30 minutes is not lost below the p95), + 15 %. Demand is usage + throttled, without the
-start-up phase: a quota that starved the container does not talk the request down, a warm-up does not talk it up.
+start-up phase: a quota that starved the container does not talk the request down, a warm-up does not talk it up (a job
+shorter than that phase has nothing else: its maximum counts).
 CPU limit = kept in its ratio to the request, but never below the highest demand seen + 15 %; absent stays absent.
 Memory request = limit = the highest working set ever seen, start-up included, + 15 %; an OOM kill raises it at once to
-max(limit at the kill + 100 MiB, x 1.2), however short the history.
+max(limit at the kill + 100 MiB, x 1.2), however short the history (only a raise; a cut needs the full history).
 
 Floors hold for the pod and are split evenly over its containers. A change within the dead band keeps the present value,
 unless an OOM kill or usage above the present value asks for more. Where history is short or full of holes, or an
@@ -24,7 +25,6 @@ from cotenant.model.cluster import Event
 from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.model.resource import MIB, Resource
-from cotenant.model.usage import Signal
 from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
 from recommender.base import known, proportional_limit, recommendation, rounded_up, withheld
 from recommender.evidence import Evidence, Floats
@@ -84,8 +84,10 @@ def cpu_demand(evidence: Evidence, own: CotenantSettings) -> Demand:
     # a bucket's end may lie 5 % (or, for an idle container, 10 m) above all that was seen
     quantile = evidence.from_portrait(CPU, np.fmin(portrait.percentile(own.cpu_fraction), portrait.maximum))
     busiest = evidence.from_portrait(CPU, np.fmax.reduce(portrait.slots, axis=(1, 2), initial=np.nan))
-    wanted = np.fmax(quantile, busiest) * (1 + own.cpu_margin_fraction)
-    inputs = {"demand_quantile": quantile, "busiest_half_hour": busiest}
+    startup = evidence.from_portrait(CPU, portrait.startup_max)
+    steady = np.fmax(quantile, busiest)
+    wanted = np.where(np.isfinite(steady), steady, startup) * (1 + own.cpu_margin_fraction)
+    inputs = {"demand_quantile": quantile, "busiest_half_hour": busiest, "startup_max": startup}
     return Demand(CPU, wanted, np.full(len(evidence), np.nan), _highest(evidence, CPU), inputs)
 
 
@@ -111,18 +113,18 @@ def _after_kills(
     """Memory that the OOM kills ask for: more than the limit in force at each; NaN without a kill or any number."""
     needed = np.nan
     for kill in kills:
-        recorded = evidence.at(Signal.MEMORY_LIMIT, kill.subject, kill.time_seconds)
-        limits = (float(kill.memory_limit_bytes or np.nan), recorded, float(evidence.limits[MEMORY][index]), highest)
-        used = next((limit for limit in limits if np.isfinite(limit) and limit > 0), np.nan)
+        limit = evidence.limit_at(index, kill)
+        used = limit if np.isfinite(limit) else highest
         needed = np.fmax(needed, max(used + own.oom_bump_bytes, used * own.oom_bump_ratio))
     return float(needed)
 
 
 def _reasons(evidence: Evidence, demand: Demand, own: CotenantSettings) -> list[Reason]:
-    """Why a value is withheld, or OK, (n,); the first that applies. An OOM kill needs no history."""
+    """Why a value is withheld, or OK, (n,); the first that applies. A raise after an OOM kill needs no history."""
     resource, portrait = demand.resource, evidence.portraits[demand.resource]
     episodic = np.array([w.ref.kind in EPISODIC for w in evidence.workloads], dtype=np.bool_)
-    urgent = np.isfinite(demand.urgent)
+    present = np.fmax(evidence.requests[resource], evidence.limits[resource])
+    urgent = np.isfinite(demand.urgent) & ~(demand.urgent <= present)
     cases = {
         Reason.NO_DATA: ~np.isfinite(demand.wanted),
         Reason.HPA_ON_RESOURCE: evidence.scaled_by_autoscaler(resource),

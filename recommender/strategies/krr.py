@@ -177,12 +177,11 @@ def _resolution(evidence: Evidence, answers: Floats) -> Integers:
 
 
 def _highest_killing_limit(evidence: Evidence) -> Floats:
-    """Highest memory limit in force at any OOM kill, (n,); the template's where the event does not know it."""
+    """Highest memory limit in force at any OOM kill, (n,); NaN without a kill."""
     found = np.full(len(evidence), np.nan)
     for index, kills in enumerate(evidence.oom_kills):
         for kill in kills:
-            limit = kill.memory_limit_bytes or evidence.limits[MEMORY][index]
-            found[index] = np.fmax(found[index], limit)
+            found[index] = np.fmax(found[index], evidence.limit_at(index, kill))
     return found
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
 from cotenant.model.resource import MIB, Resource
+from cotenant.model.usage import Signal, TimeGrid, Usage
 from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
 from recommender.strategies.cotenant import Cotenant
-from tests.support.evidence import Case, evidence_of
+from tests.support.evidence import END, Case, evidence_of, series
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
@@ -100,6 +101,22 @@ def test_an_oom_kill_raises_memory_at_once_however_short_the_history() -> None:
     assert (calm.amount, calm.reason) == (None, Reason.NOT_ENOUGH_HISTORY)
 
 
+def test_an_old_oom_kill_does_not_justify_a_cut_on_a_short_history() -> None:
+    # killed at 512 MiB, the limit was raised to 2 GiB since: 615 MiB on an hour of history would be a blind cut
+    case = Case(memory=flat(200 * MIB, days=0.05), kills=[(600, 512 * MIB)], limits={MEMORY: 2048 * MIB})
+    made = value(one(case), MEMORY)
+    assert (made.amount, made.reason) == (None, Reason.NOT_ENOUGH_HISTORY)
+
+
+def test_a_container_that_only_ever_started_up_is_sized_by_that() -> None:
+    evidence = evidence_of(Case(cpu=flat(math.nan), startup={CPU: 700.0}))
+    portrait = evidence.portraits[CPU]
+    span = replace(portrait, first_seconds=np.array([0.0]), last_seconds=np.array([86_400.0]), seen=np.array([289.0]))
+    made = Cotenant().recommend(replace(evidence, portraits={**evidence.portraits, CPU: span}), RecommenderSettings())
+    assert value(made[0], CPU).amount == 805  # 700 x 1.15
+    assert value(made[0], CPU).inputs["startup_max"] == 700
+
+
 def test_an_oom_kill_with_a_small_limit_adds_at_least_100_mib() -> None:
     made = value(one(Case(memory=flat(100 * MIB), kills=[(600, 128 * MIB)])), MEMORY)
     assert made.amount == 228 * MIB
@@ -108,6 +125,14 @@ def test_an_oom_kill_with_a_small_limit_adds_at_least_100_mib() -> None:
 def test_an_oom_kill_whose_limit_is_unknown_counts_from_the_template_or_from_what_was_seen() -> None:
     known_now = Case(memory=flat(100 * MIB), kills=[(600, None)], limits={MEMORY: 1000 * MIB})
     assert value(one(known_now), MEMORY).amount == 1200 * MIB
+    # the history of limits knows better than a template that was raised since
+    raised = evidence_of(replace(known_now, limits={MEMORY: 4000 * MIB}))
+    pod, spec = series(known_now, 0), Signal.MEMORY_LIMIT.spec
+    limits = np.full((1, 2), 1000 * MIB, dtype=np.float32)
+    recorded = Usage((pod,), TimeGrid(END - 7200, 3600, 2), limits, spec.resource, spec.statistic)
+    rows = {**raised.usage_rows, Signal.MEMORY_LIMIT: np.array([0])}
+    raised = replace(raised, usage={**raised.usage, Signal.MEMORY_LIMIT: recorded}, usage_rows=rows)
+    assert value(Cotenant().recommend(raised, RecommenderSettings())[0], MEMORY).amount == 1200 * MIB
     nothing = Case(memory=flat(1000 * MIB), kills=[(600, None)])
     assert value(one(nothing), MEMORY).amount == 1200 * MIB
 

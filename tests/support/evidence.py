@@ -15,6 +15,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.server_quantiles import ServerQuantiles
 from cotenant.model.usage import Signal, TimeGrid, Usage
 from cotenant.settings.portrait import PortraitSettings
+from profiler.pooling import demand
 from profiler.portrait import build as build_portraits
 from recommender.evidence import Evidence, assemble
 
@@ -99,16 +100,7 @@ def _portraits(cases: Sequence[Case], resource: Resource, grid: TimeGrid) -> Por
     """Portraits of the first container of every case, by the profiler; CPU is demand. Start-up is set from the case."""
     usage = _usage(cases, "cpu" if resource is Resource.CPU else "memory", SOURCE[resource], grid)
     if resource is Resource.CPU:
-        throttled = {
-            ref: row
-            for case in cases
-            for ref, row in zip(_refs(case, "throttled"), _rows(case, "throttled"), strict=True)
-        }
-        rows = [np.nan_to_num(throttled.get(ref, np.zeros(1, dtype=np.float32))) for ref in usage.refs]
-        values = np.array([u + t for u, t in zip(usage.values, rows, strict=True)], dtype=np.float32).reshape(
-            usage.values.shape
-        )
-        usage = replace(usage, values=values)
+        usage = demand(usage, _usage(cases, "throttled", Signal.CPU_THROTTLED_MEAN, grid))
     place = {series(case, pod): index for index, case in enumerate(cases) for pod in range(case.pods())}
     target = np.array([place[ref] for ref in usage.refs], dtype=np.int64)
     refs = [ContainerRef(c.ref, "c0") for c in cases]
