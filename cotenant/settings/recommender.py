@@ -144,6 +144,7 @@ class FindingSettings(Section, frozen=True):
     minimum_days: Annotated[
         float, setting("History that a statement about idleness, growth or skew needs.", unit="days", ge=0, le=90)
     ] = 5.0
+    minimum_coverage: Annotated[float, setting("Share of slots with a sample that it needs.", ge=0, le=1)] = 0.5
     idle_pod_millicores: Annotated[
         int, setting("A workload is idle when no pod ever used more CPU in 5 minutes.", unit="millicores", ge=0)
     ] = 5
@@ -188,6 +189,40 @@ class PatchSettings(Section, frozen=True):
     ] = "{container}.resources"
 
 
+class BacktestSettings(Section, frozen=True):
+    """What a proposal is tried on before it is shown, and how much it takes to trust one."""
+
+    days: Annotated[
+        float, setting("Newest part of the history that a proposal is tried on.", unit="days", gt=0, le=90)
+    ] = 7.0
+    trusted_days: Annotated[
+        float, setting("Days between first and last sample that deserve full trust.", unit="days", gt=0, le=90)
+    ] = 7.0
+    trusted_weeks: Annotated[
+        float, setting("Weekly cycles seen that deserve full trust.", unit="weeks", gt=0, le=12)
+    ] = 2.0
+    trusted_throttling: Annotated[
+        float, setting("More of the time throttled than now, at which trust is halved.", gt=0, le=1)
+    ] = 0.01
+
+
+class PriceSettings(Section, frozen=True):
+    """The price sheet behind every sum of money; the defaults are OpenCost's for a cluster without a provider."""
+
+    currency: Annotated[str, setting("Currency of all prices.", min_length=1, max_length=8)] = "USD"
+    per_core_hour: Annotated[float, setting("Price of one requested core.", unit="currency per hour", ge=0)] = 0.031611
+    per_gib_hour: Annotated[float, setting("Price of one requested GiB of memory.", unit="currency per hour", ge=0)] = (
+        0.004237
+    )
+    core_hour_by_node_label: Annotated[
+        dict[str, float],
+        setting("Other core prices for nodes with a label, written label=value; the first that fits counts."),
+    ] = msgspec.field(default_factory=dict)
+    gib_hour_by_node_label: Annotated[dict[str, float], setting("The same for a GiB of memory.")] = msgspec.field(
+        default_factory=dict
+    )
+
+
 class RecommenderSettings(Section, frozen=True):
     """What to propose, and how cautiously."""
 
@@ -198,3 +233,5 @@ class RecommenderSettings(Section, frozen=True):
     reclaimable: Annotated[ReclaimableSettings, setting("Reclaimable capacity of nodes.")] = ReclaimableSettings()
     findings: Annotated[FindingSettings, setting("What counts as a finding.")] = FindingSettings()
     patches: Annotated[PatchSettings, setting("How patches are written.")] = PatchSettings()
+    backtest: Annotated[BacktestSettings, setting("Back-test and confidence of proposals.")] = BacktestSettings()
+    prices: Annotated[PriceSettings, setting("Price sheet.")] = PriceSettings()
