@@ -1,0 +1,312 @@
+"""Findings: what a person should know about workloads and nodes beside their recommendations. Pure.
+
+The corridor calls `find` once a run with the evidence that strategies read, and the nodes' usage; surfaces show `rows`.
+A statement is made only where the history carries it: too few days, too many holes or no metric give no finding, never
+a guess. Every finding holds the figures it rests on; a name tells its figure's unit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload
+from cotenant.model.finding import Finding, FindingKind
+from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.model.qos import PriorityClass, with_default
+from cotenant.model.quantity import format_millicores, human_bytes
+from cotenant.model.recommendation import Severity
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.settings.recommender import FindingSettings
+from recommender.evidence import Evidence, row_maximum, row_percentile
+from recommender.severity import absolute_severity
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+DAEMONS: Final = frozenset({"DaemonSet", "Node"})
+"""Owners of pods that belong to a node: daemons, and static pods, whose owner is the node itself."""
+NEVER_IDLE: Final = frozenset({"DaemonSet", "Node", "Job", "CronJob"})
+"""Kinds that rest by nature: agents, and what runs now and then."""
+CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+ON_RECLAIMED: Final = frozenset({PriorityClass.BATCH, PriorityClass.MID, PriorityClass.FREE})
+"""Classes whose pods ask for extended resources or nothing, so that a missing CPU request is no mistake."""
+SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+
+Figures = dict[str, float | int | str]
+
+
+def find(
+    inventory: Inventory,
+    evidence: Evidence,
+    node_usage: Mapping[Signal, Usage[NodeRef]],
+    settings: FindingSettings,
+) -> list[Finding]:
+    """Everything found, the most severe first, then by kind and name."""
+    found = [
+        *idle_workloads(evidence, settings),
+        *idle_nodes(inventory, node_usage, evidence.window, settings),
+        *missing(evidence, settings),
+        *unschedulable(inventory),
+        *uneven(evidence, settings),
+    ]
+    return sorted(found, key=lambda f: (-f.severity.rank, f.kind, str(f.subject)))
+
+
+def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Rows of the FINDINGS table, in their order."""
+    return [
+        {
+            "finding": f.kind.value,
+            "severity": f.severity.value,
+            **_place(f.subject),
+            "evidence": "; ".join(_figure(name, value) for name, value in f.evidence.items()),
+        }
+        for f in findings
+    ]
+
+
+def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
+    """Workloads of which no pod ever used more CPU in 5 minutes than the threshold, start-up left out."""
+    portrait = evidence.portraits[CPU]
+    highest = evidence.from_portrait(CPU, portrait.maximum)
+    known = _long_enough(evidence, CPU, settings)
+    for workload, positions in _by_workload(evidence):
+        if workload.ref.kind in NEVER_IDLE or not workload.replicas or _is_system(workload.ref, settings):
+            continue
+        running = [i for i in positions if _role(evidence, i) is not ContainerRole.INIT]
+        used = float(highest[running].sum()) if running else np.nan
+        if known[running].all() and used <= settings.idle_pod_millicores:
+            requested = {r: _requested(workload, r) for r in Resource}
+            figures: Figures = {
+                "pods": workload.replicas,
+                "cpu_max_of_a_pod_millicores": round(used, 1),
+                "threshold_millicores": settings.idle_pod_millicores,
+                "cpu_requested_millicores": requested[CPU],
+                "memory_requested_bytes": requested[MEMORY],
+                "days": round(float(evidence.from_portrait(CPU, portrait.span_days)[running].min()), 1),
+            }
+            yield Finding(FindingKind.IDLE_WORKLOAD, workload.ref, _waste(requested), figures)
+
+
+def idle_nodes(
+    inventory: Inventory, node_usage: Mapping[Signal, Usage[NodeRef]], window: TimeGrid, settings: FindingSettings
+) -> Iterator[Finding]:
+    """Nodes on which nothing but daemons runs, hardly anything else ran in the window, and whose CPU rests."""
+    usage = node_usage.get(Signal.NODE_CPU_USAGE_MEAN)
+    if usage is None or not usage.grid.size:
+        return
+    p95, highest = row_percentile(0.95)(usage.values), row_maximum(usage.values)
+    seen_days = np.isfinite(usage.values).sum(axis=1) * usage.grid.step_seconds / DAY_SECONDS
+    row_of = {ref.name: row for row, ref in enumerate(usage.refs)}
+    pods: dict[str, list[Pod]] = defaultdict(list)
+    for pod in inventory.pods:
+        pods[pod.node].append(pod)
+    for node in inventory.nodes:
+        row, room = row_of.get(node.name, -1), node.allocatable.get(CPU, 0)
+        if (
+            row < 0
+            or not room
+            or seen_days[row] < settings.minimum_days
+            or any(k in node.labels for k in CONTROL_PLANE)
+        ):
+            continue
+        share = _pod_share(pods[node.name], window)
+        if p95[row] <= settings.idle_node_fraction * room and share <= settings.idle_node_pod_share:
+            figures: Figures = {
+                "cpu_p95_millicores": round(float(p95[row])),
+                "cpu_max_millicores": round(float(highest[row])),
+                "cpu_allocatable_millicores": room,
+                "memory_allocatable_bytes": node.allocatable.get(MEMORY, 0),
+                "daemon_pods": sum(p.running for p in pods[node.name]),
+                "share_of_time_with_other_pods": round(share, 3),
+                "days": round(float(seen_days[row]), 1),
+            }
+            yield Finding(FindingKind.IDLE_NODE, NodeRef(node.name), Severity.WARNING, figures)
+
+
+def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
+    """Containers without a request (the API server would take a limit for it) or without a memory limit.
+
+    Pods on reclaimed capacity ask for extended resources instead; init containers are left alone.
+    """
+    no_limit = {r: np.isnan(evidence.limits[r]) for r in Resource}
+    no_request = {r: np.isnan(evidence.requests[r]) & no_limit[r] for r in Resource}
+    highest = {r: evidence.from_portrait(r, evidence.portraits[r].maximum) for r in Resource}
+    for i in np.flatnonzero(no_request[CPU] | no_request[MEMORY] | no_limit[MEMORY]).tolist():
+        workload, role = evidence.workloads[i], _role(evidence, i)
+        if role is ContainerRole.INIT or with_default(workload.qos, workload.priority) in ON_RECLAIMED:
+            continue
+        absent = [r for r in Resource if no_request[r][i]]
+        seen = {r: float(highest[r][i]) for r in Resource}
+        if absent:
+            figures: Figures = {"missing": " and ".join(absent), **_seen(seen, absent), **_about(workload, role)}
+            yield Finding(FindingKind.MISSING_REQUEST, evidence.containers[i], _by_usage(seen, absent), figures)
+        if no_limit[MEMORY][i] and not _is_system(workload.ref, settings):
+            figures = {"missing": "memory limit", **_seen(seen, [MEMORY]), **_about(workload, role)}
+            yield Finding(FindingKind.MISSING_LIMIT, evidence.containers[i], _by_usage(seen, [MEMORY]), figures)
+
+
+def unschedulable(inventory: Inventory) -> Iterator[Finding]:
+    """Workloads of which one pod's requests fit on no node, however empty; taints and selectors are not looked at."""
+    shapes = _largest_shapes(inventory.nodes)
+    if not len(shapes):
+        return
+    asked = np.array([[pod_request(w.containers, r) for r in Resource] for w in inventory.workloads], dtype=np.int64)
+    fits = np.any(np.all(asked.reshape(-1, 1, 2) <= shapes[None], axis=2), axis=1)
+    for i in np.flatnonzero(~fits).tolist():
+        largest = dict(zip(Resource, (int(v) for v in shapes.max(axis=0)), strict=True))
+        request = dict(zip(Resource, (int(v) for v in asked[i]), strict=True))
+        beyond = [r.value for r in Resource if request[r] > largest[r]]
+        figures: Figures = {
+            "too_large": " and ".join(beyond) or "cpu and memory together",
+            "cpu_of_a_pod_millicores": request[CPU],
+            "memory_of_a_pod_bytes": request[MEMORY],
+            "largest_allocatable_cpu_millicores": largest[CPU],
+            "largest_allocatable_memory_bytes": largest[MEMORY],
+            "nodes": len(inventory.nodes),
+        }
+        yield Finding(FindingKind.UNSCHEDULABLE, inventory.workloads[i].ref, Severity.CRITICAL, figures)
+
+
+def pod_request(containers: Sequence[Container], resource: Resource) -> int:
+    """What the scheduler counts for one pod, in the unit.
+
+    The larger of all containers that stay (native sidecars too) and each init container beside the sidecars before it.
+    Source: Kubernetes' "Init containers: resource sharing", KEP-753.
+    """
+    sidecars = peak = steady = 0
+    for container in containers:
+        amount = container.requests.get(resource, container.limits.get(resource, 0))
+        if container.role is ContainerRole.INIT:
+            peak = max(peak, sidecars + amount)
+        elif container.role is ContainerRole.SIDECAR:
+            sidecars += amount
+        else:
+            steady += amount
+    return max(peak, sidecars + steady)
+
+
+def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
+    """Containers of which one pod used far more than the median pod over the last day."""
+    figures: dict[int, Figures] = defaultdict(dict)
+    starved: set[int] = set()
+    least = {CPU: settings.skew_millicores, MEMORY: settings.skew_bytes}
+    for resource, signal in SOURCE.items():
+        for i, top, median, pods in _spread(evidence, signal, settings.skew_pods):
+            if top <= settings.skew_ratio * median or top - median < least[resource]:
+                continue
+            figures[i] |= {
+                f"{resource}_of_the_busiest_pod_{resource.unit}": round(top),
+                f"{resource}_of_the_median_pod_{resource.unit}": round(median),
+                "pods": pods,
+            }
+            if top > evidence.requests[resource][i]:
+                starved.add(i)
+    for i, found in figures.items():
+        level = Severity.WARNING if i in starved else Severity.OK
+        yield Finding(FindingKind.SKEW, evidence.containers[i], level, found)
+
+
+def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tuple[int, float, float, int]]:
+    """(container, mean of its busiest pod, of its median pod, pods) over the last day's pods seen half of the time."""
+    if signal not in evidence.usage:
+        return
+    usage = evidence.usage[signal]
+    day = usage.tail(DAY_SECONDS // usage.grid.step_seconds).values
+    seen = np.isfinite(day).sum(axis=1)
+    rows = evidence.usage_rows[signal]
+    kept = np.flatnonzero((rows >= 0) & (seen * 2 >= max(1, day.shape[1])))
+    means = np.where(np.isfinite(day[kept]), day[kept], 0).sum(axis=1, dtype=np.float64) / seen[kept]
+    order = np.lexsort((means, rows[kept]))
+    owners, starts, counts = np.unique(rows[kept][order], return_index=True, return_counts=True)
+    ranked = means[order]
+    for owner, start, count in zip(owners, starts, counts, strict=True):
+        if count >= least_pods:
+            own = ranked[start : start + count]
+            yield int(owner), float(own[-1]), float(np.median(own)), int(count)
+
+
+def _largest_shapes(nodes: Iterable[Node]) -> npt.NDArray[np.int64]:
+    """Allocatable (cpu, memory) of the nodes that no other node tops in both, (k, 2); k is small."""
+    shapes = sorted({(n.allocatable.get(CPU, 0), n.allocatable.get(MEMORY, 0)) for n in nodes}, reverse=True)
+    kept: list[tuple[int, int]] = []
+    for shape in shapes:
+        if not kept or shape[1] > kept[-1][1]:
+            kept.append(shape)
+    return np.array(kept, dtype=np.int64).reshape(-1, 2)
+
+
+def _by_workload(evidence: Evidence) -> Iterator[tuple[Workload, list[int]]]:
+    positions: dict[WorkloadRef, list[int]] = defaultdict(list)
+    for i, container in enumerate(evidence.containers):
+        positions[container.workload].append(i)
+    return ((evidence.workloads[own[0]], own) for own in positions.values())
+
+
+def _long_enough(evidence: Evidence, resource: Resource, settings: FindingSettings) -> npt.NDArray[np.bool_]:
+    portrait = evidence.portraits[resource]
+    days, coverage = (evidence.from_portrait(resource, c) for c in (portrait.span_days, portrait.coverage))
+    return (days >= settings.minimum_days) & (coverage >= settings.minimum_coverage)
+
+
+def _pod_share(pods: Iterable[Pod], window: TimeGrid) -> float:
+    """Pods other than daemons that run now or ran in the window, as pod-time / window; infinite when one runs now."""
+    others = [p for p in pods if p.workload.kind not in DAEMONS]
+    if any(p.running for p in others):
+        return float("inf")
+    spans = (min(p.end_seconds or 0, window.end_seconds) - max(p.start_seconds, window.start_seconds) for p in others)
+    return sum(max(0, span) for span in spans) / max(1, window.end_seconds - window.start_seconds)
+
+
+def _requested(workload: Workload, resource: Resource) -> int:
+    return workload.replicas * pod_request(workload.containers, resource)
+
+
+def _role(evidence: Evidence, index: int) -> ContainerRole:
+    container = evidence.workloads[index].container(evidence.containers[index].container)
+    return container.role if container else ContainerRole.MAIN
+
+
+def _is_system(ref: WorkloadRef, settings: FindingSettings) -> bool:
+    return ref.namespace in settings.system_namespaces
+
+
+def _seen(highest: Mapping[Resource, float], resources: Iterable[Resource]) -> Figures:
+    return {f"{r}_max_of_a_pod_{r.unit}": round(highest[r]) for r in resources if np.isfinite(highest[r])}
+
+
+def _about(workload: Workload, role: ContainerRole) -> Figures:
+    return {"pods": workload.replicas, **({} if role is ContainerRole.MAIN else {"role": role.value})}
+
+
+def _by_usage(highest: Mapping[Resource, float], resources: Iterable[Resource]) -> Severity:
+    """By how much is used without a word: ok for little or unknown use, a warning from KRR's smallest step on."""
+    used = (absolute_severity(r, 0, round(highest[r])) for r in resources if np.isfinite(highest[r]))
+    return Severity.WARNING if any(s.rank >= Severity.OK.rank for s in used) else Severity.OK
+
+
+def _waste(requested: Mapping[Resource, int]) -> Severity:
+    """By what stands idle, in KRR's steps; waste alone is never critical."""
+    worst = max(absolute_severity(r, amount, 0).rank for r, amount in requested.items())
+    return Severity.WARNING if worst >= Severity.WARNING.rank else Severity.OK
+
+
+def _place(subject: ContainerRef | WorkloadRef | NodeRef) -> dict[str, str]:
+    if isinstance(subject, NodeRef):
+        return {"namespace": "", "kind": "Node", "workload": subject.name, "container": ""}
+    ref = subject.workload if isinstance(subject, ContainerRef) else subject
+    container = subject.container if isinstance(subject, ContainerRef) else ""
+    return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name, "container": container}
+
+
+def _figure(name: str, value: float | int | str) -> str:
+    """("cpu_max_millicores", 3) -> "cpu max 3m"."""
+    for unit in (CPU.unit, MEMORY.unit):
+        if name.endswith(f"_{unit}") and not isinstance(value, str):
+            shown = format_millicores(round(value)) if unit == CPU.unit else human_bytes(value)
+            return f"{name.removesuffix(f'_{unit}').replace('_', ' ')} {shown}"
+    return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
