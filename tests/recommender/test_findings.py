@@ -1,0 +1,274 @@
+"""Findings are made where the evidence carries them, with their figures, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload
+from cotenant.model.finding import FINDING_SENTENCES, Finding, FindingKind
+from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.model.qos import QosClass
+from cotenant.model.recommendation import Severity
+from cotenant.model.resource import GIB, MIB, Resource
+from cotenant.model.table import Table
+from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.model.views import FINDINGS
+from cotenant.settings.recommender import FindingSettings
+from recommender.findings import find, idle_nodes, idle_workloads, missing, pod_request, rows, uneven, unschedulable
+from tests.support.evidence import END, STEP, Case, evidence_of
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+SETTINGS = FindingSettings()
+WEEK = 7 * DAY_SECONDS // STEP
+ASKED = {CPU: 500, MEMORY: GIB}
+GRID = TimeGrid(END - 7 * DAY_SECONDS, STEP, WEEK)
+
+
+def quiet(millicores: float = 1.0, slots: int = WEEK, pods: int = 1) -> Any:
+    return np.full((pods, slots), float(millicores))
+
+
+# --- idle workloads ---
+
+
+def test_a_workload_that_never_used_more_than_the_threshold_is_idle_with_its_figures() -> None:
+    evidence = evidence_of(Case("old", cpu=quiet(3), memory=quiet(64 * MIB), requests=ASKED, limits=ASKED, replicas=2))
+    (found,) = idle_workloads(evidence, SETTINGS)
+    assert (found.kind, found.severity) == (FindingKind.IDLE_WORKLOAD, Severity.WARNING)
+    # two pods ask for 500m and 1 GiB each; the highest 5 minutes of one were 3m of 5m allowed
+    assert found.evidence["cpu_requested_millicores"] == 1000
+    assert found.evidence["memory_requested_bytes"] == 2 * GIB
+    assert found.evidence["cpu_max_of_a_pod_millicores"] == 3
+    assert found.evidence["threshold_millicores"] == 5
+
+
+def test_one_busy_five_minutes_in_a_week_is_not_idle() -> None:
+    cpu = quiet(1)
+    cpu[0, 1000] = 200
+    assert list(idle_workloads(evidence_of(Case(cpu=cpu, requests=ASKED)), SETTINGS)) == []
+
+
+def test_throttled_time_counts_as_use() -> None:
+    throttled = quiet(0)
+    throttled[0, 500] = 100
+    assert list(idle_workloads(evidence_of(Case(cpu=quiet(1), throttled=throttled, requests=ASKED)), SETTINGS)) == []
+
+
+def test_too_little_or_too_thin_history_says_nothing_about_idleness() -> None:
+    short = Case("short", cpu=quiet(1, slots=3 * DAY_SECONDS // STEP), requests=ASKED)
+    thin = Case("thin", cpu=np.where(np.arange(WEEK) % 4 == 0, 1.0, np.nan)[None], requests=ASKED)
+    none = Case("none", requests=ASKED)
+    assert list(idle_workloads(evidence_of(short, thin, none, slots=WEEK), SETTINGS)) == []
+
+
+def test_what_is_scaled_to_zero_and_what_belongs_to_the_system_is_not_called_idle() -> None:
+    evidence = evidence_of(Case(cpu=quiet(1), requests=ASKED, replicas=0))
+    assert list(idle_workloads(evidence, SETTINGS)) == []
+    running = evidence_of(Case(cpu=quiet(1), requests=ASKED))
+    own = FindingSettings(system_namespaces=["shop"])
+    assert list(idle_workloads(running, own)) == []
+
+
+def test_a_second_container_at_work_keeps_a_workload_busy() -> None:
+    # only the first container has usage; of the second nothing is known, so nothing is said
+    assert list(idle_workloads(evidence_of(Case(cpu=quiet(1), requests=ASKED, containers=2)), SETTINGS)) == []
+
+
+# --- idle nodes ---
+
+
+def node(name: str = "n1", labels: dict[str, str] | None = None) -> Node:
+    amounts = {CPU: 4000, MEMORY: 16 * GIB}
+    return Node(name, amounts, amounts, labels or {})
+
+
+def pod(name: str, kind: str, start: int = 0, end: int | None = None) -> Pod:
+    return Pod("shop", name, WorkloadRef("shop", kind, name), "n1", start, end)
+
+
+def idle(nodes: list[Node], pods: list[Pod], millicores: float = 100, slots: int = WEEK) -> list[Finding]:
+    values = np.full((len(nodes), WEEK), np.nan, dtype=np.float32)
+    values[:, WEEK - slots :] = millicores
+    refs = tuple(NodeRef(n.name) for n in nodes)
+    spec = Signal.NODE_CPU_USAGE_MEAN.spec
+    usage = {Signal.NODE_CPU_USAGE_MEAN: Usage(refs, GRID, values, spec.resource, spec.statistic)}
+    inventory = Inventory("test", END, tuple(nodes), (), tuple(pods))
+    return list(idle_nodes(inventory, usage, GRID, SETTINGS))
+
+
+def test_a_node_with_nothing_but_daemons_is_idle() -> None:
+    (found,) = idle([node()], [pod("agent", "DaemonSet"), pod("proxy", "Node")])
+    assert found.subject == NodeRef("n1")
+    assert found.evidence["cpu_p95_millicores"] == 100
+    assert found.evidence["daemon_pods"] == 2
+    assert found.evidence["days"] == 7
+
+
+def test_a_node_where_other_pods_run_or_ran_for_long_is_not_idle() -> None:
+    day = DAY_SECONDS
+    assert idle([node()], [pod("web", "Deployment")]) == []
+    # 1 of 7 days is 14 % of the window, above 5 %
+    assert idle([node()], [pod("job", "Job", END - 3 * day, END - 2 * day)]) == []
+    # 4 hours of 7 days are 2.4 %
+    (found,) = idle([node()], [pod("job", "Job", END - 3 * day, END - 3 * day + 4 * 3600)])
+    assert found.evidence["share_of_time_with_other_pods"] == 0.024
+
+
+def test_a_node_whose_daemons_work_or_which_is_young_or_unmeasured_or_the_control_plane_is_not_idle() -> None:
+    assert idle([node()], [], millicores=500) == []  # 500m of 4 cores is above 10 %
+    assert idle([node()], [], slots=2 * DAY_SECONDS // STEP) == []
+    assert idle([node(labels={"node-role.kubernetes.io/control-plane": ""})], []) == []
+    inventory = Inventory("test", END, (node(),), (), ())
+    assert list(idle_nodes(inventory, {}, GRID, SETTINGS)) == []
+
+
+# --- missing requests and limits ---
+
+
+def kinds(found: list[Finding]) -> list[tuple[str, Severity]]:
+    return [(f"{f.kind}: {f.evidence['missing']}", f.severity) for f in found]
+
+
+def test_a_container_without_requests_is_found_and_weighs_by_what_it_uses() -> None:
+    busy = Case("busy", cpu=quiet(900), memory=quiet(600 * MIB))
+    small = Case("small", cpu=quiet(5), memory=quiet(20 * MIB))
+    found = list(missing(evidence_of(busy, small), SETTINGS))
+    assert kinds(found) == [
+        ("missing-request: cpu and memory", Severity.WARNING),
+        ("missing-limit: memory limit", Severity.WARNING),
+        ("missing-request: cpu and memory", Severity.OK),
+        ("missing-limit: memory limit", Severity.OK),
+    ]
+    assert found[0].evidence["cpu_max_of_a_pod_millicores"] == 900
+    assert found[0].evidence["memory_max_of_a_pod_bytes"] == 600 * MIB
+
+
+def test_a_limit_stands_in_for_a_missing_request_as_in_the_api_server() -> None:
+    assert list(missing(evidence_of(Case(cpu=quiet(), limits=ASKED)), SETTINGS)) == []
+
+
+def test_a_missing_cpu_limit_is_no_finding() -> None:
+    assert list(missing(evidence_of(Case(cpu=quiet(), requests=ASKED, limits={MEMORY: GIB})), SETTINGS)) == []
+
+
+def test_pods_on_reclaimed_capacity_and_init_containers_are_left_alone() -> None:
+    evidence = evidence_of(Case(cpu=quiet()))
+    best_effort = replace(evidence.workloads[0], qos=QosClass.BE)
+    assert list(missing(replace(evidence, workloads=(best_effort,)), SETTINGS)) == []
+    init = replace(evidence.workloads[0], containers=(Container("c0", role=ContainerRole.INIT),))
+    assert list(missing(replace(evidence, workloads=(init,)), SETTINGS)) == []
+
+
+# --- requests that no node can hold ---
+
+
+def workload(name: str, cpu: int, memory: int, *more: Container) -> Workload:
+    own = Container("app", {CPU: cpu, MEMORY: memory})
+    return Workload(WorkloadRef("shop", "Deployment", name), 1, (own, *more))
+
+
+def nodes_of(*shapes: tuple[int, int]) -> tuple[Node, ...]:
+    return tuple(Node(f"n{i}", {}, {CPU: cpu, MEMORY: memory}) for i, (cpu, memory) in enumerate(shapes))
+
+
+def test_a_pod_larger_than_every_node_is_critical_and_names_what_is_too_large() -> None:
+    nodes = nodes_of((4000, 16 * GIB), (8000, 8 * GIB))
+    asked = (workload("fits", 8000, 8 * GIB), workload("cpu", 8001, GIB), workload("both", 6000, 12 * GIB))
+    found = list(unschedulable(Inventory("test", END, nodes, asked, ())))
+    assert [(str(f.subject), f.evidence["too_large"], f.severity) for f in found] == [
+        ("shop/Deployment/cpu", "cpu", Severity.CRITICAL),
+        # 6 cores and 12 GiB are each to be had, but on no one node
+        ("shop/Deployment/both", "cpu and memory together", Severity.CRITICAL),
+    ]
+    assert found[0].evidence["largest_allocatable_cpu_millicores"] == 8000
+
+
+def test_without_nodes_nothing_is_said() -> None:
+    assert list(unschedulable(Inventory("test", END, (), (workload("web", 1, 1),), ()))) == []
+
+
+def test_init_containers_count_beside_the_sidecars_before_them_only() -> None:
+    def part(name: str, cpu: int, role: ContainerRole) -> Container:
+        return Container(name, {CPU: cpu}, role=role)
+
+    main, side, init = ContainerRole.MAIN, ContainerRole.SIDECAR, ContainerRole.INIT
+    # 300 (first init) ; 50 + 400 = 450 (second init beside the sidecar) ; 50 + 100 + 100 = 250 (steady): 450
+    spec = [part("a", 300, init), part("s", 50, side), part("b", 400, init), part("m", 100, main), part("n", 100, main)]
+    assert pod_request(spec, CPU) == 450
+    assert pod_request([Container("m", {}, {CPU: 70})], CPU) == 70  # a limit alone is the request
+
+
+amounts = st.integers(0, 10)
+shapes = st.lists(st.tuples(amounts, amounts), min_size=1, max_size=8)
+
+
+@given(shapes, st.tuples(amounts, amounts))
+def test_a_pod_is_unschedulable_exactly_when_each_node_lacks_something(
+    sizes: list[tuple[int, int]], asked: tuple[int, int]
+) -> None:
+    inventory = Inventory("test", END, nodes_of(*sizes), (workload("web", *asked),), ())
+    fits = any(asked[0] <= cpu and asked[1] <= memory for cpu, memory in sizes)
+    assert bool(list(unschedulable(inventory))) == (not fits)
+
+
+# --- uneven replicas ---
+
+
+def test_one_replica_that_does_most_of_the_work_is_found_with_both_figures() -> None:
+    cpu = np.concatenate([quiet(100, pods=3), quiet(700)])
+    (found,) = uneven(evidence_of(Case(cpu=cpu, requests={CPU: 500}, replicas=4)), SETTINGS)
+    assert found.subject == ContainerRef(WorkloadRef("shop", "Deployment", "web"), "c0")
+    assert found.evidence["cpu_of_the_busiest_pod_millicores"] == 700
+    assert found.evidence["cpu_of_the_median_pod_millicores"] == 100
+    assert found.evidence["pods"] == 4
+    assert found.severity is Severity.WARNING  # 700m is above the request of 500m
+    (calm,) = uneven(evidence_of(Case(cpu=cpu, requests={CPU: 1000}, replicas=4)), SETTINGS)
+    assert calm.severity is Severity.OK
+
+
+def test_even_replicas_few_replicas_and_small_differences_are_no_finding() -> None:
+    even = Case("even", cpu=quiet(300, pods=4))
+    few = Case("few", cpu=np.concatenate([quiet(100), quiet(900)]))
+    small = Case("small", cpu=np.concatenate([quiet(10, pods=3), quiet(60)]))
+    assert list(uneven(evidence_of(even, few, small), SETTINGS)) == []
+
+
+def test_pods_that_were_gone_for_most_of_the_last_day_do_not_count() -> None:
+    cpu = np.concatenate([quiet(100, pods=3), quiet(900)])
+    cpu[3, -200:] = np.nan  # gone for 200 of the last 288 slots
+    assert list(uneven(evidence_of(Case(cpu=cpu)), SETTINGS)) == []
+
+
+# --- all together ---
+
+
+def test_the_most_severe_comes_first_and_every_row_is_unique_and_readable() -> None:
+    evidence = evidence_of(Case("old", cpu=quiet(1), memory=quiet(600 * MIB)), Case("big", cpu=quiet(300)))
+    big = replace(evidence.workloads[1], containers=(Container("c0", {CPU: 9000}),))
+    inventory = Inventory("test", END, (node(),), (evidence.workloads[0], big), ())
+    found = find(inventory, evidence, {}, SETTINGS)
+    ranks = [f.severity.rank for f in found]
+    assert ranks == sorted(ranks, reverse=True)
+    assert found[0].kind is FindingKind.UNSCHEDULABLE
+    table = Table.from_rows(FINDINGS, rows(found))
+    made = list(table.rows())
+    assert len({tuple(r[k] for k in FINDINGS.key) for r in made}) == len(made) == len(found)
+    assert "cpu of a pod 9; memory of a pod 0 B; largest allocatable cpu 4" in made[0]["evidence"]
+    assert all(r["evidence"] for r in made)
+
+
+def test_a_nodes_row_has_the_node_where_a_workloads_has_its_name() -> None:
+    (row,) = rows([Finding(FindingKind.IDLE_NODE, NodeRef("n1"), Severity.WARNING, {"days": 7.25})])
+    assert row == {
+        "finding": "idle-node", "severity": "warning", "namespace": "", "kind": "Node", "workload": "n1",
+        "container": "", "evidence": "days 7.25",
+    }  # fmt: skip
+
+
+def test_every_kind_of_finding_has_a_sentence() -> None:
+    assert set(FINDING_SENTENCES) == set(FindingKind)
