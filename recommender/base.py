@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import structlog
 
+from cotenant.model.cluster import ContainerRole
 from cotenant.model.errors import CotenantError, SettingsError
 from cotenant.model.quantity import LARGEST
 from cotenant.model.reasons import Reason
@@ -86,15 +87,17 @@ def recommendation(
     strategy: str, evidence: Evidence, index: int, values: list[Value], settings: RecommenderSettings
 ) -> Recommendation:
     """The values of one container with the span they rest on and the digest of the settings."""
-    window = evidence.window
+    window, ref = evidence.window, evidence.containers[index]
+    container = evidence.workloads[index].container(ref.container)
     return Recommendation(
-        container=evidence.containers[index],
+        container=ref,
         strategy=strategy,
         replicas=evidence.workloads[index].replicas,
         values=tuple(values),
         window_seconds=window.end_seconds - window.start_seconds,
         settings_digest=digest(settings),
         end_seconds=window.end_seconds,
+        role=container.role if container else ContainerRole.MAIN,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from enum import StrEnum
 
+from cotenant.model.cluster import ContainerRole
 from cotenant.model.identity import ContainerRef
 from cotenant.model.reasons import Reason
 from cotenant.model.resource import Resource
@@ -145,6 +146,9 @@ class Recommendation:
     restart: Restart = Restart.ROLLOUT
     monthly_saving: float | None = None
     """Money a month over all replicas in the price sheet's currency; negative when it costs more."""
+
+    role: ContainerRole = ContainerRole.MAIN
+    """Which list of the template the container stands in, if in any."""
 
     def value(self, resource: Resource, which: Field) -> Value | None:
         """The proposal for one field, if the strategy makes a statement about it."""
