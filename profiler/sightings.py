@@ -173,5 +173,5 @@ def _templates(inventory: Inventory, pods: Iterable[Pod], seen: Sightings) -> di
 
 def _container(pod: Pod, name: str, amounts: Mapping[PodContainerRef, Mapping[tuple[int, Resource], int]]) -> Container:
     found = amounts.get(PodContainerRef(pod.namespace, pod.name, name), {})
-    sides = [{r: v for (s, r), v in found.items() if s == side} for side in (0, 1)]
-    return Container(name, *sides)
+    requests, limits = ({r: v for (s, r), v in found.items() if s == side} for side in (0, 1))
+    return Container(name, requests, limits)

@@ -280,7 +280,7 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
     make_certificate(tmp_path, "server", "authority")
     server = ApiServer(tmp_path / "server.pem", tmp_path / "authority.pem")
     server.objects["/version"] = {"gitVersion": "v1.33.1"}
-    for path in cluster.READ.values():
+    for path in cluster.needed().values():
         server.objects[path] = []
     yield server
     server.stop()
@@ -317,16 +317,20 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
     assert findings[3].found == "Prometheus mon/prom:9090"
     # Rights are tried with one object of each kind, never with a whole list.
     asked = [path for path, *_ in api.requests]
-    assert asked == ["/version", *(f"{path}?limit=1" for path in cluster.READ.values()), "/api/v1/services?limit=500"]
+    assert asked == [
+        "/version",
+        *(f"{path}?limit=1" for path in cluster.needed().values()),
+        "/api/v1/services?limit=500",
+    ]
 
 
 def test_a_missing_right_is_named_with_the_rule_that_grants_it(api: ApiServer, settings: KubeSettings) -> None:
-    api.forbidden = {"/api/v1/pods", "/apis/autoscaling/v2/horizontalpodautoscalers"}
+    api.forbidden = {"/api/v1/pods", "/apis/autoscaling/v2/horizontalpodautoscalers", "/api/v1/resourcequotas"}
     findings = {f.probe: f for f in cluster.probes(settings)}
     rights = findings["kubernetes rights"]
     assert rights.state is State.WARNING
-    assert rights.found == "may not list pods, horizontalpodautoscalers.autoscaling"
-    assert 'verbs ["list"] on pods, horizontalpodautoscalers.autoscaling' in rights.fix
+    assert rights.found == "may not list pods, horizontalpodautoscalers.autoscaling, resourcequotas"
+    assert 'verbs ["list"] on pods, horizontalpodautoscalers.autoscaling, resourcequotas' in rights.fix
 
 
 def test_a_refused_token_ends_the_examination_without_failing_the_doctor(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotenant.edges.kube.live import LiveCluster
+from cotenant.edges.kube.live import LiveCluster, Marks
 from cotenant.edges.kube.overlay import overlay
 from cotenant.model.cluster import Autoscaler, Container, Inventory, Node, Pod, Workload
 from cotenant.model.identity import WorkloadRef
@@ -13,6 +13,7 @@ CPU = Resource.CPU
 WEB, DB, NEW = (WorkloadRef("shop", "Deployment", name) for name in ("web", "db", "new"))
 OLD_MAIN, NEW_MAIN = Container("main", {CPU: 100}), Container("main", {CPU: 200})
 
+OWN = {"cotenant.dev/profile": "aggressive"}
 GONE = Pod("shop", "web-0", WEB, "n1", 1000, 5000)
 RUNNING = Pod("shop", "web-1", WEB, "n1", 4000)
 KNOWN = Inventory(
@@ -34,6 +35,7 @@ LIVE = LiveCluster(
     ),
     containers={("shop", "web-1"): (OLD_MAIN,), ("shop", "web-2"): (NEW_MAIN,), ("shop", "new-1"): (NEW_MAIN,)},
     autoscalers={DB: Autoscaler("db", 1, 9, {CPU: 70})},
+    marks={WEB: Marks({"app": "web"}, {"cotenant.dev/profile": "aggressive"})},
     notes=("no access to jobs",),
 )
 
@@ -45,16 +47,25 @@ def test_a_running_pod_is_told_by_the_api_server_and_keeps_the_start_that_histor
 
 def test_the_youngest_pod_speaks_for_the_template_and_new_workloads_are_added() -> None:
     assert overlay(KNOWN, LIVE).workloads == (
-        Workload(WEB, 2, (NEW_MAIN,), QosClass.LSR, PriorityClass.PROD),
+        Workload(WEB, 2, (NEW_MAIN,), QosClass.LSR, PriorityClass.PROD, None, {"app": "web"}, OWN),
         Workload(DB, 3, (OLD_MAIN,), QosClass.LS, PriorityClass.PROD, Autoscaler("db", 1, 9, {CPU: 70})),
         Workload(NEW, 1, (NEW_MAIN,)),
     )
 
 
-def test_nodes_and_notes_are_joined() -> None:
+def test_a_node_or_an_autoscaler_that_the_api_server_no_longer_shows_is_gone() -> None:
     found = overlay(KNOWN, LIVE)
-    assert found.nodes == (LIVE.nodes[0], KNOWN.nodes[1])
+    assert found.nodes == LIVE.nodes
     assert found.notes == ("from history", "no access to jobs")
+    without = overlay(found, replace(LIVE, autoscalers={}))
+    assert [w.autoscaler for w in without.workloads] == [None, None, None]
+
+
+def test_what_the_api_server_may_not_list_stays_as_history_has_it() -> None:
+    found = overlay(overlay(KNOWN, LIVE), replace(LIVE, nodes=None, autoscalers=None, marks={}))
+    assert found.nodes == LIVE.nodes
+    assert found.workloads[1].autoscaler == Autoscaler("db", 1, 9, {CPU: 70})
+    assert found.workloads[0].annotations == OWN
 
 
 def test_laying_the_same_picture_over_twice_changes_nothing_more() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
 from cotenant.model.errors import ClusterForbidden
@@ -11,16 +11,6 @@ from cotenant.settings.kube import KubeSettings
 
 if TYPE_CHECKING:
     from cotenant.edges.kube import KubeClient
-
-READ: Final = {
-    "pods": "/api/v1/pods",
-    "nodes": "/api/v1/nodes",
-    "services": "/api/v1/services",
-    "replicasets.apps": "/apis/apps/v1/replicasets",
-    "jobs.batch": "/apis/batch/v1/jobs",
-    "horizontalpodautoscalers.autoscaling": "/apis/autoscaling/v2/horizontalpodautoscalers",
-}
-"""What a scan lists when it may."""
 
 
 def probes(settings: KubeSettings) -> Iterator[Finding]:
@@ -64,16 +54,31 @@ def version(client: KubeClient) -> Outcome:
 
 def rights(client: KubeClient) -> Outcome:
     """What may be listed in all namespaces; one object is asked of each kind."""
+    read = needed()
     refused = []
-    for kind, path in READ.items():
+    for kind, path in read.items():
         try:
             client.get(f"{path}?limit=1")
         except ClusterForbidden:
             refused.append(kind)
     if not refused:
-        return Outcome(State.OK, f"may list {', '.join(READ)}")
-    fix = f'Grant verbs ["list"] on {", ".join(refused)} in a ClusterRole.'
+        return Outcome(State.OK, f"may list {', '.join(read)}")
+    fix = f'Apply deploy/rbac/reader.yaml, or grant verbs ["list"] on {", ".join(refused)} in a ClusterRole.'
     return Outcome(State.WARNING, f"may not list {', '.join(refused)}", fix)
+
+
+def needed() -> dict[str, str]:
+    """What a scan lists when it may, by `kubectl`'s name of the resource."""
+    from cotenant.edges.kube.discovery import SERVICES
+    from cotenant.edges.kube.live import LISTED
+
+    return {kind_of(path): path for path in (*LISTED, SERVICES)}
+
+
+def kind_of(path: str) -> str:
+    """`kubectl`'s name of a collection: /apis/apps/v1/deployments -> "deployments.apps"."""
+    *_, group, _, resource = path.split("/")
+    return resource if path.startswith("/api/") else f"{resource}.{group}"
 
 
 def discovered(client: KubeClient) -> Outcome:

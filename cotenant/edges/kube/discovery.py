@@ -66,6 +66,9 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(_P, {"operated-prometheus": "true"}),
 )
 
+SERVICES: Final = "/api/v1/services"
+"""Where discovery looks in the whole cluster."""
+
 _PORT_NAMES: Final = ("http", "http-web", "web", "http-query", "http-metrics", "prometheus", "https")
 """Names that charts give the query port, best first; grpc, reloader and other ports of the Service lose to them."""
 
@@ -119,7 +122,7 @@ class Service(msgspec.Struct):
 
 def find_prometheus(client: KubeClient, namespace: str = "") -> tuple[Candidate, ...]:
     """Candidates of the cluster or of one namespace, best first; ClusterForbidden when Services may not be listed."""
-    path = f"/api/v1/namespaces/{namespace}/services" if namespace else "/api/v1/services"
+    path = f"/api/v1/namespaces/{namespace}/services" if namespace else SERVICES
     return candidates(client.list(path, Service))
 
 

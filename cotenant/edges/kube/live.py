@@ -1,249 +1,175 @@
 """EDGE: the cluster as the API server shows it now, in the words of `cotenant.model.cluster`.
 
-The profiler merges it with what history still knows of gone pods. Only the fields below are decoded. What may not be
-read is a note, not a failure: a scan without rights on HPAs is still a scan.
+Lists what `objects` decodes and `projection` translates; `overlay` lays the result over history. What may not be read
+is a note, not a failure: a scan without rights on HPAs is still a scan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-import msgspec
-
+from cotenant.edges.kube import projection
 from cotenant.edges.kube.client import KubeClient
-from cotenant.model.cluster import Autoscaler, Container, Node, Pod
-from cotenant.model.errors import ClusterForbidden, QuantityError
+from cotenant.edges.kube.objects import (
+    AutoscalerObject,
+    ControllerObject,
+    LimitRangeObject,
+    NodeObject,
+    PodObject,
+    QuotaObject,
+    VersionObject,
+)
+from cotenant.model.cluster import Autoscaler, Container, LimitRange, Node, Pod, Quota
+from cotenant.model.errors import ClusterError, QuantityError
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.qos import priority_of, qos_of
-from cotenant.model.quantity import parse_amount
-from cotenant.model.resource import Resource
 
 ItemT = TypeVar("ItemT")
-Amounts = dict[Resource, int]
-Quantities = dict[str, str | int | float]
+
+PODS: Final = "/api/v1/pods"
+NODES: Final = "/api/v1/nodes"
+LIMIT_RANGES: Final = "/api/v1/limitranges"
+QUOTAS: Final = "/api/v1/resourcequotas"
+AUTOSCALERS: Final = "/apis/autoscaling/v2/horizontalpodautoscalers"
+VERSION: Final = "/version"
+CONTROLLERS: Final = {
+    "Deployment": "/apis/apps/v1/deployments",
+    "StatefulSet": "/apis/apps/v1/statefulsets",
+    "DaemonSet": "/apis/apps/v1/daemonsets",
+    "ReplicaSet": "/apis/apps/v1/replicasets",
+    "Job": "/apis/batch/v1/jobs",
+    "CronJob": "/apis/batch/v1/cronjobs",
+}
+"""Kind -> where it is listed: owners, templates, labels and annotations."""
+LISTED: Final = (PODS, NODES, *CONTROLLERS.values(), AUTOSCALERS, LIMIT_RANGES, QUOTAS)
+"""Everything that `observe` lists."""
 
 
-class _Owner(msgspec.Struct):
-    kind: str
-    name: str
-    controller: bool = False
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """A workload's labels, and its annotations that speak to cotenant."""
 
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] = {}
-    owner_references: list[_Owner] = []
-    creation_timestamp: datetime | None = None
-
-
-class _Resources(msgspec.Struct):
-    requests: Quantities = {}
-    limits: Quantities = {}
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    name: str
-    resources: _Resources = msgspec.field(default_factory=_Resources)
-    restart_policy: str = ""
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    containers: list[_Container] = []
-    init_containers: list[_Container] = []
-    node_name: str = ""
-    priority: int | None = None
-    overhead: Quantities = {}
-    resources: _Resources = msgspec.field(default_factory=_Resources)
-
-
-class _PodStatus(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    start_time: datetime | None = None
-
-
-class PodObject(msgspec.Struct):
-    """The fields of a Pod that are read."""
-
-    metadata: _Meta
-    spec: _PodSpec
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
-
-
-class _NodeStatus(msgspec.Struct):
-    capacity: Quantities = {}
-    allocatable: Quantities = {}
-
-
-class NodeObject(msgspec.Struct):
-    """The fields of a Node that are read."""
-
-    metadata: _Meta
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
-
-
-class OwnedObject(msgspec.Struct):
-    """A ReplicaSet or Job: only who owns it."""
-
-    metadata: _Meta
-
-
-class _Target(msgspec.Struct, rename="camel"):
-    type: str = ""
-    average_utilization: int | None = None
-
-
-class _MetricResource(msgspec.Struct):
-    name: str
-    target: _Target
-    container: str = ""
-
-
-class _Metric(msgspec.Struct, rename="camel"):
-    type: str
-    resource: _MetricResource | None = None
-    container_resource: _MetricResource | None = None
-
-
-class _ScaleTarget(msgspec.Struct):
-    kind: str
-    name: str
-
-
-class _AutoscalerSpec(msgspec.Struct, rename="camel"):
-    scale_target_ref: _ScaleTarget
-    max_replicas: int
-    min_replicas: int = 1
-    metrics: list[_Metric] = []
-
-
-class AutoscalerObject(msgspec.Struct):
-    """The fields of an autoscaling/v2 HorizontalPodAutoscaler that are read."""
-
-    metadata: _Meta
-    spec: _AutoscalerSpec
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """What runs now. `containers` holds each pod's containers by (namespace, pod); `notes` what could not be read."""
+    """What runs now; None = could not be listed.
 
-    nodes: tuple[Node, ...] = ()
+    `containers` holds each pod's containers by (namespace, pod), `marks` what is written on each workload that was
+    seen, `notes` what could not be read.
+    """
+
+    nodes: tuple[Node, ...] | None = None
     pods: tuple[Pod, ...] = ()
     containers: Mapping[tuple[str, str], tuple[Container, ...]] = field(default_factory=dict)
-    autoscalers: Mapping[WorkloadRef, Autoscaler] = field(default_factory=dict)
+    autoscalers: Mapping[WorkloadRef, Autoscaler] | None = None
+    marks: Mapping[WorkloadRef, Marks] = field(default_factory=dict)
+    limit_ranges: tuple[LimitRange, ...] | None = None
+    quotas: tuple[Quota, ...] | None = None
+    server_version: str = ""
     notes: tuple[str, ...] = ()
 
 
 def observe(client: KubeClient) -> LiveCluster:
-    """List nodes, pods, their owners and autoscalers; ClusterForbidden only when pods may not be listed."""
+    """List what runs, who owns it and what bounds it; ClusterForbidden only when pods may not be listed."""
     notes: list[str] = []
-    pods = client.list("/api/v1/pods", PodObject)
-    replica_sets = _listed(client, "/apis/apps/v1/replicasets", OwnedObject, notes)
-    jobs = _listed(client, "/apis/batch/v1/jobs", OwnedObject, notes)
-    owners = _owners({"ReplicaSet": replica_sets, "Job": jobs})
-    scalers = _listed(client, "/apis/autoscaling/v2/horizontalpodautoscalers", AutoscalerObject, notes)
-    nodes = _listed(client, "/api/v1/nodes", NodeObject, notes)
+    pods = client.list(PODS, PodObject)
+    controllers = _controllers(client, notes)
+    owners = projection.owners_of(controllers)
     alive = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed")]
+    scalers = _listed(client, AUTOSCALERS, AutoscalerObject, notes)
     return LiveCluster(
-        nodes=tuple(_each(node_of, nodes, notes)),
-        pods=tuple(_each(lambda pod: pod_of(pod, owners), alive, notes)),
-        containers=dict(_each(lambda pod: (_key(pod), containers_of(pod)), alive, notes)),
-        autoscalers=dict(map(autoscaler_of, scalers)),
+        nodes=_all(projection.node_of, _listed(client, NODES, NodeObject, notes), notes),
+        pods=tuple(_each(lambda pod: projection.pod_of(pod, owners), alive, notes)),
+        containers=dict(_each(lambda pod: _contained(pod, owners, controllers), alive, notes)),
+        autoscalers=None if scalers is None else dict(map(projection.autoscaler_of, scalers)),
+        marks=_marks(alive, owners, controllers),
+        limit_ranges=_limit_ranges(client, notes),
+        quotas=_quotas(client, notes),
+        server_version=_version(client, notes),
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def node_of(node: NodeObject) -> Node:
-    """A Node with capacity and allocatable; QuantityError names the node."""
-    what = f"node {node.metadata.name}"
-    capacity, allocatable = _amounts(node.status.capacity, what), _amounts(node.status.allocatable, what)
-    return Node(node.metadata.name, capacity, allocatable, node.metadata.labels)
-
-
-def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
-    """A running Pod with its workload, QoS, priority and effective request; `owners` leads ReplicaSets and Jobs on."""
-    meta, spec = pod.metadata, pod.spec
-    begun = pod.status.start_time or meta.creation_timestamp
-    return Pod(
-        namespace=meta.namespace,
-        name=meta.name,
-        workload=workload_of(pod, owners),
-        node=spec.node_name,
-        start_seconds=int(begun.timestamp()) if begun else 0,
-        qos=qos_of(meta.labels),
-        priority=priority_of(meta.labels, spec.priority),
-        requests=effective_request(pod),
-    )
-
-
-def workload_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> WorkloadRef:
-    """The topmost known controller, the pod itself when it has none.
-
-    A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name.
-    """
-    meta = pod.metadata
-    owner = _controller(meta) or WorkloadRef(meta.namespace, "Pod", meta.name)
-    suffix = "-" + meta.labels.get("pod-template-hash", "")
-    if owner not in owners and owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
-        return WorkloadRef(owner.namespace, "Deployment", owner.name.removesuffix(suffix))
-    return owners.get(owner, owner)
-
-
-def effective_request(pod: PodObject) -> Amounts:
-    """What the scheduler counts for the pod, millicores and bytes.
-
-    Per resource: max(containers + sidecars, the largest init container + sidecars started before it) + overhead, or the
-    pod's own spec.resources where it names the resource. Source: Kubernetes, "Sharing resources among containers".
-    """
-    what, spec = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec
-    running = _sum([_amounts(c.resources.requests, what) for c in spec.containers])
-    sidecars: Amounts = {}
-    highest: Amounts = {}
-    for init in spec.init_containers:
-        request = _amounts(init.resources.requests, what)
-        if init.restart_policy == "Always":
-            sidecars = _sum([sidecars, request])
-            highest = _max(highest, sidecars)
-        else:
-            highest = _max(highest, _sum([sidecars, request]))
-    total = _max(_sum([running, sidecars]), highest)
-    return _sum([total | _amounts(spec.resources.requests, what), _amounts(spec.overhead, what)])
-
-
-def containers_of(pod: PodObject) -> tuple[Container, ...]:
-    """The pod's containers and sidecars with what they request and may use."""
-    what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
-    sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
-    return tuple(
-        Container(c.name, _amounts(c.resources.requests, what), _amounts(c.resources.limits, what))
-        for c in [*pod.spec.containers, *sidecars]
-    )
-
-
-def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
-    """The scaled workload and its autoscaler; only utilisation targets of CPU and memory are kept."""
-    spec, meta = scaler.spec, scaler.metadata
-    metrics = [metric.resource or metric.container_resource for metric in spec.metrics]
-    targets = {
-        Resource(metric.name): metric.target.average_utilization
-        for metric in metrics
-        if metric and metric.name in set(Resource) and metric.target.average_utilization is not None
+def _controllers(client: KubeClient, notes: list[str]) -> dict[WorkloadRef, ControllerObject]:
+    """Every controller that may be listed, by its own reference."""
+    listed = ((kind, _listed(client, path, ControllerObject, notes)) for kind, path in CONTROLLERS.items())
+    return {
+        WorkloadRef(thing.metadata.namespace, kind, thing.metadata.name): thing
+        for kind, things in listed
+        for thing in things or ()
     }
-    target = WorkloadRef(meta.namespace, spec.scale_target_ref.kind, spec.scale_target_ref.name)
-    return target, Autoscaler(meta.name, spec.min_replicas, spec.max_replicas, targets)
 
 
-def _listed(client: KubeClient, path: str, kind: type[ItemT], notes: list[str]) -> list[ItemT]:
-    """A list that a scan can do without."""
+def _contained(
+    pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef], controllers: Mapping[WorkloadRef, ControllerObject]
+) -> tuple[tuple[str, str], tuple[Container, ...]]:
+    """A pod's containers, judged by its direct controller's template, else by the workload's."""
+    chain = (projection.controller_of(pod.metadata), projection.workload_of(pod, owners))
+    known = (controllers[ref].template_names() for ref in chain if ref and ref in controllers)
+    template = next((names for names in known if names is not None), None)
+    return (pod.metadata.namespace, pod.metadata.name), projection.containers_of(pod, template)
+
+
+def _marks(
+    pods: Sequence[PodObject],
+    owners: Mapping[WorkloadRef, WorkloadRef],
+    controllers: Mapping[WorkloadRef, ControllerObject],
+) -> dict[WorkloadRef, Marks]:
+    """What is written on each workload: its own object's words, before those that its pods carry from the template."""
+    found: dict[WorkloadRef, Marks] = {}
+    for pod in sorted(pods, key=lambda p: (p.status.start_time is not None, p.status.start_time, p.metadata.name)):
+        meta = pod.metadata
+        found[projection.workload_of(pod, owners)] = Marks(meta.labels or {}, projection.own_annotations(meta))
+    for ref, thing in controllers.items():
+        if ref not in owners:
+            pods_words = found.get(ref, Marks()).annotations
+            annotations = {**pods_words, **projection.own_annotations(thing.metadata)}
+            found[ref] = Marks(thing.metadata.labels or {}, annotations)
+    return found
+
+
+def _limit_ranges(client: KubeClient, notes: list[str]) -> tuple[LimitRange, ...] | None:
+    found = _all(projection.limit_ranges_of, _listed(client, LIMIT_RANGES, LimitRangeObject, notes), notes)
+    return None if found is None else projection.tightest([bounds for group in found for bounds in group])
+
+
+def _quotas(client: KubeClient, notes: list[str]) -> tuple[Quota, ...] | None:
+    """Quotas that count all pods of their namespace; one with scopes bounds some of them and cannot clamp the rest."""
+    listed = _listed(client, QUOTAS, QuotaObject, notes)
+    if listed is None:
+        return None
+    for thing in (thing for thing in listed if thing.scoped):
+        name = f"{thing.metadata.namespace}/{thing.metadata.name}"
+        notes.append(f"ResourceQuota {name} counts only some pods (scopes) and is not taken into account")
+    found = _each(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
+    return tuple(quota for group in found for quota in group)
+
+
+def _version(client: KubeClient, notes: list[str]) -> str:
+    try:
+        answer = client.get(VERSION, VersionObject)
+    except ClusterError as error:
+        notes.append(f"{error.message} {error.fix}".strip())
+        return ""
+    return projection.version_of(answer.git_version) if answer else ""
+
+
+def _listed(client: KubeClient, path: str, kind: type[ItemT], notes: list[str]) -> list[ItemT] | None:
+    """A list that a scan can do without; None, and a note, when it cannot be had."""
     try:
         return client.list(path, kind)
-    except ClusterForbidden as error:
+    except ClusterError as error:
         notes.append(f"{error.message} {error.fix}".strip())
-        return []
+        return None
+
+
+def _all(project: Callable[[Any], ItemT], objects: Sequence[Any] | None, notes: list[str]) -> tuple[ItemT, ...] | None:
+    """Every object that can be projected; None stays None."""
+    return None if objects is None else tuple(_each(project, objects, notes))
 
 
 def _each(project: Callable[[Any], ItemT], objects: Sequence[Any], notes: list[str]) -> list[ItemT]:
@@ -255,31 +181,3 @@ def _each(project: Callable[[Any], ItemT], objects: Sequence[Any], notes: list[s
         except QuantityError as error:
             notes.append(error.message)
     return found
-
-
-def _owners(by_kind: Mapping[str, Sequence[OwnedObject]]) -> dict[WorkloadRef, WorkloadRef]:
-    """ReplicaSet -> Deployment and Job -> CronJob, for those that have a controller."""
-    pairs = ((kind, o.metadata, _controller(o.metadata)) for kind, objects in by_kind.items() for o in objects)
-    return {WorkloadRef(meta.namespace, kind, meta.name): owner for kind, meta, owner in pairs if owner}
-
-
-def _controller(meta: _Meta) -> WorkloadRef | None:
-    owner = next((o for o in meta.owner_references if o.controller), None)
-    return WorkloadRef(meta.namespace, owner.kind, owner.name) if owner else None
-
-
-def _key(pod: PodObject) -> tuple[str, str]:
-    return (pod.metadata.namespace, pod.metadata.name)
-
-
-def _amounts(quantities: Quantities, what: str) -> Amounts:
-    """CPU and memory of a resource list; other resources are ignored."""
-    return {r: parse_amount(r, quantities[r.value], what) for r in Resource if r.value in quantities}
-
-
-def _sum(parts: Sequence[Amounts]) -> Amounts:
-    return {r: sum(p.get(r, 0) for p in parts) for r in Resource if any(r in p for p in parts)}
-
-
-def _max(a: Amounts, b: Amounts) -> Amounts:
-    return {r: max(a.get(r, 0), b.get(r, 0)) for r in Resource if r in a or r in b}

@@ -1,7 +1,8 @@
 """What the API server shows laid over what history knows. Pure; for whoever has both an Inventory and a LiveCluster.
 
-History (Prometheus) knows the pods that are gone; the API server knows labels, exact requests and autoscalers of those
-that run. Where both speak of the same object the API server is believed, but a pod keeps the start that history saw.
+History (Prometheus) knows the pods that are gone; the API server knows labels, annotations, exact requests, roles and
+bounds of what is there. Where both speak of the same object the API server is believed, but a pod keeps the start that
+history saw. What the API server could list and does not show is gone: a node, an autoscaler, a bound.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cotenant.edges.kube.live import LiveCluster
-from cotenant.model.cluster import Inventory, Node, Pod, Workload
+from cotenant.edges.kube.live import LiveCluster, Marks
+from cotenant.model.cluster import Inventory, Pod, Workload
 from cotenant.model.identity import WorkloadRef
 
 PodsOf = Mapping[WorkloadRef, Sequence[Pod]]
@@ -24,15 +25,14 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         running[pod.workload].append(pod)
     return replace(
         inventory,
-        nodes=_nodes(inventory.nodes, live.nodes),
+        nodes=inventory.nodes if live.nodes is None else live.nodes,
         pods=_pods(inventory.pods, live.pods),
         workloads=_workloads(inventory.workloads, running, live),
+        limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
+        quotas=inventory.quotas if live.quotas is None else live.quotas,
+        server_version=live.server_version or inventory.server_version,
         notes=tuple(dict.fromkeys([*inventory.notes, *live.notes])),
     )
-
-
-def _nodes(known: Sequence[Node], live: Sequence[Node]) -> tuple[Node, ...]:
-    return tuple(({n.name: n for n in known} | {n.name: n for n in live}).values())
 
 
 def _pods(known: Sequence[Pod], live: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -53,15 +53,20 @@ def _workloads(known: Sequence[Workload], running: PodsOf, live: LiveCluster) ->
 
 def _workload(known: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:
     """The youngest pod speaks for the template: during a rollout that is the new one."""
-    autoscaler = live.autoscalers.get(known.ref, known.autoscaler)
+    marks = live.marks.get(known.ref, Marks(known.labels, known.annotations))
+    seen = replace(
+        known,
+        autoscaler=known.autoscaler if live.autoscalers is None else live.autoscalers.get(known.ref),
+        labels=marks.labels,
+        annotations=marks.annotations,
+    )
     if not pods:
-        return replace(known, autoscaler=autoscaler)
+        return seen
     youngest = max(pods, key=lambda p: (p.start_seconds, p.name))
     return replace(
-        known,
+        seen,
         replicas=len(pods),
         containers=live.containers.get((youngest.namespace, youngest.name), known.containers),
         qos=youngest.qos,
         priority=youngest.priority,
-        autoscaler=autoscaler,
     )

@@ -1,0 +1,223 @@
+"""The Kubernetes objects as far as they are read: one struct a kind, decoded straight from the API's JSON. Pure.
+
+What is not named here never becomes a Python object. `projection` turns them into the vocabulary.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+Quantities = dict[str, str | int | float]
+
+
+class Owner(msgspec.Struct):
+    """An owner reference."""
+
+    kind: str
+    name: str
+    controller: bool = False
+
+
+class Meta(msgspec.Struct, rename="camel"):
+    """metadata of any object."""
+
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+    creation_timestamp: datetime | None = None
+
+
+class Resources(msgspec.Struct):
+    """Requests and limits."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class ResizePolicy(msgspec.Struct, rename="camel"):
+    """What an in-place resize of one resource does to the container."""
+
+    resource_name: str
+    restart_policy: str
+
+
+class ContainerSpec(msgspec.Struct, rename="camel"):
+    """A container of a pod."""
+
+    name: str
+    resources: Resources = msgspec.field(default_factory=Resources)
+    restart_policy: str = ""
+    resize_policy: list[ResizePolicy] | None = None
+
+
+class PodSpec(msgspec.Struct, rename="camel"):
+    """spec of a Pod."""
+
+    containers: list[ContainerSpec] = []
+    init_containers: list[ContainerSpec] | None = None
+    node_name: str = ""
+    priority: int | None = None
+    overhead: Quantities | None = None
+    resources: Resources = msgspec.field(default_factory=Resources)
+
+
+class PodStatus(msgspec.Struct, rename="camel"):
+    """status of a Pod."""
+
+    phase: str = ""
+    start_time: datetime | None = None
+
+
+class PodObject(msgspec.Struct):
+    """A Pod."""
+
+    metadata: Meta
+    spec: PodSpec
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class NodeStatus(msgspec.Struct):
+    """status of a Node."""
+
+    capacity: Quantities = {}
+    allocatable: Quantities = {}
+
+
+class NodeObject(msgspec.Struct):
+    """A Node."""
+
+    metadata: Meta
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _TemplateSpec(msgspec.Struct, rename="camel"):
+    containers: list[_Named] | None = None
+    init_containers: list[_Named] | None = None
+
+
+class _Template(msgspec.Struct):
+    spec: _TemplateSpec = msgspec.field(default_factory=_TemplateSpec)
+
+
+class _JobSpec(msgspec.Struct):
+    template: _Template | None = None
+
+
+class _JobTemplate(msgspec.Struct):
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+
+
+class _ControllerSpec(msgspec.Struct, rename="camel"):
+    template: _Template | None = None
+    job_template: _JobTemplate | None = None
+
+
+class ControllerObject(msgspec.Struct):
+    """A Deployment, StatefulSet, DaemonSet, ReplicaSet, Job or CronJob: whose it is and what its template names."""
+
+    metadata: Meta
+    spec: _ControllerSpec = msgspec.field(default_factory=_ControllerSpec)
+
+    def template_names(self) -> frozenset[str] | None:
+        """Names of the template's containers, init containers included; None when it has no template."""
+        job = self.spec.job_template
+        template = job.spec.template if job else self.spec.template
+        if template is None:
+            return None
+        found = [*(template.spec.containers or []), *(template.spec.init_containers or [])]
+        return frozenset(container.name for container in found)
+
+
+class _Target(msgspec.Struct, rename="camel"):
+    type: str = ""
+    average_utilization: int | None = None
+
+
+class _MetricResource(msgspec.Struct):
+    name: str
+    target: _Target
+    container: str = ""
+
+
+class _Metric(msgspec.Struct, rename="camel"):
+    type: str
+    resource: _MetricResource | None = None
+    container_resource: _MetricResource | None = None
+
+
+class _ScaleTarget(msgspec.Struct):
+    kind: str
+    name: str
+
+
+class _AutoscalerSpec(msgspec.Struct, rename="camel"):
+    scale_target_ref: _ScaleTarget
+    max_replicas: int
+    min_replicas: int | None = None
+    metrics: list[_Metric] | None = None
+
+
+class AutoscalerObject(msgspec.Struct):
+    """An autoscaling/v2 HorizontalPodAutoscaler."""
+
+    metadata: Meta
+    spec: _AutoscalerSpec
+
+
+class LimitItem(msgspec.Struct, rename="camel"):
+    """One item of a LimitRange; `type` says what it bounds."""
+
+    type: str
+    min: Quantities | None = None
+    max: Quantities | None = None
+    max_limit_request_ratio: Quantities | None = None
+
+
+class _LimitRangeSpec(msgspec.Struct):
+    limits: list[LimitItem] | None = None
+
+
+class LimitRangeObject(msgspec.Struct):
+    """A LimitRange."""
+
+    metadata: Meta
+    spec: _LimitRangeSpec = msgspec.field(default_factory=_LimitRangeSpec)
+
+
+class _QuotaSpec(msgspec.Struct, rename="camel"):
+    hard: Quantities | None = None
+    scopes: list[str] | None = None
+    scope_selector: msgspec.Raw | None = None
+
+
+class _QuotaStatus(msgspec.Struct):
+    hard: Quantities | None = None
+    used: Quantities | None = None
+
+
+class QuotaObject(msgspec.Struct):
+    """A ResourceQuota."""
+
+    metadata: Meta
+    spec: _QuotaSpec = msgspec.field(default_factory=_QuotaSpec)
+    status: _QuotaStatus = msgspec.field(default_factory=_QuotaStatus)
+
+    @property
+    def scoped(self) -> bool:
+        """Whether it counts only some of the namespace's pods."""
+        selector = self.spec.scope_selector
+        return bool(self.spec.scopes) or (selector is not None and bytes(selector) not in (b"", b"null", b"{}"))
+
+
+class VersionObject(msgspec.Struct, rename="camel"):
+    """The answer of /version."""
+
+    git_version: str = ""

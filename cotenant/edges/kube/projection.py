@@ -1,0 +1,227 @@
+"""From the API's objects to the vocabulary of `cotenant.model.cluster`: nodes, pods, containers, bounds. Pure.
+
+QuantityError names the object whose amount cannot be read; `live` leaves that object out and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from cotenant.edges.kube.objects import (
+    AutoscalerObject,
+    ContainerSpec,
+    ControllerObject,
+    LimitItem,
+    LimitRangeObject,
+    Meta,
+    NodeObject,
+    PodObject,
+    Quantities,
+    QuotaObject,
+)
+from cotenant.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.qos import priority_of, qos_of
+from cotenant.model.quantity import parse_amount, parse_millicores
+from cotenant.model.resource import Resource
+
+Amounts = dict[Resource, int]
+ANNOTATION_PREFIX: Final = "cotenant.dev/"
+_VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
+_QUOTA_KEYS: Final = {
+    "cpu": (Resource.CPU, False),
+    "memory": (Resource.MEMORY, False),
+    "requests.cpu": (Resource.CPU, False),
+    "requests.memory": (Resource.MEMORY, False),
+    "limits.cpu": (Resource.CPU, True),
+    "limits.memory": (Resource.MEMORY, True),
+}
+"""What a ResourceQuota may name -> resource, and whether it counts limits; `cpu` is short for `requests.cpu`."""
+
+
+def node_of(node: NodeObject) -> Node:
+    """A Node with capacity and allocatable."""
+    what = f"node {node.metadata.name}"
+    capacity, allocatable = _amounts(node.status.capacity, what), _amounts(node.status.allocatable, what)
+    return Node(node.metadata.name, capacity, allocatable, node.metadata.labels or {})
+
+
+def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
+    """A running Pod with its workload, QoS, priority and effective request; `owners` leads ReplicaSets and Jobs on."""
+    meta, spec = pod.metadata, pod.spec
+    begun, labels = pod.status.start_time or meta.creation_timestamp, meta.labels or {}
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        workload=workload_of(pod, owners),
+        node=spec.node_name,
+        start_seconds=int(begun.timestamp()) if begun else 0,
+        qos=qos_of(labels),
+        priority=priority_of(labels, spec.priority),
+        requests=effective_request(pod),
+    )
+
+
+def workload_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> WorkloadRef:
+    """The topmost known controller, the pod itself when it has none.
+
+    A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name.
+    """
+    meta = pod.metadata
+    owner = controller_of(meta) or WorkloadRef(meta.namespace, "Pod", meta.name)
+    suffix = "-" + (meta.labels or {}).get("pod-template-hash", "")
+    if owner not in owners and owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
+        return WorkloadRef(owner.namespace, "Deployment", owner.name.removesuffix(suffix))
+    return owners.get(owner, owner)
+
+
+def owners_of(controllers: Mapping[WorkloadRef, ControllerObject]) -> dict[WorkloadRef, WorkloadRef]:
+    """ReplicaSet -> Deployment and Job -> CronJob, for those that have a controller."""
+    pairs = ((ref, controller_of(thing.metadata)) for ref, thing in controllers.items())
+    return {ref: owner for ref, owner in pairs if owner}
+
+
+def controller_of(meta: Meta) -> WorkloadRef | None:
+    """The direct controller; None when nobody controls it, or only its node does (a static pod)."""
+    owner = next((o for o in meta.owner_references or [] if o.controller), None)
+    return WorkloadRef(meta.namespace, owner.kind, owner.name) if owner and owner.kind != "Node" else None
+
+
+def effective_request(pod: PodObject) -> Amounts:
+    """What the scheduler counts for the pod, millicores and bytes.
+
+    Per resource: max(containers + sidecars, the largest init container + sidecars started before it) + overhead, or the
+    pod's own spec.resources where it names the resource. Source: Kubernetes, "Sharing resources among containers".
+    """
+    what, spec = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec
+    running = _sum([_amounts(c.resources.requests, what) for c in spec.containers])
+    sidecars: Amounts = {}
+    highest: Amounts = {}
+    for init in spec.init_containers or []:
+        request = _amounts(init.resources.requests, what)
+        if init.restart_policy == "Always":
+            sidecars = _sum([sidecars, request])
+            highest = _max(highest, sidecars)
+        else:
+            highest = _max(highest, _sum([sidecars, request]))
+    total = _max(_sum([running, sidecars]), highest)
+    return _sum([total | _amounts(spec.resources.requests, what), _amounts(spec.overhead, what)])
+
+
+def containers_of(pod: PodObject, template: frozenset[str] | None = None) -> tuple[Container, ...]:
+    """All of the pod's containers; `template`: the names that its owner's template has, None when that is unknown."""
+    what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+    main = [(c, ContainerRole.MAIN) for c in pod.spec.containers]
+    init = [
+        (c, ContainerRole.SIDECAR if c.restart_policy == "Always" else ContainerRole.INIT)
+        for c in pod.spec.init_containers or []
+    ]
+    return tuple(_container(c, _role(c.name, role, template), what) for c, role in [*main, *init])
+
+
+def _role(name: str, role: ContainerRole, template: frozenset[str] | None) -> ContainerRole:
+    """Injected when it stays and the template lacks it; an init container ends, whoever put it there."""
+    foreign = template is not None and name not in template and role is not ContainerRole.INIT
+    return ContainerRole.INJECTED if foreign else role
+
+
+def _container(spec: ContainerSpec, role: ContainerRole, what: str) -> Container:
+    restarting = {p.resource_name for p in spec.resize_policy or [] if p.restart_policy == "RestartContainer"}
+    return Container(
+        spec.name,
+        _amounts(spec.resources.requests, what),
+        _amounts(spec.resources.limits, what),
+        role,
+        tuple(r for r in Resource if r.value in restarting),
+    )
+
+
+def own_annotations(meta: Meta) -> dict[str, str]:
+    """Annotations that speak to cotenant."""
+    return {k: v for k, v in (meta.annotations or {}).items() if k.startswith(ANNOTATION_PREFIX)}
+
+
+def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
+    """The scaled workload and its autoscaler; only utilisation targets of CPU and memory are kept."""
+    spec, meta = scaler.spec, scaler.metadata
+    metrics = [metric.resource or metric.container_resource for metric in spec.metrics or []]
+    targets = {
+        Resource(metric.name): metric.target.average_utilization
+        for metric in metrics
+        if metric and metric.name in set(Resource) and metric.target.average_utilization is not None
+    }
+    target = WorkloadRef(meta.namespace, spec.scale_target_ref.kind, spec.scale_target_ref.name)
+    least = 1 if spec.min_replicas is None else spec.min_replicas
+    return target, Autoscaler(meta.name, least, spec.max_replicas, targets)
+
+
+def limit_ranges_of(thing: LimitRangeObject) -> tuple[LimitRange, ...]:
+    """A LimitRange object's bounds on containers, one for each resource that it bounds."""
+    what = f"LimitRange {thing.metadata.namespace}/{thing.metadata.name}"
+    items = [item for item in thing.spec.limits or [] if item.type == "Container"]
+    found = [_bounds(item, resource, thing.metadata.namespace, what) for item in items for resource in Resource]
+    return tightest([bounds for bounds in found if bounds])
+
+
+def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> LimitRange | None:
+    least = _amounts(item.min, what).get(resource)
+    most = _amounts(item.max, what).get(resource)
+    ratio = (item.max_limit_request_ratio or {}).get(resource.value)
+    if least is None and most is None and ratio is None:
+        return None
+    # A ratio is written as a quantity; thousandths are as fine as Kubernetes keeps it.
+    return LimitRange(namespace, resource, least, most, None if ratio is None else parse_millicores(ratio, what) / 1000)
+
+
+def tightest(ranges: Sequence[LimitRange]) -> tuple[LimitRange, ...]:
+    """One bound for each namespace and resource, sorted: all LimitRanges of a namespace must be kept."""
+    found: dict[tuple[str, Resource], LimitRange] = {}
+    for one in ranges:
+        old = found.get((one.namespace, one.resource), one)
+        found[one.namespace, one.resource] = LimitRange(
+            one.namespace,
+            one.resource,
+            max((m for m in (old.minimum, one.minimum) if m is not None), default=None),
+            min((m for m in (old.maximum, one.maximum) if m is not None), default=None),
+            min((r for r in (old.max_ratio, one.max_ratio) if r is not None), default=None),
+        )
+    return tuple(found[key] for key in sorted(found))
+
+
+def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
+    """A ResourceQuota's bounds on CPU and memory; the status' `hard` is what is enforced now."""
+    meta, used = thing.metadata, thing.status.used or {}
+    return tuple(_quotas(meta, thing.status.hard or thing.spec.hard or {}, used))
+
+
+def _quotas(meta: Meta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
+    what = f"ResourceQuota {meta.namespace}/{meta.name}"
+    seen: set[tuple[Resource, bool]] = set()
+    for key in sorted(hard, key=lambda k: "." not in k):
+        if key in _QUOTA_KEYS and _QUOTA_KEYS[key] not in seen:
+            seen.add(_QUOTA_KEYS[key])
+            resource, of_limits = _QUOTA_KEYS[key]
+            amounts = (parse_amount(resource, text, what) for text in (hard[key], used.get(key, 0)))
+            yield Quota(meta.namespace, meta.name, resource, of_limits, *amounts)
+
+
+def version_of(text: str) -> str:
+    """The plain version in a gitVersion: "v1.35.4-gke.100" is "1.35.4"; empty when there is none."""
+    found = _VERSION.search(text)
+    return found[0] if found else ""
+
+
+def _amounts(quantities: Quantities | None, what: str) -> Amounts:
+    """CPU and memory of a resource list; other resources are ignored."""
+    given = quantities or {}
+    return {r: parse_amount(r, given[r.value], what) for r in Resource if r.value in given}
+
+
+def _sum(parts: Sequence[Amounts]) -> Amounts:
+    return {r: sum(p.get(r, 0) for p in parts) for r in Resource if any(r in p for p in parts)}
+
+
+def _max(a: Amounts, b: Amounts) -> Amounts:
+    return {r: max(a.get(r, 0), b.get(r, 0)) for r in Resource if r in a or r in b}
