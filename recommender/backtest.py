@@ -1,0 +1,316 @@
+"""What a proposal would have done in the last days, beside what the present values did. Pure; after any strategy.
+
+`record` takes from the evidence what every pod did in the window, once; `backtest` judges amounts on it. All rules are
+such that a larger amount never does more harm, and equal amounts do exactly the same.
+
+**Throttled minutes.** CPU demand in a slot is usage + throttled; its mean is that of the slot, its peak the highest
+usage + the slot's mean throttled time (a peak that the quota cut is higher than what was seen). Between `2 mean - peak`
+and `peak` demand is taken as even; where `2 mean - peak` is below zero, as even between 0 and `peak` for the share of
+the slot that gives the mean, idle for the rest. The slot counts with the share of its time in which demand lies above
+the limit. Without a limit nothing is throttled; what a busy node would have refused is not guessed.
+
+**OOM kills.** Time is cut into whole days back from the window's end, and every pod counts alone. On a pod's day count
+the kills that were recorded under a limit not below the one in question, but at least one if the working set passed
+that limit. An excursion thus counts once a day however long it is: after a kill the process begins anew, and what was
+recorded then says little about what would have followed. What memory a killed process would have gone on to need
+under a higher limit is unknown; it counts as none.
+
+**Evictions.** A pod's day on which the working set passed the proposed request but not the present one: under memory
+pressure the kubelet would have had a reason to evict the pod that it does not have now.
+
+**Freed.** Present less proposed request, times the mean number of pods that ran (each from its first to its last
+sample). A request that is not set counts as the limit, as the API server sets it, else as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.recommendation import Action, Backtest, Field, Recommendation
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.settings.recommender import BacktestSettings
+from recommender.evidence import Evidence, Floats, Integers
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+ROWS_AT_ONCE: Final = 256
+"""Pods judged together: their matrices stay near the processor's cache."""
+_TINY: Final = np.float32(1e-6)
+Kills = Mapping[tuple[int, int, int], tuple[float, ...]]
+"""(container, memory row or -1, day) -> limits in force at the recorded kills, NaN = unknown."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Amounts:
+    """Requests and limits of n containers, (n,) each in the unit, NaN = not set."""
+
+    requests: Mapping[Resource, Floats]
+    limits: Mapping[Resource, Floats]
+
+    def effective_request(self, resource: Resource) -> Floats:
+        """What the scheduler counts: the request, else the limit, else 0."""
+        request, limit = self.requests[resource], self.limits[resource]
+        return np.where(np.isfinite(request), request, np.nan_to_num(limit))
+
+    def effective_limit(self, resource: Resource) -> Floats:
+        """What the kernel enforces: infinity where no limit is set, or one of 0."""
+        limit = self.limits[resource]
+        return np.where(limit > 0, limit, np.inf)
+
+
+def present(evidence: Evidence) -> Amounts:
+    """The template's amounts."""
+    return Amounts(dict(evidence.requests), dict(evidence.limits))
+
+
+def proposed(evidence: Evidence, recommendations: Sequence[Recommendation]) -> Amounts:
+    """The template's amounts once the recommendations, in the order of the evidence, are applied."""
+    amounts = Amounts(
+        {r: column.copy() for r, column in evidence.requests.items()},
+        {r: column.copy() for r, column in evidence.limits.items()},
+    )
+    for index, recommendation in enumerate(recommendations):
+        for value in recommendation.values:
+            column = (amounts.requests if value.field is Field.REQUEST else amounts.limits)[value.resource]
+            if value.action is Action.UNSET:
+                column[index] = np.nan
+            elif value.action is Action.SET and value.amount is not None:
+                column[index] = value.amount
+    return amounts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """What the pods of n containers did in a window.
+
+    usage, usage_peak, throttled: CPU, one matrix each with its rows in the order of its own signal; cpu_rows: container
+    of each row of `usage`, -1 = none; peak_rows, throttled_rows: row of the other two for each row of `usage`, -1 =
+    none; highest: (m,) no demand of a row is above it. day_peaks: highest working set by pod and day, (k, days), -inf
+    = no sample; memory_rows: container of each. running: mean number of pods by container, (n,).
+    """
+
+    size: int
+    window: TimeGrid
+    usage: FloatMatrix
+    usage_peak: FloatMatrix
+    throttled: FloatMatrix
+    cpu_rows: Integers
+    peak_rows: Integers
+    throttled_rows: Integers
+    highest: FloatMatrix
+    day_peaks: FloatMatrix
+    memory_rows: Integers
+    kills: Kills
+    running: Mapping[Resource, Floats]
+
+    @property
+    def days(self) -> float:
+        """Length of the window."""
+        return self.window.size * self.window.step_seconds / DAY_SECONDS
+
+    def minutes_above(self, millicores: Floats) -> Floats:
+        """Container-minutes with CPU demand above an amount, (n,); infinity = never."""
+        amount = np.append(millicores, np.inf)[self.cpu_rows].astype(np.float32)
+        minutes = np.zeros(self.size + 1)
+        affected = np.flatnonzero(self.highest > amount)
+        for start in range(0, len(affected), ROWS_AT_ONCE):
+            rows = affected[start : start + ROWS_AT_ONCE]
+            slots = share_above(*self.demand(rows), amount[rows, None]).sum(axis=1, dtype=np.float64)
+            np.add.at(minutes, self.cpu_rows[rows], slots * self.window.step_seconds / 60)
+        return minutes[:-1]
+
+    def demand(self, rows: npt.NDArray[np.integer]) -> tuple[FloatMatrix, FloatMatrix]:
+        """Mean and peak CPU demand of some rows of `usage`, millicores; NaN = no sample."""
+        used, refused = self.usage[rows], _rows_or(self.throttled, self.throttled_rows[rows])
+        extra = np.where(np.isfinite(refused), refused, np.float32(0))
+        peak = np.fmax(used, _rows_or(self.usage_peak, self.peak_rows[rows]))
+        return used + extra, peak + extra
+
+    def oom_kills(self, limits: Floats) -> Integers:
+        """Kills under these memory limits, (n,); infinity = no limit."""
+        passed = self.day_peaks > np.append(limits, np.inf)[self.memory_rows][:, None]
+        counts = self._per_container(passed)
+        for (container, row, day), under in self.kills.items():
+            recorded = sum(limit >= limits[container] for limit in under)
+            counts[container] += max(0, recorded - int(row >= 0 and passed[row, day]))
+        return counts
+
+    def evictions(self, now: Floats, then: Floats) -> Integers:
+        """Pods' days above the memory request `then` that were not above `now`, (n,)."""
+        was, will = (np.append(r, np.inf)[self.memory_rows][:, None] for r in (now, then))
+        return self._per_container((self.day_peaks > will) & ~(self.day_peaks > was))
+
+    def _per_container(self, marks: npt.NDArray[np.bool_]) -> Integers:
+        counts = np.zeros(self.size + 1, dtype=np.int64)
+        np.add.at(counts, self.memory_rows, marks.sum(axis=1))
+        return counts[:-1]
+
+
+def share_above(mean: FloatMatrix, peak: FloatMatrix, amount: FloatMatrix) -> FloatMatrix:
+    """Share of each slot with demand above an amount, 0..1, by the rule of the module; 0 where there is no sample."""
+    low = np.maximum(2 * mean - peak, 0)
+    busy = np.minimum(2 * mean / np.maximum(peak + low, _TINY), 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        share = busy * np.clip((peak - amount) / np.maximum(peak - low, _TINY), 0, 1)
+    return np.where(np.isnan(share), np.float32(0), share)
+
+
+def record(evidence: Evidence, days: float) -> Recorded:
+    """The last `days` of the evidence (all of it when it is shorter)."""
+    recent = evidence.last_seconds(days * DAY_SECONDS)
+    usage, cpu_rows = _matrix(recent, SOURCE[CPU]), _owners(recent, SOURCE[CPU])
+    memory, memory_rows = _matrix(recent, SOURCE[MEMORY]), _owners(recent, SOURCE[MEMORY])
+    peaks, throttled = _matrix(recent, Signal.CPU_USAGE_MAX), _matrix(recent, Signal.CPU_THROTTLED_MEAN)
+    peak_rows = _same_series(recent, Signal.CPU_USAGE_MAX)
+    throttled_rows = _same_series(recent, Signal.CPU_THROTTLED_MEAN)
+    highest = np.fmax(_highest(usage), _rows_or(_highest(peaks), peak_rows))
+    highest = highest + np.maximum(_rows_or(_highest(throttled), throttled_rows, 0), 0)
+    return Recorded(
+        size=len(evidence),
+        window=recent.window,
+        usage=usage,
+        usage_peak=peaks,
+        throttled=throttled,
+        cpu_rows=cpu_rows,
+        peak_rows=peak_rows,
+        throttled_rows=throttled_rows,
+        highest=highest,
+        day_peaks=_day_peaks(memory, recent.window.slots_per_day),
+        memory_rows=memory_rows,
+        kills=_kills(recent),
+        running={
+            CPU: _running(usage, cpu_rows, len(evidence)),
+            MEMORY: _running(memory, memory_rows, len(evidence)),
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """Back-test of n containers, (n,) columns as in `Backtest`; freed in the resource's unit, not yet rounded.
+
+    pod_minutes: minutes that pods ran, all together; 0 = nothing was recorded, nothing can be said.
+    """
+
+    days: float
+    throttled_minutes: Floats
+    now_throttled_minutes: Floats
+    oom_kills: Integers
+    now_oom_kills: Integers
+    evictions: Integers
+    freed: Mapping[Resource, Floats]
+    pod_minutes: Floats
+
+    def of(self, index: int) -> Backtest | None:
+        """The message of one container, None where nothing was recorded."""
+        if not self.pod_minutes[index]:
+            return None
+        return Backtest(
+            days=self.days,
+            throttled_minutes=float(self.throttled_minutes[index]),
+            now_throttled_minutes=float(self.now_throttled_minutes[index]),
+            oom_kills=int(self.oom_kills[index]),
+            now_oom_kills=int(self.now_oom_kills[index]),
+            evictions=int(self.evictions[index]),
+            freed_millicores=round(float(self.freed[CPU][index])),
+            freed_bytes=round(float(self.freed[MEMORY][index])),
+        )
+
+
+def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> Outcome:
+    """What the amounts `then` would have done in the window, beside `now`."""
+    requests = {r: (now.effective_request(r), then.effective_request(r)) for r in Resource}
+    longest = np.maximum(recorded.running[CPU], recorded.running[MEMORY])
+    return Outcome(
+        days=recorded.days,
+        throttled_minutes=recorded.minutes_above(then.effective_limit(CPU)),
+        now_throttled_minutes=recorded.minutes_above(now.effective_limit(CPU)),
+        oom_kills=recorded.oom_kills(then.effective_limit(MEMORY)),
+        now_oom_kills=recorded.oom_kills(now.effective_limit(MEMORY)),
+        evictions=recorded.evictions(*requests[MEMORY]),
+        freed={r: (before - after) * recorded.running[r] for r, (before, after) in requests.items()},
+        pod_minutes=longest * recorded.days * 1440,
+    )
+
+
+def of_recommendations(evidence: Evidence, recommendations: Sequence[Recommendation], own: BacktestSettings) -> Outcome:
+    """Back-test of recommendations in the order of the evidence."""
+    return backtest(record(evidence, own.days), present(evidence), proposed(evidence, recommendations))
+
+
+def _matrix(evidence: Evidence, signal: Signal) -> FloatMatrix:
+    """Values of a signal; without it no row."""
+    if signal in evidence.usage:
+        return evidence.usage[signal].values
+    return np.empty((0, evidence.window.size), dtype=np.float32)
+
+
+def _owners(evidence: Evidence, signal: Signal) -> Integers:
+    return evidence.usage_rows.get(signal, np.empty(0, dtype=np.int64))
+
+
+def _same_series(evidence: Evidence, signal: Signal) -> Integers:
+    """Row of a signal for each row of mean CPU usage, -1 = none."""
+    base = evidence.usage[SOURCE[CPU]].refs if SOURCE[CPU] in evidence.usage else ()
+    refs = evidence.usage[signal].refs if signal in evidence.usage else ()
+    if refs == base:
+        return np.arange(len(base))
+    place = {ref: row for row, ref in enumerate(refs)}
+    return np.fromiter((place.get(ref, -1) for ref in base), dtype=np.int64, count=len(base))
+
+
+def _rows_or(values: FloatMatrix, rows: Integers, missing: float = np.nan) -> FloatMatrix:
+    """The rows of a matrix or column at these positions, `missing` where the position is -1."""
+    found = np.full((len(rows), *values.shape[1:]), missing, dtype=np.float32)
+    there = rows >= 0
+    found[there] = values[rows[there]]
+    return found
+
+
+def _highest(values: FloatMatrix) -> FloatMatrix:
+    """Highest value of each row, -inf without one."""
+    highest: FloatMatrix = np.fmax.reduce(values, axis=1, initial=np.float32(-np.inf))
+    return highest
+
+
+def _day_peaks(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
+    """Highest value by whole days back from the end, (m, days); the first day may be a part."""
+    if not values.shape[1]:
+        return np.empty((len(values), 0), dtype=np.float32)
+    starts = np.arange(values.shape[1], 0, -slots_per_day)[::-1] - slots_per_day
+    peaks = np.fmax.reduceat(values, np.maximum(starts, 0), axis=1)
+    return np.where(np.isnan(peaks), np.float32(-np.inf), peaks)
+
+
+def _kills(evidence: Evidence) -> Kills:
+    """Recorded kills inside the window by container, pod and day, days counted as in `_day_peaks`."""
+    window, found = evidence.window, dict[tuple[int, int, int], tuple[float, ...]]()
+    if not any(evidence.oom_kills):
+        return found
+    usage = evidence.usage.get(SOURCE[MEMORY])
+    place = {ref: row for row, ref in enumerate(usage.refs)} if usage else {}
+    days = -(-window.size // window.slots_per_day)
+    for container, kills in enumerate(evidence.oom_kills):
+        for kill in kills:
+            if window.start_seconds <= kill.time_seconds < window.end_seconds:
+                day = days - 1 - (window.end_seconds - 1 - kill.time_seconds) // DAY_SECONDS
+                key = (container, place.get(kill.subject, -1), day)
+                found[key] = (*found.get(key, ()), evidence.limit_at(container, kill))
+    return found
+
+
+def _running(values: FloatMatrix, rows: Integers, size: int) -> Floats:
+    """Mean number of pods of each container over the window; a pod runs from its first to its last sample."""
+    there, slots = np.isfinite(values), values.shape[1]
+    if not slots:
+        return np.zeros(size)
+    lived = np.where(there.any(axis=1), slots - there.argmax(axis=1) - there[:, ::-1].argmax(axis=1), 0)
+    found = np.zeros(size + 1)
+    np.add.at(found, rows, lived / slots)
+    return found[:-1]
