@@ -34,7 +34,6 @@ import numpy.typing as npt
 from cotenant.model.recommendation import Action, Backtest, Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
-from cotenant.settings.recommender import BacktestSettings
 from recommender.evidence import Evidence, Floats, Integers
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -63,25 +62,29 @@ class Amounts:
         limit = self.limits[resource]
         return np.where(limit > 0, limit, np.inf)
 
-
-def present(evidence: Evidence) -> Amounts:
-    """The template's amounts."""
-    return Amounts(dict(evidence.requests), dict(evidence.limits))
-
-
-def proposed(evidence: Evidence, recommendations: Sequence[Recommendation]) -> Amounts:
-    """The template's amounts once the recommendations, in the order of the evidence, are applied."""
-    amounts = Amounts(
-        {r: column.copy() for r, column in evidence.requests.items()},
-        {r: column.copy() for r, column in evidence.limits.items()},
-    )
-    for index, recommendation in enumerate(recommendations):
+    def apply(self, index: int, recommendation: Recommendation) -> None:
+        """Write the proposed fields of one container into its row; what is withheld stays."""
         for value in recommendation.values:
-            column = (amounts.requests if value.field is Field.REQUEST else amounts.limits)[value.resource]
+            column = (self.requests if value.field is Field.REQUEST else self.limits)[value.resource]
             if value.action is Action.UNSET:
                 column[index] = np.nan
             elif value.action is Action.SET and value.amount is not None:
                 column[index] = value.amount
+
+
+def present(evidence: Evidence) -> Amounts:
+    """The template's amounts, to be changed at will."""
+    return Amounts(
+        {r: column.copy() for r, column in evidence.requests.items()},
+        {r: column.copy() for r, column in evidence.limits.items()},
+    )
+
+
+def proposed(evidence: Evidence, recommendations: Sequence[Recommendation]) -> Amounts:
+    """The template's amounts once the recommendations, in the order of the evidence, are applied."""
+    amounts = present(evidence)
+    for index, recommendation in enumerate(recommendations):
+        amounts.apply(index, recommendation)
     return amounts
 
 
@@ -237,11 +240,6 @@ def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> Outcome:
         freed={r: (before - after) * recorded.running[r] for r, (before, after) in requests.items()},
         pod_minutes=longest * recorded.days * 1440,
     )
-
-
-def of_recommendations(evidence: Evidence, recommendations: Sequence[Recommendation], own: BacktestSettings) -> Outcome:
-    """Back-test of recommendations in the order of the evidence."""
-    return backtest(record(evidence, own.days), present(evidence), proposed(evidence, recommendations))
 
 
 def _matrix(evidence: Evidence, signal: Signal) -> FloatMatrix:

@@ -72,11 +72,12 @@ class Clamp:
 class Backtest:
     """What the proposal would have done in the last `days`, over all pods of the container.
 
-    throttled_minutes: container-minutes with demand above the CPU limit (or above the request where there is no limit
-    and the node had nothing to give: not counted); oom_kills: times the working set passed the memory limit; evictions:
-    times it
-    passed the request while it had not before; freed_*: mean requested less per moment, over all pods; the `now_*`
-    twins say what the present values did in the same days.
+    throttled_minutes: container-minutes with CPU demand above the limit (without a limit none: what a busy node would
+    have refused is not counted); oom_kills: on each pod's day the recorded kills under a limit not below the proposed
+    one, at least one if the working set passed it; evictions: pods' days on which the working set passed the proposed
+    memory request and not the present one; freed_*: requested less, mean over time, all pods together, negative when
+    more is requested. The `now_*` twins say what the present values did in the same days by the same rules, which
+    `recommender.backtest` writes out.
     """
 
     days: float

@@ -1,0 +1,109 @@
+"""What makes any strategy's proposals trusted: back-test, confidence, cost of applying, money. Pure.
+
+`enrich` is the room's last stage; the corridor calls it on the recommendations of every strategy alike.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import structlog
+
+from cotenant.model.cluster import Inventory
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.recommendation import Recommendation
+from cotenant.model.resource import Resource
+from cotenant.settings.recommender import RecommenderSettings
+from recommender.backtest import backtest, present, record
+from recommender.evidence import Evidence, Floats
+from recommender.money import monthly_savings, prices
+from recommender.restart import restart
+from recommender.trust import EPISODIC, Grounds, proposed_resources, trust
+
+
+def enrich(
+    recommendations: Sequence[Recommendation],
+    evidence: Evidence,
+    inventory: Inventory,
+    settings: RecommenderSettings,
+    *,
+    scrape_seconds: float | None = None,
+) -> list[Recommendation]:
+    """The same recommendations with backtest, trust, restart and monthly_saving, in their order.
+
+    A container has one recommendation. One that is about no container of the evidence, or whose numbers cannot be used,
+    comes back as it was and the log says why; nothing is raised. `scrape_seconds`: interval of the samples behind the
+    history, if known.
+    """
+    made = list(recommendations)
+    try:
+        stage = _Stage(evidence, inventory, settings, scrape_seconds)
+        stage.judge(made)
+    except Exception as error:  # noqa: BLE001 - the recommendations stand without it
+        structlog.get_logger(__name__).error("nothing was back-tested", error=repr(error), exc_info=error)
+        return made
+    for position, recommendation in enumerate(made):
+        with _only_this_one(recommendation):
+            made[position] = stage.enriched(recommendation)
+    return made
+
+
+class _Stage:
+    """Columns over the containers of one run, and the messages made of them."""
+
+    def __init__(
+        self, evidence: Evidence, inventory: Inventory, settings: RecommenderSettings, scrape_seconds: float | None
+    ) -> None:
+        self.evidence, self.inventory, self.settings = evidence, inventory, settings
+        self.grounds = Grounds(evidence, settings.backtest, scrape_seconds)
+        self.recorded = record(evidence, settings.backtest.days)
+        self.place = {ref: index for index, ref in enumerate(evidence.containers)}
+        self.siblings: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
+
+    def judge(self, recommendations: Sequence[Recommendation]) -> None:
+        """Back-test and price of all of them at once."""
+        now, then = present(self.evidence), present(self.evidence)
+        for recommendation in recommendations:
+            with _only_this_one(recommendation):
+                then.apply(self.place[recommendation.container], recommendation)
+                self.siblings[recommendation.container.workload].append(recommendation)
+        self.outcome = backtest(self.recorded, now, then)
+        freed = {r: now.effective_request(r) - then.effective_request(r) for r in Resource}
+        price = prices(self.evidence.workloads, self.inventory, self.settings.prices)
+        self.savings = monthly_savings(freed, self._pods(), price)
+
+    def enriched(self, recommendation: Recommendation) -> Recommendation:
+        """The recommendation with what was found about it."""
+        index = self.place[recommendation.container]
+        about = proposed_resources(recommendation)
+        tried = self.outcome.of(index) if about else None
+        workload, version = self.evidence.workloads[index], self.inventory.server_version
+        return replace(
+            recommendation,
+            backtest=tried,
+            trust=trust(self.grounds, index, recommendation, tried),
+            restart=restart(recommendation, workload, self.siblings[workload.ref], version),
+            monthly_saving=float(self.savings[index]) if about else None,
+        )
+
+    def _pods(self) -> Floats:
+        """Pods that are paid for, (n,): those that run now; of jobs, the mean number over the days looked at."""
+        replicas = np.array([w.replicas for w in self.evidence.workloads], dtype=np.float64)
+        episodic = np.array([w.ref.kind in EPISODIC for w in self.evidence.workloads], dtype=np.bool_)
+        running = np.maximum(self.recorded.running[Resource.CPU], self.recorded.running[Resource.MEMORY])
+        return np.where(episodic, running, replicas)
+
+
+@contextmanager
+def _only_this_one(recommendation: Recommendation) -> Iterator[None]:
+    """Whatever goes wrong with one recommendation is logged, and the others go on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        structlog.get_logger(__name__).error(
+            "not back-tested", container=str(recommendation.container), error=repr(error), exc_info=error
+        )

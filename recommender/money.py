@@ -1,0 +1,62 @@
+"""What a proposal is worth: requested amounts times the price sheet. Pure; after the back-test, before the surfaces.
+
+Money follows requests, because requests are what nodes are bought for; it is saved only once nodes are given back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cotenant.model.cluster import Inventory, Node, Workload
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.settings.recommender import PriceSettings
+from recommender.evidence import Floats
+
+HOURS_PER_MONTH: Final = 730
+"""8,760 hours of a year / 12."""
+
+
+class Price(NamedTuple):
+    """Currency per hour."""
+
+    core: float
+    gib: float
+
+
+def node_price(node: Node, own: PriceSettings) -> Price:
+    """Price of capacity on one node: by the first label of the sheet that it has, else the general one."""
+    return Price(
+        _by_label(node, own.core_hour_by_node_label, own.per_core_hour),
+        _by_label(node, own.gib_hour_by_node_label, own.per_gib_hour),
+    )
+
+
+def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettings) -> list[Price]:
+    """Price for each workload: the mean over its running pods' nodes; the general one where none runs."""
+    general = Price(own.per_core_hour, own.per_gib_hour)
+    if not (own.core_hour_by_node_label or own.gib_hour_by_node_label):
+        return [general] * len(workloads)
+    of_node = {node.name: node_price(node, own) for node in inventory.nodes}
+    paid: dict[WorkloadRef, list[Price]] = defaultdict(list)
+    for pod in inventory.pods:
+        if pod.running:
+            paid[pod.workload].append(of_node.get(pod.node, general))
+    means = {ref: Price(*np.mean(found, axis=0).tolist()) for ref, found in paid.items()}
+    return [means.get(workload.ref, general) for workload in workloads]
+
+
+def monthly_savings(freed: Mapping[Resource, Floats], pods: Floats, price: Sequence[Price]) -> Floats:
+    """Money a month, (n,): freed is what one pod requests less (negative: more), in the unit; pods, how many run."""
+    core, gib = np.array(price, dtype=np.float64).reshape(-1, 2).T
+    hourly = freed[Resource.CPU] / MILLICORES_PER_CORE * core + freed[Resource.MEMORY] / GIB * gib
+    return hourly * pods * HOURS_PER_MONTH
+
+
+def _by_label(node: Node, sheet: Mapping[str, float], general: float) -> float:
+    pairs = ((key.partition("="), amount) for key, amount in sheet.items())
+    return next((amount for (label, _, value), amount in pairs if node.labels.get(label) == value), general)

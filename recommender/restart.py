@@ -1,0 +1,111 @@
+"""What applying a proposal costs the pods: nothing, a resize while they run, or new pods. Pure.
+
+Kubernetes resizes running pods through `pods/resize`: on by default from 1.33 (beta), stable in 1.35. It refuses to
+change the QoS class, to remove an amount that is set, to resize init containers that end, and before 1.34 to lower a
+memory limit; from 1.34 on a memory limit comes down if usage allows it. Where the container's resize policy restarts
+it, its process ends, and that counts here as new pods. A change of a Deployment's template by itself always makes new
+pods: in-place means that it can be had without, if applied as a resize. A node may still refuse (static CPU or memory
+manager).
+
+Source: Kubernetes documentation, "Resize CPU and Memory Resources assigned to Containers", 1.33 to 1.35.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from cotenant.model.cluster import Container, ContainerRole, Workload
+from cotenant.model.recommendation import Action, Field, Recommendation, Restart, Value
+from cotenant.model.resource import Amounts, Resource
+
+IN_PLACE_FROM: Final = (1, 33)
+LOWER_MEMORY_LIMIT_FROM: Final = (1, 34)
+RUN_ANEW: Final = frozenset({"Job", "CronJob"})
+"""Kinds whose next run has the new values without anything being restarted for them."""
+
+
+class PodQos(StrEnum):
+    """Kubernetes' QoS class of a pod."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+def restart(
+    recommendation: Recommendation,
+    workload: Workload,
+    siblings: Iterable[Recommendation],
+    server_version: str,
+) -> Restart:
+    """Cost of applying a recommendation together with its `siblings`, those of the workload's other containers."""
+    changes = [value for value in recommendation.values if changed(value)]
+    if not changes or workload.ref.kind in RUN_ANEW:
+        return Restart.NONE
+    version, container = parsed_version(server_version), workload.container(recommendation.container.container)
+    together = [recommendation, *(s for s in siblings if s.container != recommendation.container)]
+    in_place = (
+        version >= IN_PLACE_FROM
+        and container is not None
+        and container.role is not ContainerRole.INIT
+        and all(_resizable(value, container, version) for value in changes)
+        and pod_qos(workload.containers) is pod_qos(applied(workload.containers, together))
+    )
+    return Restart.IN_PLACE if in_place else Restart.ROLLOUT
+
+
+def changed(value: Value) -> bool:
+    """Whether a proposed value differs from the present one."""
+    if value.action is Action.UNSET:
+        return value.now is not None
+    return value.action is Action.SET and value.amount != value.now
+
+
+def parsed_version(text: str) -> tuple[int, int]:
+    """(major, minor) of "1.35.4", "v1.33.1-gke.100" or "1.33+"; (0, 0) when it cannot be told."""
+    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def pod_qos(containers: Iterable[Container]) -> PodQos:
+    """QoS class by Kubernetes' rule: over all containers, requests that are not set count as the limits."""
+    pairs = [({**c.limits, **c.requests}, c.limits) for c in containers]
+    if not any(amount for requests, _ in pairs for amount in requests.values()):
+        return PodQos.BEST_EFFORT
+    guaranteed = all(limits.get(r) and requests.get(r) == limits[r] for requests, limits in pairs for r in Resource)
+    return PodQos.GUARANTEED if guaranteed else PodQos.BURSTABLE
+
+
+def applied(containers: Sequence[Container], recommendations: Iterable[Recommendation]) -> list[Container]:
+    """The template's containers once the recommendations are applied; roles and policies are left out."""
+    by_name = {r.container.container: r for r in recommendations}
+    return [_applied(c, by_name[c.name]) if c.name in by_name else c for c in containers]
+
+
+def _applied(container: Container, recommendation: Recommendation) -> Container:
+    return Container(
+        container.name,
+        _amounts(container.requests, recommendation, Field.REQUEST),
+        _amounts(container.limits, recommendation, Field.LIMIT),
+    )
+
+
+def _amounts(now: Amounts, recommendation: Recommendation, which: Field) -> Mapping[Resource, int]:
+    amounts = dict(now)
+    for value in recommendation.values:
+        if value.field is which and value.action is Action.UNSET:
+            amounts.pop(value.resource, None)
+        elif value.field is which and value.action is Action.SET and value.amount is not None:
+            amounts[value.resource] = value.amount
+    return amounts
+
+
+def _resizable(value: Value, container: Container, version: tuple[int, int]) -> bool:
+    """Whether a running container takes this change without a restart."""
+    if value.action is Action.UNSET or value.resource in container.restarts_on:
+        return False
+    lower_limit = value.resource is Resource.MEMORY and value.field is Field.LIMIT and (value.change or 0) < 0
+    return version >= LOWER_MEMORY_LIMIT_FROM or not lower_limit

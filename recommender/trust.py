@@ -1,0 +1,204 @@
+"""How far a proposal can be relied on: a number 0..1, and the sentences behind it, weakest first. Pure.
+
+Each finding scores 0..1; the confidence is half the weakest score and half their mean, so that no strength makes up for
+a single weakness. The findings:
+
+- span of the history, and weekly cycles in it (days with samples / 7), full at the settings' days and weeks;
+- coverage: share of slots with a sample (not for jobs, whose gaps are the time between runs);
+- pods n: n / (n + 0.5), because one replica is no comparison;
+- stability: what each half of the history asks for, the smaller over the larger: mean of the daily CPU peaks, highest
+  memory; 0.5 where one half has no sample;
+- resolution: 1 down to one scrape a minute, then 0.5 + 0.5 x 60 s / interval; the step where no peak is known;
+- back-test: 0 with an OOM kill that the present limit would not have had; else halved by each 1 % of the time throttled
+  (the setting) and by each eviction a week and pod that the present values would not have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from cotenant.model.recommendation import Action, Backtest, Recommendation, Trust
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, Signal
+from cotenant.settings.recommender import BacktestSettings
+from recommender.evidence import Evidence, Floats, Integers
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+EPISODIC: Final = frozenset({"Job", "CronJob"})
+MINUTE_SECONDS: Final = 60
+_WHAT: Final = {CPU: "CPU", MEMORY: "memory"}
+
+
+class Finding(NamedTuple):
+    """One strength or weakness."""
+
+    score: float
+    sentence: str
+
+
+@dataclass(frozen=True, eq=False)
+class Grounds:
+    """What proposals rest on, as columns over the evidence's containers; computed once a run.
+
+    scrape_seconds: interval of the samples behind the stored slots, None = unknown.
+    """
+
+    evidence: Evidence
+    own: BacktestSettings
+    scrape_seconds: float | None = None
+
+    @cached_property
+    def span_days(self) -> dict[Resource, Floats]:
+        """Days between first and last sample, (n,); NaN without a portrait."""
+        portraits = self.evidence.portraits
+        return {r: self.evidence.from_portrait(r, p.span_days) for r, p in portraits.items()}
+
+    @cached_property
+    def weeks(self) -> dict[Resource, Floats]:
+        """Weekly cycles seen, (n,): days with a sample / 7, not more than the span holds."""
+        seen = {
+            r: self.evidence.from_portrait(r, (p.daily_counts > 0).sum(axis=1).astype(np.float64))
+            for r, p in self.evidence.portraits.items()
+        }
+        return {r: np.fmin(days, self.span_days[r]) / 7 for r, days in seen.items()}
+
+    @cached_property
+    def coverage(self) -> dict[Resource, Floats]:
+        """Share of slots with a sample, (n,)."""
+        portraits = self.evidence.portraits
+        return {r: self.evidence.from_portrait(r, p.coverage) for r, p in portraits.items()}
+
+    @cached_property
+    def halves(self) -> dict[Resource, tuple[Floats, Floats]]:
+        """What the older and the newer half of the history ask for, (n,) each; NaN where a half has no sample."""
+        return {r: self._halves(r) for r in self.evidence.portraits}
+
+    @cached_property
+    def pods(self) -> Integers:
+        """Pods seen, gone ones included, (n,)."""
+        return self.evidence.pods_seen(Signal.CPU_USAGE_MEAN)
+
+    @cached_property
+    def resolution(self) -> Finding:
+        """How fine the samples are, the same for all containers."""
+        grid = self.evidence.window
+        peaks = self.evidence.usage.get(Signal.CPU_USAGE_MAX)
+        blind = peaks is None or not peaks.refs
+        seconds = max(self.scrape_seconds or 0.0, float(grid.step_seconds) if blind else 0.0)
+        if not seconds:
+            return Finding(1.0, "Peaks inside the stored steps are known.")
+        score = 1.0 if seconds <= MINUTE_SECONDS else 0.5 + 0.5 * MINUTE_SECONDS / seconds
+        return Finding(score, f"One sample in {seconds:g} s; shorter peaks are not seen.")
+
+    def _halves(self, resource: Resource) -> tuple[Floats, Floats]:
+        portrait, window = self.evidence.portraits[resource], self.evidence.window
+        first_day, last_day = window.start_seconds // DAY_SECONDS, (window.end_seconds - 1) // DAY_SECONDS
+        days = portrait.daily_maxima[:, -(last_day - first_day + 1) :]
+        middle = days.shape[1] // 2
+        join = _mean if resource is CPU else _maximum
+        older, newer = (self.evidence.from_portrait(resource, join(d)) for d in (days[:, :middle], days[:, middle:]))
+        return older, newer
+
+
+def trust(grounds: Grounds, index: int, recommendation: Recommendation, backtest: Backtest | None) -> Trust | None:
+    """Trust in the values that a recommendation proposes; None where it proposes none."""
+    about = proposed_resources(recommendation)
+    if not about:
+        return None
+    findings = sorted(_findings(grounds, index, about, backtest), key=lambda f: f.score)
+    scores = [finding.score for finding in findings]
+    return Trust((scores[0] + sum(scores) / len(scores)) / 2, tuple(f.sentence for f in findings))
+
+
+def proposed_resources(recommendation: Recommendation) -> list[Resource]:
+    """Resources of which at least one field is proposed."""
+    return [
+        r for r in Resource if any(v.resource is r and v.action is not Action.WITHHELD for v in recommendation.values)
+    ]
+
+
+def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest: Backtest | None) -> list[Finding]:
+    own = grounds.own
+    days = _least(grounds.span_days, about, index)
+    weeks = _least(grounds.weeks, about, index)
+    pods = int(grounds.pods[index])
+    found = [
+        Finding(min(days / own.trusted_days, 1), _measure(days, own.trusted_days, "days of history")),
+        Finding(min(weeks / own.trusted_weeks, 1), _measure(weeks, own.trusted_weeks, "weekly cycles seen")),
+        Finding(pods / (pods + 0.5), f"{pods} pods were seen." if pods != 1 else "A single pod was seen."),
+        grounds.resolution,
+        *(_stability(grounds, index, resource) for resource in about),
+    ]
+    if grounds.evidence.workloads[index].ref.kind not in EPISODIC:
+        covered = _least(grounds.coverage, about, index)
+        found.append(Finding(covered, f"{100 * covered:.0f} % of the time has samples."))
+    if backtest is not None:
+        found.append(_tried(backtest, grounds, index))
+    return found
+
+
+def _measure(seen: float, wanted: float, what: str) -> str:
+    return f"{seen:.1f} {what}." if seen >= wanted else f"Only {seen:.1f} {what}; {wanted:g} are wanted."
+
+
+def _stability(grounds: Grounds, index: int, resource: Resource) -> Finding:
+    """Whether both halves of the history ask for the same."""
+    older, newer = (float(column[index]) for column in grounds.halves[resource])
+    if not (isfinite(older) and isfinite(newer)):
+        return Finding(0.5, f"Too short a history to compare {_WHAT[resource]} of its halves.")
+    larger, smaller = max(older, newer), min(older, newer)
+    score = smaller / larger if larger > 0 else 1.0
+    change = "as much" if score > 0.995 or older <= 0 else f"{100 * abs(newer / older - 1):.0f} % {_way(older, newer)}"
+    return Finding(
+        max(score, 0.0), f"The newer half of the history asks for {change} {_WHAT[resource]}{_than(change)}."
+    )
+
+
+def _way(older: float, newer: float) -> str:
+    return "more" if newer > older else "less"
+
+
+def _than(change: str) -> str:
+    return " as the older one" if change == "as much" else " than the older one"
+
+
+def _tried(backtest: Backtest, grounds: Grounds, index: int) -> Finding:
+    """What the last days say about the values."""
+    days, kills = f"{backtest.days:g} days", backtest.oom_kills - backtest.now_oom_kills
+    if kills > 0:
+        return Finding(0.0, f"Back-test: {kills} more OOM kills in {days} than with the present limit.")
+    pods = max(int(grounds.pods[index]), 1)
+    more = max(backtest.throttled_minutes - backtest.now_throttled_minutes, 0.0)
+    share = more / (backtest.days * 1440 * pods)
+    weekly = backtest.evictions / pods / (backtest.days / 7)
+    score = 0.5 ** (share / grounds.own.trusted_throttling + weekly)
+    if backtest.evictions:
+        times = f"{backtest.evictions} times in {days}"
+        return Finding(score, f"Back-test: memory passed the proposed request {times}, and not the present one.")
+    if more:
+        return Finding(score, f"Back-test: {more:.0f} more minutes throttled in {days}.")
+    return Finding(score, f"Back-test: no harm in {days} that the present values would not have done.")
+
+
+def _least(columns: dict[Resource, Floats], about: Sequence[Resource], index: int) -> float:
+    """Smallest of the resources' values, 0 where one is unknown."""
+    return min((float(np.nan_to_num(columns[r][index])) for r in about if r in columns), default=0.0)
+
+
+def _mean(days: Floats) -> Floats:
+    """Mean of each row's finite values, NaN without one."""
+    there = np.isfinite(days)
+    counts = there.sum(axis=1)
+    return np.where(counts > 0, np.where(there, days, 0.0).sum(axis=1) / np.maximum(counts, 1), np.nan)
+
+
+def _maximum(days: Floats) -> Floats:
+    """Highest of each row's values, NaN without one."""
+    highest: Floats = np.fmax.reduce(days, axis=1, initial=np.nan)
+    return highest
