@@ -26,9 +26,9 @@ def body(recommendation: Recommendation | None, name: tuple[str, str, str, str])
     if recommendation is None:
         why = "It may have gone with the latest results, or the link is old."
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why)
-    return html.Div(
-        [_head(recommendation), *map(_value, recommendation.values), _patch(recommendation)], className="explain"
-    )
+    values = recommendation.values
+    told = [_value(v, repeated=any(_same(v, w) for w in values[:place])) for place, v in enumerate(values)]
+    return html.Div([_head(recommendation), *told, _patch(recommendation)], className="explain")
 
 
 def _head(recommendation: Recommendation) -> Component:
@@ -46,11 +46,18 @@ def _head(recommendation: Recommendation) -> Component:
     return html.Header([title, panels.chip(severity, severity), html.P(" · ".join(facts))])
 
 
-def _value(value: Value) -> Component:
+def _same(value: Value, other: Value) -> bool:
+    """Whether two values rest on the same inputs, which then need to be shown only once."""
+    return value.resource is other.resource and dict(value.inputs) == dict(other.inputs)
+
+
+def _value(value: Value, *, repeated: bool) -> Component:
     unit, severity = value.resource, value.severity
     rating = [] if severity is Severity.UNKNOWN else [panels.chip(severity.value, severity.value)]
     present = "not set" if value.now is None else display.amount(value.now, unit)
     line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(_proposed(value))]
+    if value.change == 0:
+        line = [html.Span(present), html.Span(" · keep", className="dim")]
     if value.change:
         line.append(
             html.Span(display.signed(value.change, unit), className="delta-" + ("down" if value.change < 0 else "up"))
@@ -58,7 +65,8 @@ def _value(value: Value) -> Component:
     reason = html.P([panels.chip(value.reason.value), html.Span(SENTENCES[value.reason])], className="reason")
     title = html.Div([html.H3(TITLES[value.resource, value.field]), *rating])
     return html.Section(
-        [title, html.P(line, className="change"), reason, *_formula(value), *_inputs(value)], className="value"
+        [title, html.P(line, className="change"), reason, *_formula(value), *([] if repeated else _inputs(value))],
+        className="value",
     )
 
 

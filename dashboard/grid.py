@@ -17,20 +17,20 @@ from dashboard.filters import Query
 CHIPS: Final = frozenset({"severity", "qos", "priority", "pattern"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
 WIDTHS: Final[Mapping[str, int]] = {
-    "namespace": 116,
-    "workload": 150,
-    "container": 96,
+    "namespace": 108,
+    "workload": 144,
+    "container": 92,
     "kind": 104,
     "pattern": 88,
     "qos": 70,
     "priority": 104,
-    "severity": 88,
+    "severity": 96,
     "replicas": 84,
     "sparkline": 146,
     "node": 180,
     "cpu_request": 110,
-    "cpu_delta_total": 112,
-    "memory_delta_total": 128,
+    "cpu_delta_total": 108,
+    "memory_delta_total": 124,
     "cpu_used_ratio": 118,
     "memory_used_ratio": 132,
     "memory_request": 124,
@@ -126,5 +126,5 @@ def now_and_proposed(
             made |= {
                 "cellRenderer": "CotenantChange",
                 "cellRendererParams": params,
-                "width": 184 if made["field"].startswith("memory") else 148,
+                "width": 172 if made["field"].startswith("memory") else 132,
             }

@@ -50,9 +50,9 @@ def chart(waste: Sequence[NamespaceWaste], resource: Resource, limit: int) -> Ch
         bargap=0.35,
         xaxis={
             "fixedrange": True,
-            "title": {"text": UNIT[resource], "standoff": 4},
+            "ticksuffix": f" {UNIT[resource]}",
             "rangemode": "tozero",
-            "nticks": 5,
+            "nticks": 4,
         },
         yaxis={"autorange": "reversed", "automargin": True, "fixedrange": True, "type": "category", "showgrid": False},
     )

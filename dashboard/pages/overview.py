@@ -121,7 +121,7 @@ def _worth(overview: Overview, base: str) -> Component:
     return panels.stat(
         "Worth the effort",
         words,
-        html.Span([f"= 70\u00a0% of the saving; all together {cpu} and {memory} less requested. ", link]),
+        html.Span([f"70\u00a0% of the saving; all together {cpu} and {memory} less requested. ", link]),
     )
 
 
@@ -201,7 +201,7 @@ def _reasons(reasons: Mapping[str, int], base: str) -> Component:
         html.Li(
             [
                 dcc.Link(reason.value, href=f"{base}recommendations?reason={reason.value}"),
-                f" {count:,} values. {SENTENCES[reason]}",
+                f" {display.counted(count, 'value')}. {SENTENCES[reason]}",
             ]
         )
         for count, reason in known

@@ -55,8 +55,21 @@ def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
     if column.kind.numeric:
         numbers: npt.NDArray[Any] = stored.to_numpy().copy()
         return numbers
-    found = stored.to_pylist()
-    return _objects(found if column.kind is Kind.TEXT else [tuple(cell) for cell in found])
+    whole = stored.combine_chunks()
+    return _texts(whole) if column.kind is Kind.TEXT else _objects(_lists(whole))
+
+
+def _texts(stored: pa.StringArray) -> npt.NDArray[Any]:
+    """One object per distinct text, shared by all its cells."""
+    encoded = stored.dictionary_encode()
+    return _objects(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+
+
+def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:
+    """One array a row, all of them views of one buffer: no object per value."""
+    values = stored.flatten().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(stored.value_lengths().to_numpy())
+    return np.split(values, ends[:-1]) if len(ends) else []
 
 
 def _empty(column: Column, size: int) -> npt.NDArray[Any]:
