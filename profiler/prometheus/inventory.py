@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.model.cluster import Autoscaler, Container, Inventory, Node, Pod, Workload
+from cotenant.model.cluster import Autoscaler, Container, ContainerRole, Inventory, Node, Pod, Workload
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.model.resource import Resource
-from profiler.prometheus.parts import LIMITS, REQUESTS
+from profiler.prometheus import declared
+from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS
 
 OWNERS: Final = ("kube_pod_owner", "kube_replicaset_owner", "kube_job_owner", "kube_pod_info")
 """Metrics whose labels alone tell the story; read over the window."""
@@ -26,7 +27,10 @@ STATE: Final = (
     "kube_pod_labels",
     REQUESTS,
     LIMITS,
-    "kube_node_info",
+    "kube_pod_init_container_info",
+    INIT_REQUESTS,
+    INIT_LIMITS,
+    declared.NODE_INFO,
     "kube_node_labels",
     "kube_node_status_capacity",
     "kube_node_status_allocatable",
@@ -34,6 +38,7 @@ STATE: Final = (
     "kube_horizontalpodautoscaler_spec_min_replicas",
     "kube_horizontalpodautoscaler_spec_max_replicas",
     "kube_horizontalpodautoscaler_spec_target_metric",
+    *declared.DECLARED,
 )
 """Metrics read at the moment of the snapshot."""
 
@@ -94,8 +99,15 @@ def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> Fo
     notes = () if marks is not None or classes else (
         "QoS and priority are unknown: no access to the Kubernetes API, and kube-state-metrics shows no such labels",
     )  # fmt: skip
-    workloads = tuple(_workloads(pods, amounts, _autoscalers(rows.state)))
-    inventory = Inventory(cluster, now_seconds, tuple(_nodes(rows.state)), workloads, pods, notes=notes)
+    annotations = declared.own_annotations(rows.state)
+    workloads = tuple(
+        replace(w, annotations=annotations.get(w.ref, {})) for w in _workloads(pods, amounts, _autoscalers(rows.state))
+    )
+    inventory = Inventory(
+        cluster, now_seconds, tuple(_nodes(rows.state)), workloads, pods, notes=notes,
+        limit_ranges=declared.limit_ranges(rows.state), quotas=declared.quotas(rows.state),
+        server_version=declared.server_version(rows.state),
+    )  # fmt: skip
     return Found(inventory, unknown, _addresses(rows.state))
 
 
@@ -128,19 +140,53 @@ def _owned(labels: Mapping[str, str]) -> bool:
 
 
 def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Key, dict[str, Container]]:
-    """(namespace, pod) -> container name -> its requests and limits."""
-    found: dict[tuple[Key, str], tuple[dict[Resource, int], dict[Resource, int]]] = {}
-    for side, metric in enumerate((REQUESTS, LIMITS)):
+    """(namespace, pod) -> container name -> its requests and limits, main containers first.
+
+    Where the label `restart_policy` is not exported, a sidecar counts as an init container. Which
+    containers were injected cannot be seen here.
+    """
+    found: dict[tuple[Key, bool, str], tuple[dict[Resource, int], dict[Resource, int]]] = {}
+    stays: set[tuple[Key, str]] = set()
+    for x, _ in state["kube_pod_init_container_info"]:
+        found[_pod_of(x), True, x.get("container", "")] = ({}, {})
+        if x.get("restart_policy") == "Always":
+            stays.add((_pod_of(x), x.get("container", "")))
+    for metric, init, side in _AMOUNTS:
         for x, value in state[metric]:
             resource = next((r for r in Resource if r == x.get("resource")), None)
             if resource and value >= 0:
-                key = ((x.get("namespace", ""), x.get("pod", "")), x.get("container", ""))
-                scale = 1000 if resource is Resource.CPU else 1
-                found.setdefault(key, ({}, {}))[side][resource] = round(value * scale)
+                key = (_pod_of(x), init, x.get("container", ""))
+                found.setdefault(key, ({}, {}))[side][resource] = declared.amount(resource, value)
     out: dict[Key, dict[str, Container]] = {}
-    for (pod, name), (requests, limits) in sorted(found.items()):
-        out.setdefault(pod, {})[name] = Container(name, requests, limits)
+    for (pod, init, name), (requests, limits) in sorted(found.items()):
+        role = ContainerRole.SIDECAR if (pod, name) in stays else ContainerRole.INIT if init else ContainerRole.MAIN
+        out.setdefault(pod, {})[name] = Container(name, requests, limits, role)
     return out
+
+
+_AMOUNTS: Final = ((REQUESTS, False, 0), (LIMITS, False, 1), (INIT_REQUESTS, True, 0), (INIT_LIMITS, True, 1))
+"""Metric, whether it speaks of init containers, and 0 for requests, 1 for limits."""
+
+
+def _pod_of(labels: Mapping[str, str]) -> Key:
+    return labels.get("namespace", ""), labels.get("pod", "")
+
+
+def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
+    """What the scheduler counts for a pod: sidecars + max(the others together, the largest init container).
+
+    Metrics do not tell the order of init containers, so every sidecar is taken to start before all others: never too
+    little. Source: Kubernetes, "Sharing resources among containers".
+    """
+    stays, runs = Counter[Resource](), Counter[Resource]()
+    largest: dict[Resource, int] = {}
+    for container in containers:
+        if container.role is ContainerRole.INIT:
+            largest = {r: max(largest.get(r, 0), container.requests.get(r, 0)) for r in Resource}
+        else:
+            (stays if container.role is ContainerRole.SIDECAR else runs).update(container.requests)
+    total = {r: stays[r] + max(runs[r], largest.get(r, 0)) for r in Resource}
+    return {r: v for r, v in total.items() if v}
 
 
 def _marks(rows: Rows) -> Marks:
@@ -176,13 +222,11 @@ def _pods(
     for key in sorted(known.keys() | running.keys() | owner.keys()):
         namespace, name = key
         end = completed.get(key) if key in running else now
-        requests: Counter[Resource] = Counter()
-        for container in amounts.get(key, {}).values():
-            requests.update(container.requests)
+        requests = effective_request(amounts.get(key, {}).values())
         qos, priority = marks.get(key, (QosClass.NONE, PriorityClass.NONE))
         workload = owner.get(key) or WorkloadRef(namespace, "Pod", name)
         node = running.get(key) or known.get(key, "")
-        yield Pod(namespace, name, workload, node, created.get(key, 0), end, qos, priority, dict(requests))
+        yield Pod(namespace, name, workload, node, created.get(key, 0), end, qos, priority, requests)
 
 
 def _workloads(
@@ -234,16 +278,10 @@ def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[
         for x, value in state[metric]:
             resource = next((r for r in Resource if r == x.get("resource")), None)
             if resource:
-                scale = 1000 if resource is Resource.CPU else 1
-                sides.setdefault(x.get("node", ""), ({}, {}))[side][resource] = round(value * scale)
-    labels = {x.get("node", ""): _label_names(x) for x, _ in state["kube_node_labels"]}
+                sides.setdefault(x.get("node", ""), ({}, {}))[side][resource] = declared.amount(resource, value)
+    labels = {x.get("node", ""): declared.node_labels(x) for x, _ in state["kube_node_labels"]}
     return (Node(name, *sides[name], labels.get(name, {})) for name in sorted(sides))
 
 
-def _label_names(labels: Mapping[str, str]) -> dict[str, str]:
-    """Kubernetes labels as kube-state-metrics spells them, its prefix taken off."""
-    return {k.removeprefix("label_"): v for k, v in labels.items() if k.startswith("label_")}
-
-
 def _addresses(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[str, str]:
-    return {x["internal_ip"]: x.get("node", "") for x, _ in state["kube_node_info"] if x.get("internal_ip")}
+    return {x["internal_ip"]: x.get("node", "") for x, _ in state[declared.NODE_INFO] if x.get("internal_ip")}

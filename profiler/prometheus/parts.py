@@ -21,6 +21,8 @@ MEMORY: Final = "container_memory_working_set_bytes"
 OOM: Final = "container_oom_events_total"
 REQUESTS: Final = "kube_pod_container_resource_requests"
 LIMITS: Final = "kube_pod_container_resource_limits"
+INIT_REQUESTS: Final = "kube_pod_init_container_resource_requests"
+INIT_LIMITS: Final = "kube_pod_init_container_resource_limits"
 RESTARTS: Final = "kube_pod_container_status_restarts_total"
 TERMINATED: Final = "kube_pod_container_status_last_terminated_reason"
 CPU_RULE: Final = "node_namespace_pod_container:container_cpu_usage_seconds_total:sum_rate5m"
@@ -65,6 +67,11 @@ class Part:
         return f"{self.head}{selector((*self.matchers, *shard))}{self.tail}"
 
     @property
+    def metric(self) -> str:
+        """Name of the metric, empty when there are several."""
+        return self.matchers[0].value if self.matchers[0].operator == "=" else ""
+
+    @property
     def lead(self) -> bool:
         """Whether the value before the first slot is needed."""
         return self.kind is Kind.COUNTERS
@@ -90,9 +97,10 @@ class Rates:
     def pieces(self) -> int:
         """Into how many pieces a slot is cut for its maximum; below two the maximum is the mean.
 
-        A piece is not shorter than a scrape, and five pieces a slot are enough: requests look at minutes.
+        A piece spans 1.5 scrapes at least, and five pieces a slot are enough: every evaluation makes the server read
+        its window again, and requests look at minutes.
         """
-        return min(5, FIVE_MINUTES_SECONDS // self.scrape_seconds)
+        return min(5, int(FIVE_MINUTES_SECONDS // (1.5 * self.scrape_seconds)))
 
     @property
     def piece_seconds(self) -> int:
@@ -148,9 +156,9 @@ def _maximum(rates: Rates, own: tuple[Matcher, ...]) -> Part:
 def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[Part, ...]:
     """Requests and limits, and the counters behind restarts and OOM kills."""
     own = of_labels(labels)
-    # The last value inside the hour: looked up every ten minutes, so that pods which lived for minutes are found at the
-    # price of six samples; read in full where scrapes are as rare as that.
-    head, tail = "last_over_time(", "[3600s])" if rates.scrape_seconds >= 240 else "[3599s:600s])"
+    # The last value inside the hour: looked up every 15 minutes, so that short-lived pods are found at the price of
+    # four samples; read in full where scrapes are as rare as that.
+    head, tail = "last_over_time(", "[3600s])" if rates.scrape_seconds >= 600 else "[3599s:900s])"
     gauges = (named(REQUESTS, LIMITS), Matcher("resource", "=~", "cpu|memory"), *own)
     # Only a kill's reason matters; series without the label are the counters.
     counters = (

@@ -1,0 +1,135 @@
+"""What people declared beside the pods: bounds of namespaces, annotations, nodes' labels, the server's version. Pure.
+
+Reads the same snapshot as `inventory`, which puts the results together. kube-state-metrics shows annotations and labels
+only where it is told to (--metric-annotations-allowlist, --metric-labels-allowlist), with every character that a label
+of Prometheus may not have turned into "_".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cotenant.model.cluster import LimitRange, Quota
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.resource import Resource
+
+Series = Sequence[tuple[dict[str, str], float]]
+State = Mapping[str, Series]
+
+LIMIT_RANGE: Final = "kube_limitrange"
+QUOTA: Final = "kube_resourcequota"
+BUILD: Final = "kubernetes_build_info"
+NODE_INFO: Final = "kube_node_info"
+ANNOTATED: Final = {
+    "kube_deployment_annotations": ("Deployment", "deployment"),
+    "kube_statefulset_annotations": ("StatefulSet", "statefulset"),
+    "kube_daemonset_annotations": ("DaemonSet", "daemonset"),
+    "kube_cronjob_annotations": ("CronJob", "cronjob"),
+    "kube_job_annotations": ("Job", "job_name"),
+}
+"""Metric -> kind, and the label with the object's name."""
+DECLARED: Final = (LIMIT_RANGE, QUOTA, BUILD, *ANNOTATED)
+"""Metrics read at the moment of the snapshot for this module alone."""
+
+_OURS: Final = "annotation_cotenant_dev_"
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_QUOTA_KEYS: Final = {
+    "cpu": (Resource.CPU, False),
+    "memory": (Resource.MEMORY, False),
+    "requests.cpu": (Resource.CPU, False),
+    "requests.memory": (Resource.MEMORY, False),
+    "limits.cpu": (Resource.CPU, True),
+    "limits.memory": (Resource.MEMORY, True),
+}
+_NODE_LABELS: Final = {
+    re.sub(r"[^a-zA-Z0-9_]", "_", name): name
+    for name in (
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "kubernetes.io/hostname",
+        "karpenter.sh/nodepool",
+        "karpenter.sh/capacity-type",
+        "eks.amazonaws.com/nodegroup",
+        "eks.amazonaws.com/capacityType",
+        "cloud.google.com/gke-nodepool",
+        "kubernetes.azure.com/agentpool",
+    )
+}
+"""Well-known labels of nodes by the name that is left of them in Prometheus."""
+
+
+def amount(resource: Resource, value: float) -> int:
+    """Cores or bytes of kube-state-metrics in the resource's unit."""
+    return round(value * 1000) if resource is Resource.CPU else round(value)
+
+
+def limit_ranges(state: State) -> tuple[LimitRange, ...]:
+    """Bounds on containers: where a namespace has several LimitRanges, the tightest, because all must be kept."""
+    found: dict[tuple[str, Resource], dict[str, float]] = {}
+    for x, value in state[LIMIT_RANGE]:
+        resource = next((r for r in Resource if r == x.get("resource")), None)
+        tighter = {"min": max, "max": min, "maxLimitRequestRatio": min}.get(x.get("constraint", ""))
+        if resource and tighter and x.get("type") == "Container":
+            bounds = found.setdefault((x.get("namespace", ""), resource), {})
+            bounds[x["constraint"]] = tighter(value, bounds.get(x["constraint"], value))
+    return tuple(_limit_range(*key, found[key]) for key in sorted(found))
+
+
+def _limit_range(namespace: str, resource: Resource, bounds: Mapping[str, float]) -> LimitRange:
+    least, most = (None if (b := bounds.get(side)) is None else amount(resource, b) for side in ("min", "max"))
+    return LimitRange(namespace, resource, least, most, bounds.get("maxLimitRequestRatio"))
+
+
+def quotas(state: State) -> tuple[Quota, ...]:
+    """ResourceQuotas on CPU and memory; `requests.cpu` before `cpu`, which is short for it.
+
+    A quota's scopes are not exported: one that counts only some pods looks like any other here.
+    """
+    found: dict[tuple[str, str, Resource, bool], dict[str, float]] = {}
+    for x, value in sorted(state[QUOTA], key=lambda pair: "." in pair[0].get("resource", "")):
+        if (key := _QUOTA_KEYS.get(x.get("resource", ""))) and x.get("type") in ("hard", "used"):
+            name = x.get("namespace", ""), x.get("resourcequota", "")
+            found.setdefault((*name, *key), {})[x["type"]] = value
+    return tuple(
+        Quota(*key, amount(key[2], sides["hard"]), amount(key[2], sides.get("used", 0.0)))
+        for key, sides in sorted(found.items())
+        if "hard" in sides
+    )
+
+
+def own_annotations(state: State) -> dict[WorkloadRef, dict[str, str]]:
+    """Workload -> its annotations that speak to cotenant; "_" is read back as "-", as all of ours are written."""
+    found: dict[WorkloadRef, dict[str, str]] = {}
+    for metric, (kind, label) in ANNOTATED.items():
+        for x, _ in state[metric]:
+            ours = {k.removeprefix(_OURS): v for k, v in x.items() if k.startswith(_OURS)}
+            if ours:
+                ref = WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
+                found[ref] = {f"cotenant.dev/{k.replace('_', '-')}": v for k, v in ours.items()}
+    return found
+
+
+def node_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """A node's labels: well-known ones by their own name, others as kube-state-metrics spells them."""
+    named = {k.removeprefix("label_"): v for k, v in labels.items() if k.startswith("label_")}
+    return {_NODE_LABELS.get(k, k): v for k, v in named.items()}
+
+
+def server_version(state: State) -> str:
+    """The API server's version, such as "1.35.4"; where only others tell, the newest of them, which it is not below."""
+    told = [(x.get("git_version", ""), "apiserver" in x.get("job", "")) for x, _ in state[BUILD]]
+    by_server = [text for text, own in told if own]
+    texts = by_server or [text for text, _ in told] or [x.get("kubelet_version", "") for x, _ in state[NODE_INFO]]
+    versions = [found for found in map(_VERSION.search, texts) if found]
+    # While it is upgraded, replicas of two versions run: the oldest of the servers is what one can rely on.
+    chosen = (min if by_server else max)(versions, key=_order, default=None)
+    return chosen[0] if chosen else ""
+
+
+def _order(version: re.Match[str]) -> tuple[int, ...]:
+    return tuple(int(part or 0) for part in version.groups())

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.cluster import Container, ContainerRole, LimitRange, Quota
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.resource import GIB, Resource
+from profiler.prometheus import declared
+from profiler.prometheus.inventory import STATE, Rows, build, effective_request
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+MAIN, INIT, SIDECAR = ContainerRole.MAIN, ContainerRole.INIT, ContainerRole.SIDECAR
+
+
+def state(*series: tuple[str, dict[str, str], float]) -> Any:
+    return Rows.of((), (({"__name__": name, **labels}, value) for name, labels, value in series)).state
+
+
+def limit(constraint: str, value: float, name: str = "a", **labels: str) -> tuple[str, dict[str, str], float]:
+    own = {"namespace": "n", "limitrange": name, "type": "Container", "resource": "cpu", "constraint": constraint}
+    return "kube_limitrange", own | labels, value
+
+
+def test_the_tightest_bound_on_containers_is_kept() -> None:
+    found = declared.limit_ranges(
+        state(
+            limit("min", 0.05),
+            limit("min", 0.1, "b"),
+            limit("max", 4),
+            limit("max", 6, "b"),
+            limit("maxLimitRequestRatio", 2.5),
+            limit("max", 1, type="Pod"),
+            limit("default", 0.5),
+            limit("max", 8 * GIB, resource="memory"),
+            limit("max", 1, resource="ephemeral-storage"),
+        )
+    )
+    assert found == (LimitRange("n", CPU, 100, 4000, 2.5), LimitRange("n", MEMORY, None, 8 * GIB, None))
+
+
+def quota(resource: str, side: str, value: float) -> tuple[str, dict[str, str], float]:
+    labels = {"namespace": "n", "resourcequota": "team", "resource": resource, "type": side}
+    return "kube_resourcequota", labels, value
+
+
+def test_a_quota_is_read_in_millicores_and_bytes_and_the_long_name_wins() -> None:
+    found = declared.quotas(
+        state(
+            quota("requests.cpu", "hard", 10),
+            quota("requests.cpu", "used", 2.5),
+            quota("cpu", "hard", 1),
+            quota("cpu", "used", 1),
+            quota("limits.memory", "hard", 64 * GIB),
+            quota("memory", "used", 1),
+            quota("pods", "hard", 50),
+        )
+    )
+    # memory has no "hard" and pods are not bounded here.
+    assert found == (Quota("n", "team", CPU, False, 10_000, 2500), Quota("n", "team", MEMORY, True, 64 * GIB, 0))
+
+
+def test_our_annotations_are_read_back_from_the_names_that_prometheus_allows() -> None:
+    found = declared.own_annotations(
+        state(
+            ("kube_deployment_annotations",
+             {"namespace": "n", "deployment": "web", "annotation_cotenant_dev_profile": "balanced",
+              "annotation_cotenant_dev_cpu_floor": "50m", "annotation_other": "x"}, 1),
+            ("kube_cronjob_annotations", {"namespace": "n", "cronjob": "dump", "annotation_other": "x"}, 1),
+        )
+    )  # fmt: skip
+    web = WorkloadRef("n", "Deployment", "web")
+    assert found == {web: {"cotenant.dev/profile": "balanced", "cotenant.dev/cpu-floor": "50m"}}
+
+
+def test_well_known_labels_of_nodes_get_their_names_back() -> None:
+    assert declared.node_labels(
+        {"node": "n1", "label_node_kubernetes_io_instance_type": "m5", "label_topology_kubernetes_io_zone": "a",
+         "label_team_x": "y"}
+    ) == {"node.kubernetes.io/instance-type": "m5", "topology.kubernetes.io/zone": "a", "team_x": "y"}  # fmt: skip
+
+
+def build_info(job: str, version: str) -> tuple[str, dict[str, str], float]:
+    return "kubernetes_build_info", {"job": job, "git_version": version}, 1.0
+
+
+@pytest.mark.parametrize(
+    ("series", "version"),
+    [
+        # Two API servers during an upgrade: the older one is what one can rely on, whatever others run.
+        ([build_info("apiserver", "v1.35.4"), build_info("apiserver", "v1.34.9"), build_info("kubelet", "v1.36.0")],
+         "1.34.9"),
+        ([build_info("kubernetes-apiservers", "v1.29.3-eks-1")], "1.29.3"),
+        # Nobody but kubelets tells: the API server is never older than the newest of them.
+        ([build_info("kubelet", "v1.9.9"), build_info("kubelet", "v1.33.1")], "1.33.1"),
+        ([("kube_node_info", {"node": "a", "kubelet_version": "v1.31.2+k3s1"}, 1.0)], "1.31.2"),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_the_servers_version_is_the_one_to_rely_on(series: list[Any], version: str) -> None:
+    assert declared.server_version(state(*series)) == version
+
+
+def of_pod(metric: str, container: str, resource: str, value: float) -> tuple[str, dict[str, str], float]:
+    return metric, {"namespace": "n", "pod": "p", "container": container, "resource": resource}, value
+
+
+def test_init_containers_and_sidecars_are_told_apart_by_their_restart_policy() -> None:
+    requests, init = "kube_pod_container_resource_requests", "kube_pod_init_container_resource_requests"
+    own = {"namespace": "n", "pod": "p"}
+    rows = Rows.of(
+        (),
+        [
+            ({"__name__": name, **labels}, value)
+            for name, labels, value in (
+                ("kube_pod_info", own | {"node": "x"}, 1.0),
+                of_pod(requests, "app", "cpu", 0.5),
+                of_pod(init, "migrate", "cpu", 2.0),
+                of_pod(init, "proxy", "cpu", 0.1),
+                of_pod("kube_pod_init_container_resource_limits", "proxy", "memory", GIB),
+                ("kube_pod_init_container_info", own | {"container": "migrate"}, 1.0),
+                ("kube_pod_init_container_info", own | {"container": "proxy", "restart_policy": "Always"}, 1.0),
+                ("kube_pod_init_container_info", own | {"container": "wait"}, 1.0),
+            )
+        ],
+    )
+    found = build("c", 1000, rows, None).inventory
+    assert found.workloads[0].containers == (
+        Container("app", {CPU: 500}),
+        Container("migrate", {CPU: 2000}, {}, INIT),
+        Container("proxy", {CPU: 100}, {MEMORY: GIB}, SIDECAR),
+        Container("wait", {}, {}, INIT),
+    )
+    # sidecar 100 + max(main 500, the larger init 2000)
+    assert found.pods[0].requests == {CPU: 2100}
+
+
+@given(st.lists(st.tuples(st.sampled_from([MAIN, INIT, SIDECAR]), st.integers(1, 4000)), min_size=1, max_size=6))
+def test_the_effective_request_is_never_below_what_runs_at_once(given: list[tuple[ContainerRole, int]]) -> None:
+    """Replays a pod's life with all its sidecars first: each init container beside them, then everything that stays."""
+    sidecars = sum(v for role, v in given if role is SIDECAR)
+    moments = [sidecars + v for role, v in given if role is INIT]
+    moments.append(sidecars + sum(v for role, v in given if role is MAIN))
+    found = effective_request([Container(str(i), {CPU: v}, {}, role) for i, (role, v) in enumerate(given)])
+    assert found == {CPU: max(moments)}
+
+
+def test_the_snapshot_stays_one_question() -> None:
+    # All of it fits in one selector; a server refuses expressions far longer than this.
+    assert len("|".join(STATE)) < 2000
+    assert len(set(STATE)) == len(STATE)
