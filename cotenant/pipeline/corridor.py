@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from forecasting.engine import forecast
 
 from cotenant.edges.clock import Clock
 from cotenant.edges.store import Store
@@ -22,12 +21,15 @@ from cotenant.model.progress import Progress
 from cotenant.model.recommendation import Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.server_quantiles import ServerQuantiles
+from cotenant.model.table import Schema, Table
 from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.pipeline import explain, overview, tables
+from cotenant.model.views import RECOMMENDATION_LOG
+from cotenant.pipeline import browse, explain, overview, tables
 from cotenant.pipeline.analysis import Analysis, History
 from cotenant.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, prod_totals, reclaimable
 from cotenant.settings.base import digest
 from cotenant.settings.root import Settings
+from forecasting.engine import forecast
 from profiler import portrait
 from profiler.pooling import Members, by_container, by_workload, demand, total
 from recommender.base import load_strategy, recommend
@@ -84,10 +86,24 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
         tables.forecasts(analysis),
         tables.reclaimable(analysis.reclaimable),
     )
-    for table in made:
+    browsable = (
+        browse.events(analysis),
+        browse.node_history(analysis, settings.recommender.reclaimable),
+        browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations),
+        *browse.portraits(analysis),
+    )
+    for table in (*made, *browsable):
         store.write_table(table)
     explain.write(store, analysis.recommendations)
     store.write_document("overview", overview.overview(analysis, demo=demo, strategy=settings.recommender.strategy))
+
+
+def _stored(store: Store, schema: Schema) -> Table | None:
+    """A table of the run before, None when there was none."""
+    try:
+        return store.read_table(schema)
+    except NoData:
+        return None
 
 
 def load(store: Store, settings: Settings) -> History:

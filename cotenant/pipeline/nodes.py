@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,16 +23,24 @@ from recommender.reclaimable import Usages, batch, mid, node_columns
 
 POD_SIGNAL: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 NODE_SIGNAL: Final = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
+PROD: Final = (PriorityClass.PROD, PriorityClass.NONE)
+HIGH: Final = tuple(c for c in PriorityClass if not c.is_reclaimer)
+"""Classes whose use is never lent: prod, mid and pods without a class."""
 PRESENT_SLOTS: Final = 2
 """A pod's newest sample counts as present when it lies in the last ten minutes."""
 
 
 def prod_totals(history: History, resource: Resource) -> Usage[NodeRef]:
     """What prod pods (and pods without a class) of each node use together, in the inventory's order of nodes."""
+    return node_totals(history, resource, PROD)
+
+
+def node_totals(history: History, resource: Resource, classes: Collection[PriorityClass]) -> Usage[NodeRef]:
+    """What the pods of some priority classes use together on each node, in the inventory's order of nodes."""
     usage = history.usage[POD_SIGNAL[resource]]
     members = by_node(usage.refs, history.inventory, tuple(NodeRef(n.name) for n in history.inventory.nodes))
-    prod = _prod_pods(history.inventory)
-    owns = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool)
+    chosen = _pods_of(history.inventory, classes)
+    owns = np.array([(ref.namespace, ref.pod) in chosen for ref in usage.refs], dtype=bool)
     return total(usage, replace(members, rows=np.where(owns, members.rows, -1)))
 
 
@@ -61,8 +69,7 @@ def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np
     return values, np.where(some, usage.grid.times()[last] + usage.grid.step_seconds, np.nan)
 
 
-def _prod_pods(inventory: Inventory) -> set[tuple[str, str]]:
-    classes = (PriorityClass.PROD, PriorityClass.NONE)
+def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tuple[str, str]]:
     return {(p.namespace, p.name) for p in inventory.pods if with_default(p.qos, p.priority) in classes}
 
 
@@ -93,7 +100,7 @@ def _prod_reclaimable(inventory: Inventory, resource: Resource, prod: Forecasts[
     Source: Koordinator's priority-class predictor, with our forecast in the place of its decayed percentile.
     """
     requested: dict[str, float] = defaultdict(float)
-    owned = _prod_pods(inventory)
+    owned = _pods_of(inventory, PROD)
     for pod in inventory.pods:
         if pod.running and (pod.namespace, pod.name) in owned:
             requested[pod.node] += pod.requests.get(resource, 0)
