@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotenant.model.cluster import Inventory
+from cotenant.model.finding import Finding
 from cotenant.model.forecast import Forecasts
 from cotenant.model.identity import ClusterRef, NodeRef, PodContainerRef, WorkloadRef
 from cotenant.model.portrait import Portraits
@@ -41,5 +42,6 @@ class Analysis:
     cluster_forecasts: Mapping[Resource, Forecasts[ClusterRef]]
     reclaimable: tuple[Reclaimable, ...]
     recommendations: tuple[Recommendation, ...]
+    findings: tuple[Finding, ...]
     settings_digest: str
     computed_seconds: int

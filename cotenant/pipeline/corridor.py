@@ -33,7 +33,9 @@ from forecasting.engine import forecast
 from profiler import portrait
 from profiler.pooling import Members, by_container, by_workload, demand, total
 from recommender.base import load_strategy, recommend
-from recommender.evidence import assemble
+from recommender.enrich import enrich
+from recommender.evidence import Evidence, assemble
+from recommender.findings import find
 
 TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
 
@@ -55,11 +57,14 @@ def analyse(
     prod = {r: prod_totals(history, r) for r in Resource}
     prod_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in prod.items()}
     cluster_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in clusters.items()}
-    progress.stage("Reclaimable and recommendations", 2)
+    progress.stage("Reclaimable and recommendations", 3)
     now_seconds = clock.now_seconds()
     lendable = reclaimable(history, prod_forecasts, settings.recommender.reclaimable, now_seconds)
     progress.advance()
-    recommendations = tuple(_recommended(history, settings, server))
+    evidence = _evidence(history, settings, server)
+    progress.advance()
+    recommendations = _recommended(history, evidence, settings)
+    findings = tuple(find(history.inventory, evidence, history.node_usage, settings.recommender.findings))
     progress.advance()
     return Analysis(
         history=history,
@@ -72,6 +77,7 @@ def analyse(
         cluster_forecasts=cluster_forecasts,
         reclaimable=lendable,
         recommendations=recommendations,
+        findings=findings,
         settings_digest=digest(settings),
         computed_seconds=int(now_seconds),
     )
@@ -85,6 +91,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
         tables.nodes(analysis),
         tables.forecasts(analysis),
         tables.reclaimable(analysis.reclaimable),
+        tables.findings(analysis.findings),
     )
     browsable = (
         browse.events(analysis),
@@ -171,8 +178,8 @@ def _forecast(usage: Usage[Any], portraits: Portraits[Any], settings: Settings, 
     return made
 
 
-def _recommended(history: History, settings: Settings, server: ServerQuantiles | None) -> list[Recommendation]:
-    """The chosen strategy over the evidence of every container."""
+def _evidence(history: History, settings: Settings, server: ServerQuantiles | None) -> Evidence:
+    """All that strategies may look at: usage, demand portraits, events, templates."""
     usage: dict[Signal, Usage[PodContainerRef]] = dict(history.usage)
     wanted = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
     of_pods = {Resource.CPU: wanted, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
@@ -182,5 +189,11 @@ def _recommended(history: History, settings: Settings, server: ServerQuantiles |
         portraits[resource] = portrait.build(
             members.refs, members.rows, series, settings.portrait, members.start_seconds
         )
-    evidence = assemble(history.inventory, history.window, usage, portraits, server=server)
-    return recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)
+    return assemble(history.inventory, history.window, usage, portraits, server=server)
+
+
+def _recommended(history: History, evidence: Evidence, settings: Settings) -> tuple[Recommendation, ...]:
+    """What the chosen strategy says, back-tested and priced."""
+    found = recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)
+    scrape = history.quality.scrape_interval_seconds if history.quality else None
+    return tuple(enrich(found, evidence, history.inventory, settings.recommender, scrape_seconds=scrape))

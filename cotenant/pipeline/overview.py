@@ -18,6 +18,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
 from cotenant.pipeline.analysis import Analysis
+from cotenant.pipeline.browse import hour_of_week
 
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
@@ -133,11 +134,11 @@ def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[
 
 def _heat(analysis: Analysis) -> list[list[float]]:
     usage, room = analysis.cluster_totals[Resource.CPU], allocatable(analysis.history.inventory, Resource.CPU) or np.nan
-    hour_of_week = ((usage.grid.times() // HOUR_SECONDS) + 3 * 24) % 168  # 1970-01-01 was a Thursday
+    slot = hour_of_week(usage.grid.times())
     row = usage.values[0].astype(np.float64)
     seen = ~np.isnan(row)
-    total = np.bincount(hour_of_week[seen], weights=row[seen], minlength=168)
-    count = np.bincount(hour_of_week[seen], minlength=168)
+    total = np.bincount(slot[seen], weights=row[seen], minlength=168)
+    count = np.bincount(slot[seen], minlength=168)
     mean = np.divide(total, count, out=np.full(168, np.nan), where=count > 0) / room
     return [_floats(day) for day in mean.reshape(7, 24)]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cotenant.model.cluster import EventKind, Pod, Workload
+from cotenant.model.finding import Finding
 from cotenant.model.forecast import Forecasts, Window, WindowKind
 from cotenant.model.identity import ClusterRef, NodeRef, WorkloadRef
 from cotenant.model.reclaimable import Band, Reclaimable
@@ -16,9 +17,10 @@ from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.table import Table
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
-from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.nodes import NODE_SIGNAL, newest
+from recommender.findings import rows
 
 SPARKLINE_HOURS = 2
 SPARKLINE_DAYS = 7
@@ -130,6 +132,7 @@ def _recommendation(found: Recommendation) -> dict[str, Any]:
         "severity": found.severity.value,
         "strategy": found.strategy,
     }
+    row |= _trusted(found)
     for value in found.values:
         prefix = f"{value.resource}_{value.field}"
         row |= {f"{prefix}_now": value.now, prefix: value.amount}
@@ -141,6 +144,24 @@ def _recommendation(found: Recommendation) -> dict[str, Any]:
     return row
 
 
+def _trusted(found: Recommendation) -> dict[str, Any]:
+    """What the stages after the strategy added."""
+    test = found.backtest
+    return {
+        "confidence": found.trust.confidence if found.trust else None,
+        "saving_month": found.monthly_saving,
+        "backtest_oom_kills": test.oom_kills if test else None,
+        "backtest_throttled_minutes": test.throttled_minutes if test else None,
+        "restart": found.restart.value,
+        "profile": found.profile,
+    }
+
+
+def findings(found: Iterable[Finding]) -> Table:
+    """One row per finding."""
+    return Table.from_rows(FINDINGS, rows(found))
+
+
 def nodes(analysis: Analysis) -> Table:
     """One row per node: allocatable, requested, used now, reclaimable, the peak ahead."""
     pods: dict[str, list[Pod]] = defaultdict(list)
@@ -150,7 +171,7 @@ def nodes(analysis: Analysis) -> Table:
     present = {r: _present(analysis, r) for r in Resource}
     peaks = _node_peaks(analysis)
     reclaimed = {(r.node, r.band, r.resource): r for r in analysis.reclaimable}
-    rows = []
+    made = []
     for node in analysis.history.inventory.nodes:
         row: dict[str, Any] = {"node": node.name, "pods": len(pods[node.name]), "cpu_peak": peaks.get(node.name)}
         for resource in Resource:
@@ -161,8 +182,8 @@ def nodes(analysis: Analysis) -> Table:
                 found = reclaimed.get((node.name, band, resource))
                 row[f"{band}_{resource}"] = found.amount if found else None
                 row["reason"] = found.reason.value if found else row.get("reason", "")
-        rows.append(row)
-    return Table.from_rows(NODES, rows)
+        made.append(row)
+    return Table.from_rows(NODES, made)
 
 
 def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
@@ -179,24 +200,24 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
 
 def forecasts(analysis: Analysis) -> Table:
     """One row per cluster, node and workload, and resource."""
-    rows = []
+    made = []
     for resource in Resource:
-        rows += _forecasts(analysis.cluster_forecasts[resource], resource)
-        rows += _forecasts(analysis.node_forecasts[resource], resource)
-        rows += _forecasts(analysis.forecasts[resource], resource)
-    return Table.from_rows(FORECASTS, rows)
+        made += _forecasts(analysis.cluster_forecasts[resource], resource)
+        made += _forecasts(analysis.node_forecasts[resource], resource)
+        made += _forecasts(analysis.forecasts[resource], resource)
+    return Table.from_rows(FORECASTS, made)
 
 
 def _forecasts(found: Forecasts[Any], resource: Resource) -> list[dict[str, Any]]:
     paths = {f"q{int(q * 100)}": found.level(q) for q in (0.1, 0.5, 0.9, 0.95)}
     peak, median = found.peak_level(0.95), found.peak_level(0.5)
-    rows = []
+    made = []
     for i, ref in enumerate(found.refs):
         peaks = [w for w in found.windows[i] if w.kind is WindowKind.PEAK]
         valleys = [w for w in found.windows[i] if w.kind is WindowKind.VALLEY]
         highest = max(peaks, key=_height, default=None)
         lowest = min(valleys, key=_height, default=None)
-        rows.append(
+        made.append(
             {
                 **_subject(ref),
                 "resource": resource.value,
@@ -213,7 +234,7 @@ def _forecasts(found: Forecasts[Any], resource: Resource) -> list[dict[str, Any]
                 **{name: [float(v) for v in path[i]] for name, path in paths.items()},
             }
         )
-    return rows
+    return made
 
 
 def _height(window: Window) -> float:

@@ -1,0 +1,115 @@
+"""What the pages to browse show follows from the stored history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store import Store
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.progress import Silent
+from cotenant.model.resource import Resource
+from cotenant.model.usage import HOUR_SECONDS, Signal
+from cotenant.model.views import EVENTS, FINDINGS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
+from cotenant.pipeline import browse, corridor
+from cotenant.pipeline.analysis import Analysis
+from cotenant.settings.root import Settings
+from cotenant.sim.demo import CLUSTER, fill
+from profiler.synthetic import SyntheticCluster, SyntheticSpec
+
+SPEC = SyntheticSpec(nodes=6, workloads=40, days=9, seed=21)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+
+
+@pytest.fixture(scope="module")
+def cluster(store: Store) -> SyntheticCluster:
+    return fill(store, SPEC, Silent())
+
+
+@pytest.fixture(scope="module")
+def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
+    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    corridor.publish(made, store, Settings())
+    return made
+
+
+def test_a_portrait_hour_holds_the_mean_of_its_slots_over_all_pods(
+    store: Store, cluster: SyntheticCluster, analysis: Analysis
+) -> None:
+    usage = cluster.usage[Signal.CPU_USAGE_MEAN]
+    owners = cluster.inventory.owners()
+    # A workload whose pods all ran through the last hour without a gap, so that the sum needs no stand-in.
+    for ref in analysis.workloads:
+        rows = [i for i, s in enumerate(usage.refs) if owners[s.namespace, s.pod] == ref]
+        block = usage.values[rows][:, -12:]
+        alive = np.isfinite(block).any(axis=1)
+        if rows and np.isfinite(block[alive]).all() and alive.any():
+            break
+    table = store.read_table(portraits_of(ref.namespace))
+    row = next(r for r in table.rows() if (r["kind"], r["workload"], r["resource"]) == (ref.kind, ref.name, "cpu"))
+    assert row["mean"][-1] == pytest.approx(block[alive].sum(axis=0).mean(), rel=1e-4)
+    assert row["highest"][-1] == pytest.approx(block[alive].sum(axis=0).max(), rel=1e-4)
+    assert row["start"] + len(row["mean"]) * HOUR_SECONDS == cluster.spec.grid.end_seconds
+
+
+def test_portraits_hold_shares_that_add_up_and_an_ascending_ladder(store: Store, analysis: Analysis) -> None:
+    for namespace in {w.namespace for w in analysis.workloads}:
+        for row in store.read_table(portraits_of(namespace)).rows():
+            assert len(row["heat"]) == 168
+            if row["weights"]:
+                assert sum(row["weights"]) == pytest.approx(1.0, abs=1e-3)
+                # percentiles are ends of buckets, the maximum is exact: it may lie inside the last one
+                assert row["ladder"][:5] == sorted(row["ladder"][:5])
+
+
+def test_every_kill_of_the_window_is_an_event_of_its_workload(
+    store: Store, cluster: SyntheticCluster, analysis: Analysis
+) -> None:
+    kills = [e for e in cluster.inventory.events if e.kind == "oom-kill"]
+    shown = [r for r in store.read_table(EVENTS).rows() if r["event"] == "oom-kill"]
+    assert len(shown) == len({(e.time_seconds, e.subject) for e in kills})
+    assert isinstance(kills[0].subject, PodContainerRef)
+
+
+def test_the_newest_hour_of_a_node_obeys_the_batch_formula(store: Store, analysis: Analysis) -> None:
+    settings = Settings().recommender.reclaimable
+    node = analysis.history.inventory.nodes[0]
+    rows = store.read_table(NODE_HISTORY).rows()
+    row = next(r for r in rows if (r["node"], r["resource"]) == (node.name, "cpu"))
+    # batch <= capacity x 60 % - prod, because system and mid use can only lower it
+    ceiling = node.capacity[Resource.CPU] * settings.cpu_reclaim_percent / 100
+    for batch, prod, total in zip(row["batch"], row["prod"], row["total"], strict=True):
+        if None not in (batch, prod, total):
+            assert 0 <= batch <= max(0.0, ceiling - prod) + 1e-3
+            assert prod <= total * 1.001 + 1
+
+
+def test_the_log_grows_only_when_a_proposal_changes(store: Store, analysis: Analysis) -> None:
+    before = store.read_table(RECOMMENDATION_LOG)
+    assert len(before) == len(analysis.recommendations)
+    again = browse.logged(before, analysis.recommendations)
+    assert list(again.rows()) == list(before.rows())
+
+
+def test_findings_are_stored_the_worst_first(store: Store, analysis: Analysis) -> None:
+    order = ["unknown", "good", "ok", "warning", "critical"]
+    ranks = [order.index(r["severity"]) for r in store.read_table(FINDINGS).rows()]
+    assert ranks
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_the_hour_of_week_begins_on_monday() -> None:
+    # 2026-11-16 was a Monday; 15:00 UTC that day is hour 15, the Sunday before at 23:00 is hour 167
+    monday = 1_794_787_200
+    assert browse.hour_of_week(np.array([monday + 15 * HOUR_SECONDS, monday - HOUR_SECONDS])).tolist() == [15, 167]
+
+
+def test_an_empty_log_is_a_log(tmp_path: Path) -> None:
+    assert len(browse.logged(None, [])) == 0
