@@ -42,13 +42,13 @@ def enrich(
     made = list(recommendations)
     try:
         stage = _Stage(evidence, inventory, settings, scrape_seconds)
-        stage.judge(made)
+        usable = stage.judge(made)
     except Exception as error:  # noqa: BLE001 - the recommendations stand without it
         structlog.get_logger(__name__).error("nothing was back-tested", error=repr(error), exc_info=error)
         return made
-    for position, recommendation in enumerate(made):
-        with _only_this_one(recommendation):
-            made[position] = stage.enriched(recommendation)
+    for position in usable:
+        with _only_this_one(made[position]):
+            made[position] = stage.enriched(made[position])
     return made
 
 
@@ -64,17 +64,19 @@ class _Stage:
         self.place = {ref: index for index, ref in enumerate(evidence.containers)}
         self.siblings: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
 
-    def judge(self, recommendations: Sequence[Recommendation]) -> None:
-        """Back-test and price of all of them at once."""
-        now, then = present(self.evidence), present(self.evidence)
-        for recommendation in recommendations:
+    def judge(self, recommendations: Sequence[Recommendation]) -> list[int]:
+        """Back-test and price of all of them at once; positions of those whose numbers could be used."""
+        now, then, usable = present(self.evidence), present(self.evidence), []
+        for position, recommendation in enumerate(recommendations):
             with _only_this_one(recommendation):
                 then.apply(self.place[recommendation.container], recommendation)
                 self.siblings[recommendation.container.workload].append(recommendation)
+                usable.append(position)
         self.outcome = backtest(self.recorded, now, then)
         freed = {r: now.effective_request(r) - then.effective_request(r) for r in Resource}
         price = prices(self.evidence.workloads, self.inventory, self.settings.prices)
         self.savings = monthly_savings(freed, self._pods(), price)
+        return usable
 
     def enriched(self, recommendation: Recommendation) -> Recommendation:
         """The recommendation with what was found about it."""

@@ -1,0 +1,142 @@
+"""Confidence falls with every weakness, and the sentences begin with the weakest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
+from cotenant.model.resource import MIB, Resource
+from cotenant.settings.recommender import BacktestSettings
+from recommender.trust import Grounds, trust
+from tests.support.evidence import Case, evidence_of
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+DAY = 288
+HARMLESS = Backtest(7, 0, 0, 0, 0, 0, 0, 0)
+SET = (
+    Value(CPU, Field.REQUEST, 1, 1, Action.SET, Reason.OK),
+    Value(MEMORY, Field.REQUEST, 1, 1, Action.SET, Reason.OK),
+)
+
+
+def flat(amount: float, days: float = 14, pods: int = 3) -> np.ndarray:
+    return np.full((pods, round(days * DAY)), float(amount))
+
+
+GOOD = Case(cpu=flat(500), memory=flat(300 * MIB))
+
+
+def told(
+    case: Case = GOOD,
+    backtest: Backtest | None = HARMLESS,
+    scrape_seconds: float | None = 30,
+    values: tuple[Value, ...] = SET,
+) -> Trust:
+    evidence = evidence_of(case)
+    made = Recommendation(evidence.containers[0], "x", 1, values, 0, "", 0)
+    found = trust(Grounds(evidence, BacktestSettings(), scrape_seconds), 0, made, backtest)
+    assert found is not None
+    return found
+
+
+def scores(found: Trust, phrase: str) -> str:
+    """The one sentence with a phrase."""
+    (sentence,) = (s for s in found.because if phrase in s)
+    return sentence
+
+
+def test_confidence_is_half_the_weakest_and_half_the_mean() -> None:
+    # 14 days: span 1; weeks (14 days less one slot) / 7 / 2 = 0.999752; 3 pods 3 / 3.5 = 0.857143, the weakest;
+    # no peaks stored: one value in 300 s, 0.5 + 0.5 / 5 = 0.6 is weaker still; both halves alike: 1, 1; coverage 1;
+    # back-test 1. Mean of 1, 0.999752, 0.857143, 0.6, 1, 1, 1, 1 = 0.932112; (0.6 + 0.932112) / 2
+    assert told().confidence == pytest.approx(0.766056, abs=1e-6)
+    assert told().because[0] == "One sample in 300 s; shorter peaks are not seen."
+
+
+def test_a_short_history_is_named_first() -> None:
+    found = told(Case(cpu=flat(500, 2), memory=flat(300 * MIB, 2)))
+    assert found.because[0].startswith("Only 0.3 weekly cycles seen")
+    assert "Only 2.0 days of history; 7 are wanted." in found.because
+    assert found.confidence < told().confidence
+
+
+def test_an_oom_kill_in_the_back_test_is_named_first() -> None:
+    found = told(backtest=replace(HARMLESS, oom_kills=3, now_oom_kills=1))
+    assert found.because[0] == "Back-test: 2 more OOM kills in 7 days than with the present limit."
+    assert found.confidence < 0.5
+    assert told(backtest=replace(HARMLESS, oom_kills=1, now_oom_kills=1)).confidence == told().confidence
+
+
+def test_more_throttling_or_evictions_than_now_lower_it() -> None:
+    # 3 pods x 7 days = 30240 minutes; 302.4 of them are the 1 % that halve the score
+    throttled = told(backtest=replace(HARMLESS, throttled_minutes=302.4))
+    # the mean falls by 0.5 / 8 and the weakest from 0.6 to 0.5
+    assert told().confidence - throttled.confidence == pytest.approx((0.1 + 0.5 / 8) / 2, abs=1e-6)
+    assert scores(throttled, "Back-test") == "Back-test: 302 more minutes throttled in 7 days."
+    evicted = told(backtest=replace(HARMLESS, evictions=3))  # one a pod and week
+    assert evicted.confidence == pytest.approx(throttled.confidence)
+    assert scores(evicted, "Back-test").startswith("Back-test: memory passed the proposed request 3 times in 7 days")
+    assert (
+        told(backtest=replace(HARMLESS, throttled_minutes=50, now_throttled_minutes=90)).confidence == told().confidence
+    )
+
+
+def test_halves_that_ask_for_different_amounts_lower_it() -> None:
+    cpu = flat(400)
+    cpu[:, 7 * DAY :] = 500
+    found = told(replace(GOOD, cpu=cpu))
+    assert "The newer half of the history asks for 25 % more CPU than the older one." in found.because
+    assert "The newer half of the history asks for as much memory as the older one." in found.because
+    assert found.confidence < told().confidence
+
+
+def test_a_single_pod_is_no_comparison() -> None:
+    alone = told(Case(cpu=flat(500, pods=1), memory=flat(300 * MIB, pods=1)))
+    assert "A single pod was seen." in alone.because
+    assert alone.confidence < told().confidence
+
+
+def test_gaps_lower_it() -> None:
+    cpu = flat(500)
+    cpu[:, 100 : 100 + 4 * DAY] = np.nan
+    found = told(replace(GOOD, cpu=cpu))
+    assert scores(found, "of the time") == "71 % of the time has samples."  # 10 of 14 days
+    assert found.confidence < told().confidence
+
+
+def test_only_resources_with_a_proposal_count() -> None:
+    cpu = flat(500)
+    cpu[:, : 13 * DAY] = np.nan
+    held = (replace(SET[0], action=Action.WITHHELD, amount=None), SET[1])
+    assert told(replace(GOOD, cpu=cpu), values=held).confidence == pytest.approx(told().confidence, abs=0.02)
+    assert not any("CPU" in s for s in told(values=held).because)
+
+
+def test_without_a_proposal_there_is_nothing_to_trust() -> None:
+    evidence = evidence_of(GOOD)
+    held = tuple(replace(v, action=Action.WITHHELD, amount=None) for v in SET)
+    made = Recommendation(evidence.containers[0], "x", 1, held, 0, "", 0)
+    assert trust(Grounds(evidence, BacktestSettings()), 0, made, None) is None
+
+
+@given(
+    st.floats(0.1, 16),
+    st.integers(1, 4),
+    st.none() | st.floats(1, 3600),
+    st.builds(
+        Backtest, st.floats(0.1, 30), *[st.floats(0, 1e6)] * 2, *[st.integers(0, 99)] * 3, *[st.integers(-9, 9)] * 2
+    ),
+)
+def test_confidence_lies_between_0_and_1(days: float, pods: int, scrape: float | None, backtest: Backtest) -> None:
+    case = Case(cpu=flat(500, days, pods), memory=flat(300 * MIB, days, pods))
+    found = told(case, backtest, scrape)
+    assert 0 <= found.confidence <= 1
+    assert len(found.because) == 8
+    worse = replace(backtest, oom_kills=backtest.now_oom_kills + 1)
+    assert told(case, worse, scrape).confidence <= found.confidence
