@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -149,21 +149,18 @@ def carried(search: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Indexed:
-    """A table made ready for many queries: text cells as codes into a sorted vocabulary, names as one text."""
+    """A table made ready for many queries: text cells as codes into a sorted vocabulary."""
 
     table: Table
     vocabulary: Mapping[str, tuple[str, ...]]
     codes: Mapping[str, npt.NDArray[np.int32]]
-    names: tuple[str, ...] = field(repr=False)
 
     @classmethod
     def of(cls, table: Table) -> Indexed:
         """Index a table; O(rows log rows) once."""
         text = [c.name for c in table.schema.columns if c.kind is Kind.TEXT]
         pairs = {name: _encode_column(name, table.columns[name]) for name in text}
-        keys = [[str(v).lower() for v in table.columns[name]] for name in table.schema.key]
-        names = tuple("/".join(parts) for parts in zip(*keys, strict=True))
-        return cls(table, {n: p[0] for n, p in pairs.items()}, {n: p[1] for n, p in pairs.items()}, names)
+        return cls(table, {n: p[0] for n, p in pairs.items()}, {n: p[1] for n, p in pairs.items()})
 
 
 def _encode_column(name: str, cells: npt.NDArray[np.object_]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
@@ -206,20 +203,28 @@ def _count(indexed: Indexed, key: str, mask: npt.NDArray[np.bool_]) -> dict[str,
 
 
 def _mask(indexed: Indexed, conditions: Iterable[Condition], text: str) -> npt.NDArray[np.bool_]:
-    mask = np.ones(len(indexed.names), dtype=bool)
+    mask = np.ones(len(indexed.table), dtype=bool)
     for condition in conditions:
         mask &= _holds(indexed, condition.key, condition.values) ^ condition.negated
-    if text:
-        words = text.lower().split()
-        mask &= np.fromiter((all(w in name for w in words) for name in indexed.names), dtype=bool, count=len(mask))
+    for word in text.lower().replace("/", " ").split():
+        mask &= _named(indexed, word)
+    return mask
+
+
+def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:
+    """Rows of which some part of the name contains a word."""
+    mask = np.zeros(len(indexed.table), dtype=bool)
+    for column in indexed.table.schema.key:
+        hit = np.array([word in name.lower() for name in indexed.vocabulary[column]], dtype=bool)
+        mask |= hit[indexed.codes[column]]
     return mask
 
 
 def _holds(indexed: Indexed, key: str, values: Iterable[str]) -> npt.NDArray[np.bool_]:
     wanted = frozenset(values)
-    mask = np.zeros(len(indexed.names), dtype=bool)
+    mask = np.zeros(len(indexed.table), dtype=bool)
     for column in _columns(indexed, key):
-        hit = np.array([word in wanted for word in indexed.vocabulary[column]] or [False])
+        hit = np.array([word in wanted for word in indexed.vocabulary[column]], dtype=bool)
         mask |= hit[indexed.codes[column]]
     return mask
 

@@ -81,6 +81,10 @@ def test_an_empty_cell_is_asked_for_by_name() -> None:
     assert shown("ns=none") == ["checkpoint"]
 
 
+def test_search_takes_a_whole_name_apart() -> None:
+    assert shown("q=pay/checkout") == ["checkout"]
+
+
 def test_search_asks_for_every_word_in_any_case() -> None:
     assert shown("q=CHECK") == ["checkout", "checkpoint"]
     assert shown("q=check+pay") == ["checkout"]

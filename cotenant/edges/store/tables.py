@@ -26,13 +26,12 @@ def decode(content: bytes, schema: Schema) -> Table:
     if stamp.get("table") != schema.name:
         raise ValueError(f"the file says it is table {stamp.get('table')!r}")
     present = set(stored.column_names)
-    return Table(
-        schema,
-        {
-            c.name: _from_arrow(c, stored[c.name]) if c.name in present else _empty(c, len(stored))
-            for c in schema.columns
-        },
-    )
+    columns = {
+        c.name: _from_arrow(c, stored[c.name]) if c.name in present else _empty(c, len(stored)) for c in schema.columns
+    }
+    del stored
+    pa.default_memory_pool().release_unused()  # else a long-lived reader keeps the decoder's scratch
+    return Table(schema, columns)
 
 
 def _arrow_type(column: Column) -> pa.DataType:
