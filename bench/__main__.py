@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NOT_BENCHES = {"__init__", "__main__", "record", "report"}
+NOT_BENCHES = {"__init__", "__main__", "record", "report", "scan_data"}
 
 
 def main(names: list[str]) -> int:

@@ -26,6 +26,9 @@ DAYS = 14
 START_SECONDS = END_SECONDS - DAYS * DAY_SECONDS
 WORKLOADS, SIDECARS, NAMESPACES, NODES = 1_000, 100, 40, 50
 STATE_SECONDS = 300
+"""Scrapes of most of kube-state-metrics: both methods read it rarely, and its lines are many."""
+_FULL = ("kube_pod_owner", "kube_replicaset_owner")
+"""Scraped as often as the containers, because the comparison reads every sample of these."""
 Values = npt.NDArray[np.float64]
 
 
@@ -92,18 +95,20 @@ def _write(out: IO[bytes], interval: int) -> None:
         )
         for target in TARGETS:
             for container in target.containers:
-                labels = {"job": "kubelet", "node": target.node, "container": container, **target.pod}
+                labels = {"job": "kubelet", "container": container, **target.pod}
                 usage.write(out, metric, labels, make(usage.times, interval, rng), int(target.node[-2:]))
         if make is not _throttled:
             for node in range(NODES):
                 labels = {"job": "kubelet", "node": f"node-{node:02d}", "id": "/"}
                 usage.write(out, metric, labels, make(usage.times, interval, rng) * 20, node)
-    state = _Clock(STATE_SECONDS, np.full(1, 7))
+    slow, fast = _Clock(STATE_SECONDS, np.full(1, 7)), _Clock(interval, np.full(1, 7))
     for metric, series in _state().items():
+        state = fast if metric in _FULL else slow
         kind = "counter" if metric.endswith("_total") else "gauge"
         out.write(f"# TYPE {metric.removesuffix('_total')} {kind}\n".encode())
         for labels, value in series:
-            state.write(out, metric, {"job": "ksm", **labels}, np.full(len(state.times), value), 0)
+            text = np.frombuffer(f"{value:.12g}".encode(), dtype=np.uint8)
+            state.lines(out, metric, labels, np.broadcast_to(text, (len(state.times), len(text))), 0)
     out.write(b"# EOF\n")
 
 
@@ -166,11 +171,17 @@ class _Clock:
         self._texts = [clock_digits(self.times + phase) for phase in phases]
 
     def write(self, out: IO[bytes], metric: str, labels: Mapping[str, str], values: Values, phase: int) -> None:
+        """A series of usage; of the 14 digits before the point the first four are always zero."""
+        self.lines(out, metric, labels, decimals(np.round(values * 1e6).astype(np.int64))[:, 4:], phase)
+
+    def lines(
+        self, out: IO[bytes], metric: str, labels: Mapping[str, str], digits: npt.NDArray[np.uint8], phase: int
+    ) -> None:
+        """A series whose values are text already, a row each."""
         text = ",".join(f'{key}="{value}"' for key, value in labels.items())
         prefix = np.frombuffer(f"{metric}{{{text}}} ".encode(), dtype=np.uint8)
-        # The text has 14 digits before the point; two leading zeros are left out.
-        digits, clock = decimals(np.round(values * 1e6).astype(np.int64))[:, 2:], self._texts[phase]
-        lines = np.empty((len(values), len(prefix) + digits.shape[1] + clock.shape[1]), dtype=np.uint8)
+        clock = self._texts[phase]
+        lines = np.empty((len(digits), len(prefix) + digits.shape[1] + clock.shape[1]), dtype=np.uint8)
         lines[:, : len(prefix)] = prefix
         lines[:, len(prefix) : -clock.shape[1]] = digits
         lines[:, -clock.shape[1] :] = clock

@@ -169,7 +169,8 @@ def _node_totals(store: Store, spans: Sequence[Span], inventory: Inventory, seen
         for span in (span for span in spans if span.signal is parts):
             for day in _days(span.grid):
                 usage = store.read(parts, day)
-                store.append(whole, total(usage, by_node(usage.refs, inventory)))
+                if usage.refs:
+                    store.append(whole, total(usage, by_node(usage.refs, inventory)))
     return ("nodes report no usage of their own: the sum of their pods stands for it",) if missing else ()
 
 

@@ -32,7 +32,9 @@ class PrometheusSettings(Section, frozen=True):
         dict[str, str],
         setting("Labels that every series must carry, such as cluster: prod (one server, many clusters)."),
     ] = msgspec.field(default_factory=dict)
-    in_flight: Annotated[int, setting("Queries in flight at the same time.", ge=1, le=32)] = 4
+    in_flight: Annotated[
+        int, setting("Queries in flight at the same time; more cost the server memory.", ge=1, le=32)
+    ] = 2
     connect_timeout_seconds: Annotated[float, setting("Patience for a connection.", unit="seconds", gt=0)] = 5.0
     timeout_seconds: Annotated[
         float,
@@ -46,7 +48,7 @@ class PrometheusSettings(Section, frozen=True):
     ] = 0.5
     max_points_per_query: Annotated[
         int, setting("Values expected in one answer; more are asked in several queries.", ge=1_000)
-    ] = 400_000
+    ] = 200_000
     max_answer_bytes: Annotated[
         int, setting("Size above which an answer is dropped and its query split.", unit="bytes", ge=100_000)
     ] = 64 * 1024**2

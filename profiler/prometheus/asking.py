@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,12 +32,22 @@ class Answered(Generic[T]):
 def ask_all(
     client: Client, queries: Sequence[Query], in_flight: int, read: Callable[[msgspec.Raw, Query], T]
 ) -> Iterator[Answered[T]]:
-    """Answers in the queries' order; `read` runs in the asking thread, and one answer waits ready for the caller."""
+    """Answers in the queries' order; one waits ready while the caller works on the one before.
+
+    `read` runs in the asking thread, but in one at a time: it is bound by the processor, and its working memory is
+    several times the answer.
+    """
+    reading = threading.Lock()
+
+    def read_alone(result: msgspec.Raw, query: Query) -> T:
+        with reading:
+            return read(result, query)
+
     waiting: deque[Future[Answered[T]]] = deque()
     pool = ThreadPoolExecutor(in_flight, thread_name_prefix="prometheus")
     try:
         for query in queries:
-            waiting.append(pool.submit(_ask, client, query, read))
+            waiting.append(pool.submit(_ask, client, query, read_alone))
             if len(waiting) > in_flight:
                 yield waiting.popleft().result()
         while waiting:

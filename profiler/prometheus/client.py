@@ -165,7 +165,7 @@ class _Session(requests.Session):
         options |= {"stream": True, "allow_redirects": False, "auth": None}
         if method == "POST":
             options["data"] = options.pop("params", None)
-        begun, body = time.monotonic(), b""
+        begun, body = time.monotonic(), bytearray()
         try:
             with super().request(method, url, **options) as response:
                 body = self._read(response, begun + 2 * options["timeout"][1])
@@ -177,7 +177,7 @@ class _Session(requests.Session):
         self._account.warnings.update(envelope.warnings)
         return _Answer(envelope.data)
 
-    def _read(self, response: requests.Response, deadline: float) -> bytes:
+    def _read(self, response: requests.Response, deadline: float) -> bytearray:
         """The whole body, if it is not too large and does not only drip."""
         body = bytearray()
         for piece in response.iter_content(1 << 18):
@@ -186,10 +186,10 @@ class _Session(requests.Session):
                 raise SourceLimit(f"an answer of {response.url} is larger than {self._limit} bytes")
             if time.monotonic() > deadline:
                 raise _TooSlow(f"an answer of {response.url} was not complete in time")
-        return bytes(body)
+        return body
 
 
-def _judged(response: requests.Response, body: bytes) -> _Envelope:
+def _judged(response: requests.Response, body: bytearray) -> _Envelope:
     """The envelope of a good answer; raises the error that a bad one means."""
     code, url = response.status_code, urlsplit(response.url)._replace(query="").geturl()
     if code in (401, 403):
@@ -234,7 +234,7 @@ def _unreachable(url: str, error: requests.RequestException) -> SourceError:
     return SourceUnreachable(f"no connection to {host}: {error}", fix="Check address, network and proxy settings.")
 
 
-def _excerpt(body: bytes) -> str:
+def _excerpt(body: bytearray) -> str:
     """Beginning of a body that is not JSON, without its markup."""
     text = re.sub(r"<[^>]*>", " ", body[:2000].decode("utf-8", "replace"))
     return f"not JSON: {' '.join(text.split())[:200]!r}"

@@ -24,6 +24,8 @@ from profiler.prometheus.plan import Query
 
 Floats = npt.NDArray[np.float64]
 Ref = PodContainerRef | NodeRef
+_BATCH: Final = 64
+"""Series read together: enough for numpy, few enough that working memory stays far below the answer's."""
 _LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
 """What float32 can hold after cores have become millicores."""
 
@@ -65,18 +67,26 @@ class Samples:
 def samples(result: msgspec.Raw, query: Query) -> Samples:
     """The answer to a usage query; SourceProtocol when it is not a matrix on the asked evaluations."""
     series = _decoded(result, list[_Series])
-    pairs = [_pairs(s.values) for s in series]
-    size = query.grid.size + query.lead
-    values = np.full((len(series), size), np.nan)
+    values = np.full((len(series), query.grid.size + query.lead), np.nan)
+    defects: Counter[Defect] = Counter()
+    count = 0
+    for start in range(0, len(series), _BATCH):
+        pairs = [_pairs(s.values) for s in series[start : start + _BATCH]]
+        count += sum(map(len, pairs))
+        defects += _place(pairs, query, values[start : start + _BATCH])
+    return Samples(tuple(s.metric for s in series), values, defects, count)
+
+
+def _place(pairs: list[Floats], query: Query, values: Floats) -> Counter[Defect]:
+    """Write each series' pairs into its row, as far as they belong there; returns what did not."""
     rows = np.repeat(np.arange(len(pairs)), [len(p) for p in pairs])
-    times, numbers = np.concatenate(pairs).T if pairs else np.empty((2, 0))
+    times, numbers = np.concatenate(pairs).T
     columns = _columns(times, query)
-    inside = columns < size
-    defects = Counter({Defect.FUTURE: int((~inside).sum())}) + _order_defects(rows, columns)
+    inside = columns < values.shape[1]
     good, found = _finite(numbers)
     kept = inside & good
     values[rows[kept], columns[kept]] = numbers[kept]
-    return Samples(tuple(s.metric for s in series), values, defects + found, len(numbers))
+    return Counter({Defect.FUTURE: int((~inside).sum())}) + _order_defects(rows, columns) + found
 
 
 def described(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:

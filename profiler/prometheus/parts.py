@@ -100,12 +100,12 @@ class Rates:
         A piece spans 1.5 scrapes at least, and five pieces a slot are enough: every evaluation makes the server read
         its window again, and requests look at minutes.
         """
-        return min(5, int(FIVE_MINUTES_SECONDS // (1.5 * self.scrape_seconds)))
+        return max(1, min(5, int(FIVE_MINUTES_SECONDS // (1.5 * self.scrape_seconds))))
 
     @property
     def piece_seconds(self) -> int:
         """Length of a piece."""
-        return FIVE_MINUTES_SECONDS // max(1, self.pieces)
+        return FIVE_MINUTES_SECONDS // self.pieces
 
 
 def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Part, ...]:

@@ -20,7 +20,7 @@ from cotenant.model.errors import SourceLimit
 from cotenant.model.progress import Progress
 from cotenant.model.quality import Defect
 from cotenant.model.server_quantiles import ServerQuantiles
-from cotenant.model.usage import Signal, TimeGrid
+from cotenant.model.usage import Signal
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.history import Block, Report, Span
 from profiler.prometheus import asking, client, decode, inventory, quantiles, survey
@@ -91,7 +91,8 @@ class PrometheusSource:
             return
         window = (min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
         found = self.survey(window)
-        queries = plan(_wishes(spans, self._parts(found)), found.population, self._settings.max_points_per_query)
+        parts = self._parts(found)
+        queries = plan(_wishes(spans, parts), found.population, self._settings.max_points_per_query)
         progress.stage("usage", len(queries))
         answers = asking.ask_all(self._client, queries, self._settings.in_flight, self._read)
         for answer, done in zip(answers, settled(queries), strict=True):
@@ -99,6 +100,7 @@ class PrometheusSource:
             progress.advance()
             usage = tuple((n.signal, n.usage) for read in answer.found for n in read.named)
             yield Block(usage, tuple(hole for query, _ in answer.failed for hole in _holes(query)), done)
+        yield Block((), settled={s.signal: s.end_seconds for s in spans if s.signal not in parts})
 
     def quantiles(self, question: Question, known: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
@@ -117,22 +119,23 @@ class PrometheusSource:
         return Report(scrape, account.queries, self._samples, account.waited_seconds, defects, notes)
 
     def _parts(self, found: Survey) -> dict[Signal, Part]:
+        """Which part brings each signal; none where the server does not have the metric."""
         rule = found.recorded and self._settings.recording_rules
         parts = (
             *usage_parts(found.rates, self._settings.labels, rule),
             *hourly_parts(found.rates, self._settings.labels),
         )
-        return {signal: part for part in parts for signal in part.signals}
+        there = [part for part in parts if not part.metric or part.metric in found.names]
+        return {signal: part for part in there for signal in part.signals}
 
-    def _described(self, text: str, grid: TimeGrid) -> _Described:
-        end = grid.end_seconds - grid.step_seconds
-        return decode.described(self._client.range(text, grid.start_seconds, end, grid.step_seconds))
+    def _described(self, text: str, moments: range) -> _Described:
+        return decode.described(self._client.range(text, moments[0], moments[-1], moments.step))
 
     def _state(self, metrics: Sequence[str], now_seconds: int) -> list[tuple[dict[str, str], float]]:
         """Series of the metrics with their value now; halved by metric when they are too many for one answer."""
         text = selector((named(*metrics), *of_labels(self._settings.labels)))
         try:
-            answer = self._described(text, TimeGrid(now_seconds, 1, 1))
+            answer = self._described(text, range(now_seconds, now_seconds + 1))
         except SourceLimit:
             if len(metrics) == 1:
                 raise

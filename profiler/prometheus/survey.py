@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
 from profiler.prometheus.parts import (
     CONTAINERS,
     CPU,
@@ -54,14 +54,16 @@ class Survey:
     population: Population
     rates: Rates
     recorded: bool
+    names: frozenset[str]
+    """Metrics on the server in the span."""
     notes: tuple[str, ...]
 
 
-def moments(start_seconds: int, end_seconds: int) -> TimeGrid:
+def moments(start_seconds: int, end_seconds: int) -> range:
     """When to look: at most 15 evaluations, an hour to a day apart, the last at the end."""
     step = min(max((end_seconds - start_seconds) // _PARTS, HOUR_SECONDS), DAY_SECONDS)
     count = min((end_seconds - start_seconds) // step, _PARTS)
-    return TimeGrid((end_seconds // step - count) * step, step, count + 1)
+    return range(end_seconds - count * step, end_seconds + 1, step)
 
 
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
@@ -96,12 +98,10 @@ def findings(
         )
     if not interval_seconds and len(counts) > 1 and counts.max() > 1.5 * np.median(counts) > 0:
         notes.append("the scrape interval changed in the window, or scrapes were lost: the usual one was taken")
-    recorded = told.get("recorded", np.zeros(1)).min() >= sum(namespaces.values()) > 0 and len(told["recorded"]) == len(
-        counts
-    )
-    return Survey(
-        Population(namespaces, int(told.get("roots", np.zeros(1)).max())), rates, bool(recorded), tuple(notes)
-    )
+    people = Population(namespaces, int(told.get("roots", np.zeros(1)).max()))
+    recorded = told.get("recorded", np.zeros(0))
+    covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
+    return Survey(people, rates, bool(covered), names, tuple(notes))
 
 
 def _interval(counts: npt.NDArray[np.float64]) -> int:

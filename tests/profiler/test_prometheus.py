@@ -32,14 +32,14 @@ CONTAINERS = 'container!="",container!="POD"'
 EXPRESSIONS = {
     Signal.CPU_USAGE_MEAN: (f"rate(container_cpu_usage_seconds_total{{{CONTAINERS}}}[5m])", 1000.0),
     Signal.CPU_USAGE_MAX: (
-        f"max_over_time(rate(container_cpu_usage_seconds_total{{{CONTAINERS}}}[2m])[299s:1m])",
+        f"max_over_time(rate(container_cpu_usage_seconds_total{{{CONTAINERS}}}[160s])[299s:100s])",
         1000.0,
     ),
     Signal.CPU_THROTTLED_MEAN: (f"rate(container_cpu_cfs_throttled_seconds_total{{{CONTAINERS}}}[5m])", 1000.0),
     Signal.MEMORY_WORKING_SET_MAX: (f"max_over_time(container_memory_working_set_bytes{{{CONTAINERS}}}[5m])", 1.0),
     Signal.NODE_CPU_USAGE_MEAN: ('rate(container_cpu_usage_seconds_total{id="/"}[5m])', 1000.0),
-    Signal.CPU_REQUEST: ('last_over_time(kube_pod_container_resource_requests{resource="cpu"}[3599s:10m])', 1000.0),
-    Signal.MEMORY_LIMIT: ('last_over_time(kube_pod_container_resource_limits{resource="memory"}[3599s:10m])', 1.0),
+    Signal.CPU_REQUEST: ('last_over_time(kube_pod_container_resource_requests{resource="cpu"}[3599s:15m])', 1000.0),
+    Signal.MEMORY_LIMIT: ('last_over_time(kube_pod_container_resource_limits{resource="memory"}[3599s:15m])', 1.0),
 }
 
 
@@ -106,9 +106,11 @@ def test_the_inventory_is_the_clusters_with_its_gone_pods(served: Served, scanne
     assert found.nodes == tuple(type(n)(n.name, n.capacity, n.allocatable) for n in truth.nodes)
     assert found.owners() == truth.owners()
     assert {w.ref: w.replicas for w in found.workloads} == {w.ref: w.replicas for w in truth.workloads}
-    assert {w.ref: w.containers for w in found.workloads if w.replicas} == {
-        w.ref: w.containers for w in truth.workloads if w.replicas
-    }
+    amounts = [
+        {(w.ref, c.name): (c.requests, c.limits) for w in i.workloads if w.replicas for c in w.containers}
+        for i in (found, truth)
+    ]
+    assert amounts[0] == amounts[1]
     assert {w.ref: w.autoscaler for w in found.workloads} == {w.ref: w.autoscaler for w in truth.workloads}
     named = set(QosClass) - {QosClass.NONE}
     assert {p.name: p.qos for p in found.pods if p.running} == {p.name: p.qos for p in truth.pods if p.running}

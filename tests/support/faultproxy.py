@@ -9,6 +9,7 @@ A fault is a name of `FAULTS` or None; it is chosen by the request's number and 
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
+_READ = re.compile(rb'"totalQueryableSamples":(\d+)')
 Fault = Callable[[int, str], str | None]
 HANG_SECONDS = 30.0
 
@@ -51,6 +53,9 @@ class FaultProxy:
     target: str
     delay_seconds: float = 0.0
     fault: Fault = _none
+    statistics: bool = False
+    """Ask the server for each query's cost and add it up in `samples_read`."""
+    samples_read: int = 0
     count: int = 0
     most_in_flight: int = 0
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -89,6 +94,12 @@ class FaultProxy:
             self.most_in_flight = max(self.most_in_flight, self._in_flight)
             self.requests.append((path, query, headers))
             return self.count
+
+    def read(self, answer: bytes) -> None:
+        """Note the samples that the server says it read for an answer."""
+        found = _READ.search(answer[-1000:])
+        with self._lock:
+            self.samples_read += int(found[1]) if found else 0
 
     def leave(self) -> None:
         """A request ends."""
@@ -145,10 +156,13 @@ class _Handler(BaseHTTPRequestHandler):
         upstream = http.client.HTTPConnection(urlsplit(self.owner.target).netloc, timeout=300)
         dropped = ("host", "content-length", "connection")
         headers = {k: v for k, v in self.headers.items() if k.lower() not in dropped}
+        if self.owner.statistics and body:
+            body += b"&stats=all"
         upstream.request(self.command, self.path, body or None, headers)
         answer = upstream.getresponse()
         content = answer.read()
         upstream.close()
+        self.owner.read(content)
         extra = {k: v for k, v in answer.getheaders() if k.lower() == "content-encoding"}
         kind = answer.headers.get("Content-Type", "")
         if truncate:

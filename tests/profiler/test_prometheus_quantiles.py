@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import requests
+
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.usage import DAY_SECONDS
+from profiler.prometheus import PrometheusSource
+from profiler.prometheus.plan import Population
+from profiler.prometheus.quantiles import Question, queries
+from tests.profiler.conftest import Served, profiler_settings
+from tests.support.prometheus import MISSING, installed
+
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus, pytest.mark.skipif(not installed(), reason=MISSING)]
+
+
+def instant(url: str, expression: str, moment: int) -> float:
+    body = requests.post(f"{url}/api/v1/query", {"query": expression, "time": moment}, timeout=60).json()
+    assert body["status"] == "success", body
+    return float(body["data"]["result"][0]["value"][1])
+
+
+def test_answers_are_those_of_asking_each_container_alone(served: Served) -> None:
+    source = PrometheusSource(profiler_settings(served.server.url).prometheus)
+    window = (served.end - DAY_SECONDS, served.end)
+    known = source.inventory(served.end, window)
+    answers = source.quantiles(Question(0.95, served.end, DAY_SECONDS, pooled=(0.66, 0.96)), known)
+    assert len(answers.pods) > 20
+    for ref in list(answers.pods)[::7]:
+        own = f'{{namespace="{ref.namespace}",pod="{ref.pod}",container="{ref.container}"}}'
+        cpu, memory = f"container_cpu_usage_seconds_total{own}", f"container_memory_working_set_bytes{own}"
+        found = answers.pods[ref]
+        asked = f"quantile_over_time(0.95, rate({cpu}[75s])[1d:75s])"
+        assert found.cpu_percentile_millicores == pytest.approx(1000 * instant(served.server.url, asked, served.end))
+        assert found.memory_max_bytes == instant(served.server.url, f"max_over_time({memory}[1d:75s])", served.end)
+        assert found.cpu_points == instant(served.server.url, f"count_over_time({cpu}[1d:75s])", served.end)
+        assert found.memory_points == instant(served.server.url, f"count_over_time({memory}[1d:75s])", served.end)
+
+
+def test_pooled_percentiles_are_those_of_all_points_of_all_pods(served: Served) -> None:
+    source = PrometheusSource(profiler_settings(served.server.url).prometheus)
+    known = source.inventory(served.end, (served.end - DAY_SECONDS, served.end))
+    answers = source.quantiles(Question(0.95, served.end, DAY_SECONDS, pooled=(0.66, 0.96)), known)
+    owners = known.owners()
+    pods: dict[object, list[PodContainerRef]] = {}
+    for ref in answers.pods:
+        pods.setdefault(known.container_of(ref, owners), []).append(ref)
+    container, refs = max(pods.items(), key=lambda pair: len(pair[1]))
+    assert len(refs) > 1
+    points: list[float] = []
+    for ref in refs:
+        own = f'{{namespace="{ref.namespace}",pod="{ref.pod}",container="{ref.container}"}}'
+        expression = f"rate(container_cpu_usage_seconds_total{own}[75s])"
+        # Every multiple of 75 s in the window, its start excluded and its end included.
+        params = {"query": expression, "start": served.end - DAY_SECONDS + 75, "end": served.end, "step": 75}
+        body = requests.get(f"{served.server.url}/api/v1/query_range", params, timeout=60).json()
+        points += [float(v) for series in body["data"]["result"] for _, v in series["values"]]
+    expected = np.percentile(points, [66, 96]) * 1000
+    assert list(answers.pooled[container].values()) == pytest.approx(expected.tolist())
+
+
+def test_a_thousand_workloads_take_far_fewer_queries_than_one_for_each() -> None:
+    people = Population({f"team-{i}": 28 for i in range(40)})
+    made = queries(Question(0.95, 1_795_089_600), people, {})
+    # 16,128 steps x 62 series = 1 M steps a query: 2 namespaces of 28, so 20 groups x 4 questions.
+    assert len(made) == 80
+    assert len({q.shard for q in made}) == 20
