@@ -1,7 +1,8 @@
-"""From a recommendation to something a person can apply: a strategic-merge patch, and a `kubectl patch` line. Pure.
+"""From recommendations to something a person can apply: a strategic-merge patch, and a `kubectl patch` line. Pure.
 
-Only fields that change are named; amounts are exact Kubernetes quantities, never a float in a string. Names are checked
-before they reach a command line, whatever the history says they are.
+Only fields that change are named; amounts are exact Kubernetes quantities, never a float in a string. Containers of one
+workload go into one patch, so that applying it is one rollout. Names are checked before they reach a command line or a
+file, whatever the history says they are. What cannot be patched is refused in words (`refusal`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, Final
 
+from cotenant.model.cluster import ContainerRole
 from cotenant.model.errors import UsageError
-from cotenant.model.identity import ContainerRef
+from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.quantity import format_amount
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
 
@@ -26,50 +30,102 @@ TEMPLATE_PATHS: Final = {
 }
 """Kinds whose template can be patched, and where its pod spec is. The template of a Job or a bare pod cannot change."""
 
+LISTS: Final = {
+    ContainerRole.MAIN: "containers",
+    ContainerRole.INIT: "initContainers",
+    ContainerRole.SIDECAR: "initContainers",
+}
+"""Where in the pod spec a container stands; an injected one stands nowhere."""
+
+_UNCHANGEABLE: Final = {
+    "Job": "a Job's template cannot be changed; change what creates the Job",
+    "Pod": "a bare pod has no template; change what creates the pod",
+}
+_INJECTED: Final = "the container is injected by a webhook and is in no template; set its resources at the webhook"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_FIELDS: Final = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
+FIELDS: Final = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
 
 
-def patch(recommendation: Recommendation) -> dict[str, Any]:
-    """Strategic-merge patch of the workload, empty when nothing changes or its kind has no template to patch.
+def patch(*recommendations: Recommendation) -> dict[str, Any]:
+    """Strategic-merge patch of one workload from its containers' recommendations; empty when nothing can change.
 
     An unset field is null, which removes it. Dump it as JSON or YAML as it stands.
     """
-    path = TEMPLATE_PATHS.get(recommendation.container.workload.kind)
-    resources: dict[str, dict[str, str | None]] = {}
-    for value in recommendation.values:
-        if _changes(value):
-            amount = None if value.amount is None else format_amount(value.resource, value.amount)
-            resources.setdefault(_FIELDS[value.field], {})[value.resource.value] = amount
-    if path is None or not resources:
+    changed = [r for r in recommendations if resources(r) and not refusal(r)]
+    if not changed:
         return {}
-    document: dict[str, Any] = {"containers": [{"name": recommendation.container.container, "resources": resources}]}
-    for key in reversed(path):
-        document = {key: document}
-    return document
+    spec: dict[str, Any] = defaultdict(list)
+    for recommendation in changed:
+        entry = {"name": recommendation.container.container, "resources": resources(recommendation)}
+        spec[LISTS[recommendation.role]].append(entry)
+    return nested(TEMPLATE_PATHS[changed[0].container.workload.kind], dict(spec))
 
 
-def kubectl_command(recommendation: Recommendation) -> str:
-    """`kubectl patch` line for a shell, empty when nothing changes; UsageError for a name Kubernetes does not allow."""
-    document = patch(recommendation)
+def kubectl_command(*recommendations: Recommendation) -> str:
+    """`kubectl patch` line of one workload for a shell, empty when nothing changes.
+
+    UsageError for a name that Kubernetes does not allow.
+    """
+    document = patch(*recommendations)
     if not document:
         return ""
-    workload = checked(recommendation.container).workload
+    workload = checked(*(r.container for r in recommendations))
     body = json.dumps(document, separators=(",", ":"))
     words = ["kubectl", "patch", "-n", workload.namespace, f"{workload.kind.lower()}/{workload.name}"]
     return shlex.join([*words, "--type=strategic", "-p", body])
 
 
-def checked(container: ContainerRef) -> ContainerRef:
-    """The same reference if its names are Kubernetes names (RFC 1123: no option, no shell character), or UsageError."""
-    for name in (container.workload.namespace, container.workload.name, container.container):
-        if not _NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not a Kubernetes name", fix="Check the labels of the metric source.")
-    return container
+def refusal(recommendation: Recommendation) -> str:
+    """Why the recommendation cannot be written as a patch; empty when it can."""
+    kind = recommendation.container.workload.kind
+    if recommendation.role is ContainerRole.INJECTED:
+        return _INJECTED
+    if kind in TEMPLATE_PATHS:
+        return ""
+    return _UNCHANGEABLE.get(kind, f"it is not known where the kind {kind} keeps its template")
 
 
-def _changes(value: Value) -> bool:
+def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]]:
+    """The `resources` of the container, fields that change alone; None removes a field."""
+    found: dict[str, dict[str, str | None]] = {}
+    for value in recommendation.values:
+        if changes(value):
+            amount = None if value.amount is None else format_amount(value.resource, value.amount)
+            found.setdefault(FIELDS[value.field], {})[value.resource.value] = amount
+    return found
+
+
+def changes(value: Value) -> bool:
     """Whether applying the value would change the template."""
     if value.action is Action.UNSET:
         return value.now is not None
     return value.action is Action.SET and value.amount is not None and value.amount != value.now
+
+
+def by_workload(recommendations: Iterable[Recommendation]) -> dict[WorkloadRef, list[Recommendation]]:
+    """Recommendations by workload, both in their order."""
+    found: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
+    for recommendation in recommendations:
+        found[recommendation.container.workload].append(recommendation)
+    return dict(found)
+
+
+def checked(*containers: ContainerRef) -> WorkloadRef:
+    """The containers' workload if all names are Kubernetes names (RFC 1123: no option, no path, no shell character).
+
+    UsageError for any other name, and for a kind that is not one word.
+    """
+    workload = containers[0].workload
+    for name in (workload.namespace, workload.name, *(c.container for c in containers)):
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a Kubernetes name", fix="Check the labels of the metric source.")
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9]{0,62}", workload.kind):
+        raise UsageError(f"{workload.kind!r} is not a kind", fix="Check the labels of the metric source.")
+    return workload
+
+
+def nested(path: Iterable[str], inner: dict[str, Any]) -> dict[str, Any]:
+    """The inner mapping below the keys of the path."""
+    for key in reversed(tuple(path)):
+        inner = {key: inner}
+    return inner

@@ -40,6 +40,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("demo", "cotenant.cli.demo", "A whole synthetic cluster in the browser; no network, no Kubernetes."),
     CommandEntry("scan", "cotenant.cli.scan", "Usage history from Prometheus to recommendations, read-only."),
     CommandEntry("explain", "cotenant.cli.explain", "Why a recommendation says what it says."),
+    CommandEntry("findings", "cotenant.cli.findings", "Idle workloads and nodes, missing and impossible requests."),
     CommandEntry("forecast", "cotenant.cli.forecast", "The next 24 hours of the cluster, its nodes or a workload."),
     CommandEntry("reclaimable", "cotenant.cli.reclaimable", "What each node can lend to batch and mid pods."),
     CommandEntry("dashboard", "cotenant.cli.dashboard", "The results of the last scan in the browser."),

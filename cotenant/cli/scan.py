@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cotenant.cli.command import EXIT_FINDINGS, examples, new_app, session_of
-from cotenant.cli.output import Format, NoHeadersOption, message, print_table
+from cotenant.cli.output import NoHeadersOption, message
 from cotenant.cli.progress import bars
 from cotenant.cli.results import ClusterOption, FilterOption, NamespaceOption, StoreOption, chosen, open_store, url_of
 from cotenant.cli.severity import FailOn, FailOnOption
 from cotenant.cli.source import metric_source
+from cotenant.cli.writing import Results, ScanFormat, check, write
 from cotenant.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-class ScanFormat(StrEnum):
-    """How recommendations are written; `patch` prints kubectl patch lines."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
-    PATCH = "patch"
-
-
 @app.command(
     epilog=examples(
         "cotenant scan --prometheus http://localhost:9090",
@@ -45,6 +34,8 @@ class ScanFormat(StrEnum):
         "cotenant scan --prometheus https://prom.example --bearer-token-file token -n shop -o csv",
         "cotenant scan --offline --strategy vpa -o wide  # what VPA would say about the stored history",
         "cotenant scan --offline --fail-on severity=critical -o patch",
+        "cotenant scan --offline -n shop -o kustomize --output-dir deploy/cotenant  # also helm, ssa",
+        "cotenant scan --offline -o html > report.html",
     )
 )
 def scan(
@@ -75,12 +66,16 @@ def scan(
     namespace: NamespaceOption = None,
     query: FilterOption = None,
     output: Annotated[ScanFormat, typer.Option("--output", "-o", help="How to write the rows.")] = ScanFormat.TABLE,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for -o html, kustomize, helm, ssa.")
+    ] = None,
     no_headers: NoHeadersOption = False,
     fail_on: FailOnOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
 ) -> None:
     """Pull usage history from Prometheus, forecast, and recommend requests and limits. Read-only."""
     threshold = FailOn.parse(fail_on) if fail_on else None
+    check(output, output_dir)
     flags = {
         "profiler.prometheus.url": prometheus,
         "profiler.prometheus.bearer_token_file": bearer_token_file,
@@ -100,7 +95,7 @@ def scan(
         place = _pulled(settings, asked, progress) if asked else open_store(settings, cluster)
         found = _analysed(place, settings, progress, asked)
     rows = chosen(found, namespace, query)
-    _write(place, rows, output, headers=not no_headers)
+    write(Results(place, settings, rows), output, output_dir, headers=not no_headers)
     if not quiet:
         _summary(place, rows)
     if threshold and threshold.findings(rows.columns["severity"]):
@@ -164,23 +159,6 @@ def _server_quantiles(store: Store, settings: Settings, progress: Progress, aske
     answer = asked.source.quantiles(question, inventory)
     progress.advance()
     return answer
-
-
-def _write(store: Store, rows: Table, output: ScanFormat, *, headers: bool) -> None:
-    if output is ScanFormat.PATCH:
-        sys.stdout.writelines(f"{line}\n" for line in _patches(store, rows))
-    else:
-        print_table(rows, Format(output.value), headers=headers)
-
-
-def _patches(store: Store, rows: Table) -> list[str]:
-    """Kubectl patch lines of the rows, in their order."""
-    from cotenant.pipeline.explain import Explanations
-    from recommender.patches import kubectl_command
-
-    explanations = Explanations(store)
-    found = [explanations.of_row(row) for row in rows.rows()]
-    return [line for r in found if r is not None and (line := kubectl_command(r))]
 
 
 def _summary(store: Store, rows: Table) -> None:

@@ -1,0 +1,214 @@
+"""EDGE: how a scan's recommendations leave the command: rows, patches, files for other tools, or a report.
+
+Rows and a report go to stdout; files go to stdout one after the other, or to a folder. What cannot be written as a
+patch is said on stderr, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cotenant.cli.output import Format, message, print_table
+from cotenant.model.errors import CotenantError, NoData, UsageError
+from cotenant.model.identity import ContainerRef, WorkloadRef
+
+if TYPE_CHECKING:
+    from cotenant.cli.report import Contents
+    from cotenant.edges.store import Store
+    from cotenant.model.recommendation import Recommendation
+    from cotenant.model.table import Schema, Table
+    from cotenant.settings.root import Settings
+    from recommender.manifests import File
+
+REPORT_NAME: Final = "report.html"
+_NAMED: Final = 3
+"""Refused containers named in a message; more are counted."""
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]+")
+_WORDS: Final = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
+
+
+class ScanFormat(StrEnum):
+    """How recommendations are written; `patch` prints kubectl patch lines."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    PATCH = "patch"
+    KUSTOMIZE = "kustomize"
+    HELM = "helm"
+    SSA = "ssa"
+    HTML = "html"
+
+    @property
+    def is_files(self) -> bool:
+        """Whether it is one or several files that may go to a folder."""
+        return self in (ScanFormat.KUSTOMIZE, ScanFormat.HELM, ScanFormat.SSA, ScanFormat.HTML)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The rows a scan shows, and where all that belongs to them is."""
+
+    store: Store
+    settings: Settings
+    rows: Table
+
+    def recommendations(self, *, whole_workloads: bool = False) -> list[Recommendation]:
+        """The recommendations behind the rows, in their order; with `whole_workloads` all containers of theirs."""
+        refs = [_ref(row) for row in self.rows.rows()]
+        found = self._stored({ref.workload.namespace for ref in refs})
+        if not whole_workloads:
+            return [found[ref] for ref in refs if ref in found]
+        workloads = {ref.workload for ref in refs}
+        return [r for ref, r in found.items() if ref.workload in workloads]
+
+    def table(self, schema: Schema) -> Table | None:
+        """Another table of the same run, None where it was never written."""
+        try:
+            return self.store.read_table(schema)
+        except NoData:
+            return None
+
+    def _stored(self, namespaces: Iterable[str]) -> dict[ContainerRef, Recommendation]:
+        from cotenant.pipeline.explain import Explanations
+
+        explanations = Explanations(self.store)
+        return {r.container: r for n in sorted(namespaces) for r in explanations.of_namespace(n)}
+
+
+def check(output: ScanFormat, folder: Path | None) -> None:
+    """UsageError for a folder where nothing would be written to it; said before any work is done."""
+    if folder is not None and not output.is_files:
+        files = ", ".join(f for f in ScanFormat if f.is_files)
+        raise UsageError(f"--output-dir does not go with -o {output}", fix=f"It takes -o {files}; else use `> FILE`.")
+
+
+def write(results: Results, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:
+    """Write the rows as asked."""
+    if output is ScanFormat.PATCH:
+        sys.stdout.writelines(f"{line}\n" for line in _commands(results))
+    elif output is ScanFormat.HTML:
+        _report(results, folder)
+    elif output.is_files:
+        _files(_manifests(results, output), folder)
+    else:
+        print_table(results.rows, Format(output.value), headers=headers)
+
+
+def as_yaml(file: File) -> str:
+    """The file's text: comments, then the document; strings that a YAML reader could take for another type quoted."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """SafeDumper that quotes."""
+
+    Dumper.add_representer(str, _quoted)
+    head = "".join(f"# {line}\n" for line in file.comments)
+    return head + str(yaml.dump(file.document, Dumper=Dumper, sort_keys=False, allow_unicode=False, width=2**20))
+
+
+def save(folder: Path, path: str, text: str) -> None:
+    """Write one file below the folder: whole or not at all. CotenantError when it cannot be written."""
+    target = folder / path
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".cotenant-")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except OSError as error:
+        raise CotenantError(
+            f"{target} cannot be written: {error.strerror}", fix="Name another --output-dir."
+        ) from error
+
+
+def _commands(results: Results) -> Iterator[str]:
+    """One `kubectl patch` line per workload."""
+    from recommender.patches import by_workload, kubectl_command
+
+    found = results.recommendations()
+    _say_refused(found)
+    return (line for own in by_workload(found).values() if (line := kubectl_command(*own)))
+
+
+def _manifests(results: Results, output: ScanFormat) -> list[File]:
+    from recommender.manifests import helm, kustomize, server_side_apply
+
+    found = results.recommendations()
+    _say_refused(found)
+    if output is ScanFormat.KUSTOMIZE:
+        return list(kustomize(found))
+    if output is ScanFormat.HELM:
+        return list(helm(found, results.settings.recommender.patches))
+    chosen = {r.container for r in found}
+    return list(server_side_apply(results.recommendations(whole_workloads=True), chosen))
+
+
+def _files(files: list[File], folder: Path | None) -> None:
+    if folder is None:
+        sys.stdout.write("".join(f"---\n# {file.path}\n{as_yaml(file)}" for file in files))
+        return
+    for file in files:
+        save(folder, file.path, as_yaml(file))
+    message(f"{len(files)} files written to {folder}")
+
+
+def _report(results: Results, folder: Path | None) -> None:
+    from cotenant.cli.report import page
+
+    text = page(_contents(results))
+    if folder is None:
+        sys.stdout.write(text)
+    else:
+        save(folder, REPORT_NAME, text)
+        message(f"written: {folder / REPORT_NAME}")
+
+
+def _contents(results: Results) -> Contents:
+    from cotenant.cli.report import Contents
+    from cotenant.model.views import FINDINGS, WORKLOADS, Overview
+
+    quality = results.store.read_quality()
+    return Contents(
+        overview=results.store.read_document("overview", Overview),
+        rows=results.rows,
+        recommendations={r.container: r for r in results.recommendations()},
+        workloads=results.table(WORKLOADS),
+        findings=results.table(FINDINGS),
+        quality=quality[-1] if quality else None,
+        currency=results.settings.recommender.prices.currency,
+    )
+
+
+def _say_refused(found: Iterable[Recommendation]) -> None:
+    """On stderr: which changes cannot be written, and why."""
+    from recommender.patches import refusal, resources
+
+    refused: dict[str, list[str]] = defaultdict(list)
+    for recommendation in found:
+        if resources(recommendation) and (why := refusal(recommendation)):
+            refused[why].append(str(recommendation.container))
+    for why, names in refused.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        message(f"note: no patch for {', '.join(names[:_NAMED])}{more}: {why}")
+
+
+def _quoted(dumper: Any, text: str) -> Any:
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+def _ref(row: dict[str, Any]) -> ContainerRef:
+    return ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])

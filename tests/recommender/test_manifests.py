@@ -1,0 +1,168 @@
+"""Files for kustomize, Helm and server-side apply hold exactly what is proposed, and tools read them as meant."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.cli.writing import as_yaml
+from cotenant.model.cluster import ContainerRole
+from cotenant.model.errors import UsageError
+from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import MIB, Resource
+from cotenant.settings.recommender import PatchSettings
+from recommender.manifests import File, helm, kustomize, server_side_apply
+from recommender.patches import kubectl_command, patch, refusal
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+VALUES = (
+    Value(CPU, Field.REQUEST, 100, 250, Action.SET, Reason.OK),
+    Value(CPU, Field.LIMIT, 500, None, Action.UNSET, Reason.OK),
+    Value(MEMORY, Field.REQUEST, None, 1150 * MIB, Action.SET, Reason.OK),
+    Value(MEMORY, Field.LIMIT, 512 * MIB, None, Action.WITHHELD, Reason.NO_DATA),
+)
+KEPT = (Value(CPU, Field.REQUEST, 70, 70, Action.SET, Reason.WITHIN_DEAD_BAND),)
+
+
+def made(
+    name: str = "web",
+    container: str = "app",
+    *,
+    kind: str = "Deployment",
+    role: ContainerRole = ContainerRole.MAIN,
+    values: tuple[Value, ...] = VALUES,
+) -> Recommendation:
+    ref = ContainerRef(WorkloadRef("shop", kind, name), container)
+    return Recommendation(ref, "vpa", 1, values, 0, "d", 0, role=role)
+
+
+def written(files: Any) -> dict[str, Any]:
+    """path -> document, after a trip through the YAML that a user gets."""
+    return {f.path: yaml.safe_load(as_yaml(f)) for f in files}
+
+
+def test_containers_of_one_workload_are_one_patch_and_sidecars_stand_among_the_init_containers() -> None:
+    both = (made(), made(container="proxy", role=ContainerRole.SIDECAR))
+    spec = patch(*both)["spec"]["template"]["spec"]
+    assert [c["name"] for c in spec["containers"]] == ["app"]
+    assert [c["name"] for c in spec["initContainers"]] == ["proxy"]
+    assert kubectl_command(*both).count("kubectl patch") == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        (made(role=ContainerRole.INJECTED), "injected by a webhook"),
+        (made(kind="Job"), "Job's template cannot be changed"),
+        (made(kind="Pod"), "bare pod has no template"),
+        (made(kind="Rollout"), "kind Rollout"),
+    ],
+)
+def test_what_cannot_be_patched_is_refused_in_words_and_stands_in_no_file(bad: Recommendation, word: str) -> None:
+    assert word in refusal(bad)
+    assert refusal(made()) == ""
+    assert (patch(bad), kubectl_command(bad)) == ({}, "")
+    assert list(kustomize([bad])) == list(server_side_apply([bad])) == list(helm([bad], PatchSettings())) == []
+
+
+def test_a_kustomize_component_lists_every_patch_of_its_namespace_with_its_target() -> None:
+    files = written(kustomize([made(), made("api.v2"), made("db", kind="StatefulSet")]))
+    component = files["shop/kustomization.yaml"]
+    assert component["kind"] == "Component"
+    assert {e["path"] for e in component["patches"]} == {p.removeprefix("shop/") for p in files} - {
+        "kustomization.yaml"
+    }
+    resources = files["shop/deployment-web.yaml"]["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources == {"requests": {"cpu": "250m", "memory": "1150Mi"}, "limits": {"cpu": None}}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl")
+def test_kubectl_kustomize_applies_the_component_to_the_right_workload_alone(tmp_path: Path) -> None:
+    for file in kustomize([made("web.v1"), made("cron", kind="CronJob"), made("elsewhere")]):
+        target = tmp_path / "cotenant" / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(as_yaml(file))
+    (tmp_path / "kustomization.yaml").write_text(
+        yaml.safe_dump({"namespace": "shop", "resources": ["all.yaml"], "components": ["cotenant/shop"]})
+    )
+    container = {"name": "app", "image": "i", "resources": {"limits": {"cpu": "500m", "memory": "512Mi"}}}
+    pod = {"spec": {"containers": [container, {"name": "other", "image": "j"}]}}
+    objects = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {"template": pod}}
+        for name in ("web.v1", "web-v1")
+    ]
+    job = {"jobTemplate": {"spec": {"template": pod}}}
+    objects.append({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "cron"}, "spec": job})
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    built = {d["metadata"]["name"]: d["spec"] for d in yaml.safe_load_all(done.stdout)}
+    changed = {"limits": {"memory": "512Mi"}, "requests": {"cpu": "250m", "memory": "1150Mi"}}
+    containers = built["web.v1"]["template"]["spec"]["containers"]
+    assert {c["name"]: c.get("resources") for c in containers} == {"app": changed, "other": None}
+    assert built["cron"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["resources"] == changed
+    untouched = built["web-v1"]["template"]["spec"]["containers"][0]["resources"]  # "." in the target is no wildcard
+    assert untouched == container["resources"]
+
+
+def test_helm_values_of_one_container_stand_at_the_root_and_of_several_below_their_names() -> None:
+    one = written(helm([made(), made(container="calm", values=KEPT)], PatchSettings()))
+    assert one == {
+        "shop/deployment-web.values.yaml": {
+            "resources": {"requests": {"cpu": "250m", "memory": "1150Mi"}, "limits": {"cpu": None}}
+        }
+    }
+    two = written(helm([made(), made(container="log.v2")], PatchSettings()))["shop/deployment-web.values.yaml"]
+    assert set(two) == {"app", "log.v2"}
+
+
+def test_a_helm_path_of_ones_own_is_followed_and_a_bad_one_refused() -> None:
+    own = PatchSettings(helm_path="charts.{workload}.{container}.resources")
+    assert set(written(helm([made()], own))["shop/deployment-web.values.yaml"]["charts"]["web"]) == {"app"}
+    for bad in ("a..b", "{pod}.resources", "."):
+        with pytest.raises(UsageError, match="no path of Helm values"):
+            list(helm([made()], PatchSettings(helm_path=bad)))
+    with pytest.raises(UsageError, match="share the Helm path"):
+        list(helm([made(), made(container="b")], PatchSettings(helm_path_of_several="resources")))
+
+
+def test_an_applied_object_keeps_what_is_withheld_and_what_was_not_chosen() -> None:
+    # leaving a field out would make the API server remove it where an earlier apply of ours had set it
+    calm = made(container="calm", values=KEPT)
+    other = made(container="other")
+    (file,) = server_side_apply([made(), calm, other], {made().container})
+    found = {c["name"]: c["resources"] for c in file.document["spec"]["template"]["spec"]["containers"]}
+    assert found == {
+        "app": {"requests": {"cpu": "250m", "memory": "1150Mi"}, "limits": {"memory": "512Mi"}},
+        "calm": {"requests": {"cpu": "70m"}},
+        "other": {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m", "memory": "512Mi"}},
+    }
+    assert file.document["metadata"] == {"name": "web", "namespace": "shop"}
+    assert any("app: limits.cpu" in line for line in file.comments)
+    assert list(server_side_apply([calm])) == []
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a\nb", "a/b", "-o", ".."])
+def test_a_name_that_is_no_name_never_becomes_a_path(name: str) -> None:
+    for make in (kustomize, server_side_apply, lambda r: helm(r, PatchSettings())):
+        with pytest.raises(UsageError, match="is not a Kubernetes name"):
+            list(make([made(name)]))
+        with pytest.raises(UsageError, match="is not a Kubernetes name"):
+            list(make([made(container=name)]))
+
+
+@pytest.mark.parametrize("text", ["1e3", "0x1f", "y", "no", "null", "12", "1.5", "true", "0o17", "12-30"])
+def test_names_that_yaml_could_take_for_numbers_are_quoted(text: str) -> None:
+    line = as_yaml(File("x", {"name": text})).strip()
+    assert line == f'name: "{text}"'
+    assert yaml.safe_load(line) == {"name": text}
