@@ -113,7 +113,7 @@ def _saving_tiles(contents: Contents) -> str:
     money = [row["saving_month"] for row in rows if row["saving_month"] is not None]
     found = [
         _tile("Containers to look at", str(counts["critical"] + counts["warning"]), _severities(counts, len(rows))),
-        _tile("CPU requests to free", human(Kind.MILLICORES, cpu) or "0", "net over all replicas, cores"),
+        _tile("CPU requests to free", _cores(cpu), "net over all replicas"),
         _tile("Memory requests to free", human(Kind.BYTES, memory) or "0", "net over all replicas"),
     ]
     if money:
@@ -165,7 +165,7 @@ def _waste(overview: Overview) -> str:
     lines = (
         f"<span>{text(w.namespace)}</span>"
         f"{bar(w.cpu_millicores / top, 'accent', f'{w.namespace}: {w.cpu_millicores} millicores')}"
-        f'<span class="num">{text(human(Kind.MILLICORES, w.cpu_millicores))}, '
+        f'<span class="num">{text(_cores(w.cpu_millicores))}, '
         f"{text(human(Kind.BYTES, w.memory_bytes))}</span>"
         for w in shown
     )
@@ -215,13 +215,13 @@ def _table(contents: Contents) -> str:
         f'<th scope="col"{" class=num" if numeric else ""}>{title}</th>'
         for title, numeric in (
             ("Severity", False), ("Workload", False), ("CPU of a pod", True), ("Memory of a pod", True),
-            ("Over all pods", True), ("Last days, had it been applied", False), ("Why", False),
+            ("Over all pods", True), ("Last days, had it been applied", False),
         )
     )  # fmt: skip
     return (
         "<section><h2>Recommendations</h2>"
         + _frame("Recommendations", _caption(len(rows), MOST_ROWS, "cotenant scan --offline -o csv"))
-        + f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div></section>"
+        + f"<thead><tr>{titles}</tr></thead>{body}</table></div></section>"
     )
 
 
@@ -235,12 +235,14 @@ def _row(row: Row, contents: Contents, lines: Mapping[WorkloadRef, Sequence[floa
     workload = WorkloadRef(row["namespace"], row["kind"], row["workload"])
     found = contents.recommendations.get(ContainerRef(workload, row["container"]))
     usage = sparkline(lines[workload], f"CPU usage of {workload}, last 7 days") if workload in lines else ""
+    container = text(ContainerRef(workload, row["container"]))
     return (
-        f'<tr data-container="{text(ContainerRef(workload, row["container"]))}"><td>{_pill(row["severity"])}</td>'
+        f'<tbody data-container="{container}"><tr><td>{_pill(row["severity"])}</td>'
         f'<td class="who">{_name(row)}<br><span class="dim">{text(row["container"])}, '
         f"{row['replicas']} pods</span>{usage}</td>"
         f"{_change(row, 'cpu', Kind.MILLICORES)}{_change(row, 'memory', Kind.BYTES)}{_effect(row, contents.currency)}"
-        f"<td>{_backtest(row, found)}</td><td class=why>{_why(row, found)}</td></tr>"
+        f'<td>{_backtest(row, found)}</td></tr><tr class="more"><td></td><td colspan="5">{_why(row, found)}</td></tr>'
+        "</tbody>"
     )
 
 
@@ -305,8 +307,8 @@ def _why(row: Row, found: Recommendation | None) -> str:
     said = {row["cpu_reason"]: "CPU", row["memory_reason"]: "Memory"}
     if row["cpu_reason"] == row["memory_reason"]:
         said = {row["cpu_reason"]: "CPU and memory"}
-    words = [f"<div><b>{subject}:</b> {text(_sentence(reason))}</div>" for reason, subject in said.items() if reason]
-    return "".join(words) + (_details(found) if found else "")
+    words = [f"<b>{subject}:</b> {text(_sentence(reason))}" for reason, subject in said.items() if reason]
+    return f'<div class="dim">{" ".join(words)}</div>{_details(found) if found else ""}'
 
 
 def _sentence(reason: str) -> str:
@@ -326,7 +328,8 @@ def _details(found: Recommendation) -> str:
         if line
     ]
     pairs += [("note", note) for note in found.notes]
-    pairs += [("confidence", because) for because in (found.trust.because if found.trust else ())]
+    if found.trust and found.trust.because:
+        pairs.append(("confidence", " ".join(found.trust.because)))
     if not pairs:
         return ""
     body = "".join(f"<dt>{text(name)}</dt><dd>{text(line)}</dd>" for name, line in pairs)
@@ -393,6 +396,11 @@ def _pill(severity: str) -> str:
 
 def _money(amount: float, currency: str) -> str:
     return f"{amount:,.0f} {currency}" if abs(amount) >= 100 else f"{amount:,.2f} {currency}"
+
+
+def _cores(millicores: int) -> str:
+    """Rounded, for sums: 161658 -> "161.7 cores"."""
+    return f"{millicores / MILLICORES_PER_CORE:.1f} cores"
 
 
 def _time(seconds: int) -> str:

@@ -27,7 +27,9 @@ code{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",mon
 .dim{color:var(--dim)}
 .lead{color:var(--dim);margin-top:6px}
 .lead b{color:var(--ink);font-weight:600}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(176px,1fr));gap:12px;margin-top:20px}
+.bar.tall{margin:3px 0 5px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(176px,1fr));gap:12px;margin-top:18px}
+.tiles+.tiles{margin-top:12px}
 .tile,.panel{background:var(--panel);border:1px solid var(--line);border-radius:10px;padding:14px 16px}
 .tile .name{color:var(--dim);font-size:12px}
 .tile .figure{font-size:24px;font-weight:650;letter-spacing:-.02em;line-height:1.3;font-variant-numeric:tabular-nums}
@@ -48,7 +50,9 @@ tbody tr:first-child td{border-top:0}
 .num{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .who{min-width:190px;max-width:270px;overflow-wrap:anywhere}
 .who b{font-weight:600}
-.why{min-width:230px}
+.more td{border-top:0;padding-top:0;padding-bottom:12px}
+.more b{font-weight:600;color:var(--ink)}
+tbody+tbody tr:first-child td{border-top:1px solid var(--line)}
 .change b{font-weight:650}
 .up{color:var(--warm)}
 .down{color:var(--teal)}
