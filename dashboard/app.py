@@ -17,6 +17,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from cotenant.edges.clock import Clock, SystemClock
 from cotenant.model.errors import CotenantError
+from cotenant.model.recommendation import Recommendation
 from cotenant.settings.dashboard import DashboardSettings
 from dashboard import api, pages, shell
 from dashboard.health import Health
@@ -28,9 +29,22 @@ NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><title>cotenant</title>
 <h1>No such page</h1><p>This address leads nowhere.</p></html>"""
 
 
-def create_app(source: Source, settings: DashboardSettings, clock: Clock | None = None) -> FastAPI:
-    """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics."""
-    view = View(source, settings, (clock or SystemClock()).now_seconds)
+def no_patch(_recommendation: Recommendation) -> str:
+    """Nothing to copy: who joins the rooms hands in the recommender's."""
+    return ""
+
+
+def create_app(
+    source: Source,
+    settings: DashboardSettings,
+    clock: Clock | None = None,
+    patch: Callable[[Recommendation], str] = no_patch,
+) -> FastAPI:
+    """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics.
+
+    `patch` writes the command that the drawer offers to copy.
+    """
+    view = View(source, settings, (clock or SystemClock()).now_seconds, patch)
     base = settings.base_path
     app = FastAPI(
         title="cotenant",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
+from cotenant.model.errors import UsageError
+from cotenant.model.quantity import format_amount
 from cotenant.model.reasons import SENTENCES
 from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
 from cotenant.model.resource import Resource
-from dashboard import display, panels, patch
+from dashboard import display, panels
 
 TITLES: Final = {
     (Resource.CPU, Field.REQUEST): "CPU request",
@@ -21,14 +24,16 @@ TITLES: Final = {
 }
 
 
-def body(recommendation: Recommendation | None, name: tuple[str, str, str, str]) -> Component:
+def body(
+    recommendation: Recommendation | None, name: tuple[str, str, str, str], patch: Callable[[Recommendation], str]
+) -> Component:
     """The drawer's content; says so when the container has no stored recommendation."""
     if recommendation is None:
         why = "It may have gone with the latest results, or the link is old."
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why)
     values = recommendation.values
     told = [_value(v, repeated=any(_same(v, w) for w in values[:place])) for place, v in enumerate(values)]
-    return html.Div([_head(recommendation), *told, _patch(recommendation)], className="explain")
+    return html.Div([_head(recommendation), *told, _patch(recommendation, patch)], className="explain")
 
 
 def _head(recommendation: Recommendation) -> Component:
@@ -75,7 +80,7 @@ def _proposed(value: Value) -> str:
         return "remove"
     if value.action is Action.WITHHELD or value.amount is None:
         return "no statement"
-    shown, exact = display.amount(value.amount, value.resource), patch.quantity(value) or ""
+    shown, exact = display.amount(value.amount, value.resource), format_amount(value.resource, value.amount)
     same = shown.removesuffix(" cores").removesuffix("B").replace(" ", "") == exact
     return shown if same else f"{shown} ({exact})"
 
@@ -107,10 +112,15 @@ def _input(name: str, given: float | str, resource: Resource) -> str:
     return display.amount(given, resource)
 
 
-def _patch(recommendation: Recommendation) -> Component:
-    command = patch.command(recommendation)
+def _patch(recommendation: Recommendation, patch: Callable[[Recommendation], str]) -> Component:
+    try:
+        command = patch(recommendation)
+    except UsageError as error:
+        return html.P(f"No patch: {error.message}", className="panel-note")
     if not command:
-        return html.P("Nothing to change: there is no patch.", className="panel-note")
+        return html.P(
+            "No patch: nothing changes, or the kind has no template that can be patched.", className="panel-note"
+        )
     copy = dmc.CopyButton(
         value=command, copiedChildren="Copied", children="Copy", size="xs", variant="default", id="copy-patch"
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dash import Dash
 from dash.development.base_component import Component
 
+from cotenant.model.recommendation import Recommendation
 from cotenant.settings.dashboard import DashboardSettings
 from dashboard.source import Source
 
@@ -19,6 +20,8 @@ class View:
     source: Source
     settings: DashboardSettings
     now_seconds: Callable[[], float]
+    patch: Callable[[Recommendation], str]
+    """A command that applies a recommendation, as text to copy; empty when there is nothing to apply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ def serve_store(store: Store, settings: Settings, ready: Callable[[str], None]) 
     """Serve a store until interrupted, which is the way to end it; `ready` gets the address once it answers."""
     from dashboard.app import create_app, serve
     from dashboard.source import StoreSource
+    from recommender.patches import kubectl_command
 
-    app = create_app(StoreSource(store, settings.dashboard), settings.dashboard)
+    app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, patch=kubectl_command)
     with suppress(KeyboardInterrupt):
         serve(app, settings.dashboard.host, settings.dashboard.port, ready)

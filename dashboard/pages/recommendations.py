@@ -123,7 +123,7 @@ def register(app: Dash, view: View) -> None:
         name = opened(search or "")
         if name is None:
             return False, html.Div()
-        return True, panels.guarded(lambda: explanation.body(view.source.explain(*name), name))
+        return True, panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.patch))
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True

@@ -16,6 +16,7 @@ from playwright.sync_api import Page, expect
 from cotenant.edges.store import Store
 from cotenant.model.views import RECOMMENDATIONS, Overview
 from dashboard.source import StoreSource
+from recommender.patches import kubectl_command
 from tests.browser.conftest import ROOT, Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -32,6 +33,7 @@ def settled(page: Page) -> Page:
     """Charts drawn, rows there, nothing loading."""
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     expect(page.locator("h1")).to_have_count(1)
+    page.wait_for_function("document.querySelector('h1').textContent.toLowerCase() === (cotenant.page() || 'overview')")
     if page.locator(".grid-frame").count():
         expect(page.locator(".ag-center-cols-container .ag-row").first).not_to_have_class(re.compile("ag-row-loading"))
         page.wait_for_function("document.querySelectorAll('.ag-row .ag-cell[col-id=namespace]')[0]?.textContent")
@@ -248,6 +250,7 @@ def test_a_row_explains_itself_in_a_drawer_that_the_url_holds(open_page: Open, a
     assert found is not None
     for value in found.values:
         expect(drawer).to_contain_text(value.formula)
+    expect(drawer.locator("pre.command")).to_have_text(kubectl_command(found))
     page.reload()
     expect(page.get_by_role("dialog")).to_contain_text(row["workload"])
     page.keyboard.press("Escape")

@@ -23,6 +23,7 @@ from cotenant.sim.demo import CLUSTER, fill
 from dashboard.app import create_app
 from dashboard.source import Source, StoreSource
 from profiler.synthetic import SyntheticSpec
+from recommender.patches import kubectl_command
 
 SPEC = SyntheticSpec(nodes=8, workloads=80, days=14, seed=7)
 QUICK = DashboardSettings(port=0, reload_seconds=0.0, poll_seconds=2)
@@ -47,7 +48,7 @@ def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> R
 def app_of(made: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:
     """The application on these results, at a clock that stands `age_seconds` after the history's end."""
     clock = FixedClock(made.end_seconds + age_seconds)
-    return create_app(StoreSource(made.store, settings), settings, clock)
+    return create_app(StoreSource(made.store, settings), settings, clock, kubectl_command)
 
 
 def app_on(source: Source, settings: DashboardSettings = QUICK, now_seconds: float = 0.0) -> Any:
