@@ -16,7 +16,7 @@ from cotenant.model.identity import WorkloadRef
 from cotenant.model.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.model.resource import Resource
 from profiler.prometheus import declared
-from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS
+from profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS, RESTARTS
 
 OWNERS: Final = ("kube_pod_owner", "kube_replicaset_owner", "kube_job_owner", "kube_pod_info")
 """Metrics whose labels alone tell the story; read over the window."""
@@ -25,6 +25,7 @@ STATE: Final = (
     "kube_pod_created",
     "kube_pod_completion_time",
     "kube_pod_labels",
+    RESTARTS,
     REQUESTS,
     LIMITS,
     "kube_pod_init_container_info",
@@ -142,11 +143,15 @@ def _owned(labels: Mapping[str, str]) -> bool:
 def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Key, dict[str, Container]]:
     """(namespace, pod) -> container name -> its requests and limits, main containers first.
 
+    Containers that request nothing are known by their restarts, which every container counts (kube_pod_container_info
+    tells the same in ten times as many bytes).
     Where the label `restart_policy` is not exported, a sidecar counts as an init container. Which
     containers were injected cannot be seen here.
     """
     found: dict[tuple[Key, bool, str], tuple[dict[Resource, int], dict[Resource, int]]] = {}
     stays: set[tuple[Key, str]] = set()
+    for x, _ in state[RESTARTS]:
+        found[_pod_of(x), False, x.get("container", "")] = ({}, {})
     for x, _ in state["kube_pod_init_container_info"]:
         found[_pod_of(x), True, x.get("container", "")] = ({}, {})
         if x.get("restart_policy") == "Always":

@@ -133,6 +133,24 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """First words of names by namespace."""
 
+INJECTED_IN: Final = ("shop",)
+"""Namespaces where a webhook adds the second container, so that no template holds it."""
+NATIVE_SIDECARS_IN: Final = ("data",)
+"""Namespaces whose second containers are init containers that stay."""
+INIT_CONTAINERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("database", "user"): ("restore",),
+    ("database", "pay"): ("restore",),
+    ("critical", "pay"): ("migrate",),
+}
+"""Init containers by archetype and namespace."""
+PROFILES: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
+    ("critical", "search"): {"cotenant.dev/profile": "conservative"},
+    ("offline", "etl"): {"cotenant.dev/profile": "aggressive"},
+}
+"""Annotations of a few workloads by archetype and namespace."""
+BOUNDED: Final = ("pay", "shop")
+"""Namespaces with a LimitRange and a ResourceQuota."""
+
 ROLES: Final = ("", "-api", "-worker", "-gateway", "-consumer", "-sync", "-admin", "-edge")
 REGIONS: Final[Mapping[str, float]] = {"": 0.72, "-us": 0.18, "-ap": 0.1}
 UTC_OFFSET_HOURS: Final[Mapping[str, float]] = {"": 1.0, "-us": -5.0, "-ap": 8.0}

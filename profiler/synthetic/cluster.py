@@ -15,7 +15,7 @@ from cotenant.model.cluster import EventKind, Inventory, Node
 from cotenant.model.identity import NodeRef, PodContainerRef
 from cotenant.model.resource import GIB, Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from profiler.synthetic import demand, fleet, lifetimes, patterns, placement, pods, seats, sizing
+from profiler.synthetic import bounds, demand, fleet, lifetimes, patterns, placement, pods, seats, sizing
 from profiler.synthetic.demand import Crowd, Matrix
 from profiler.synthetic.pods import Population, Series
 from profiler.synthetic.seats import Seats
@@ -23,6 +23,7 @@ from profiler.synthetic.sizing import Sized
 from profiler.synthetic.spec import SyntheticCluster, SyntheticSpec, Truth
 
 NAME = "demo"
+SERVER_VERSION = "1.35.4"
 
 
 def generate(spec: SyntheticSpec) -> SyntheticCluster:
@@ -40,7 +41,11 @@ def generate(spec: SyntheticSpec) -> SyntheticCluster:
     people = pods.populate(sized, lives, rows, nodes, (grid, _stream(spec, 4)))
     crowd = Crowd(plan, lives, _per_replica(plan, load, lives))
     usage, outages = _usage(spec, (rows, crowd, people), nodes, sized)
-    inventory = Inventory(NAME, grid.end_seconds, nodes, pods.workloads(sized, people.pods), people.pods, people.events)
+    workloads = pods.workloads(sized, people.pods)
+    inventory = Inventory(
+        NAME, grid.end_seconds, nodes, workloads, people.pods, people.events,
+        limit_ranges=bounds.limit_ranges(workloads), quotas=bounds.quotas(workloads), server_version=SERVER_VERSION,
+    )  # fmt: skip
     truth = Truth(
         {b.ref: b.shape for b in plan}, {b.ref: b.memory for b in plan}, holidays, outages
     )  # fmt: skip

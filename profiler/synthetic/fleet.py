@@ -10,11 +10,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cotenant.model.cluster import Autoscaler, Node
+from cotenant.model.cluster import Autoscaler, ContainerRole, Node
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
-from profiler.synthetic.archetypes import AGENT, AGENTS, ARCHETYPES, REGIONS, ROLES, UTC_OFFSET_HOURS, WORDS, Archetype
+from profiler.synthetic.archetypes import (
+    AGENT,
+    AGENTS,
+    ARCHETYPES,
+    INIT_CONTAINERS,
+    INJECTED_IN,
+    NATIVE_SIDECARS_IN,
+    PROFILES,
+    REGIONS,
+    ROLES,
+    UTC_OFFSET_HOURS,
+    WORDS,
+    Archetype,
+)
 from profiler.synthetic.spec import MemoryShape, Shape, SyntheticSpec
 
 SIZES = ((16, 64, 0.4), (32, 128, 0.4), (64, 256, 0.2))
@@ -33,6 +46,7 @@ class Part:
     full: float
     roof: float = 0.45
     """Highest mean CPU use as a share of the limit; few containers live near theirs and are throttled."""
+    role: ContainerRole = ContainerRole.MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,9 @@ class Blueprint:
     told: bool = False
     """Part of the demo's story: without accidents and level shifts, so that its events can be pointed at."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    init: tuple[str, ...] = ()
+    """Names of its init containers; each asks for what the main container asks for."""
 
 
 def nodes(spec: SyntheticSpec) -> tuple[Node, ...]:
@@ -119,7 +136,8 @@ def _draw(archetype: Archetype, shape: Shape, taken: set[WorkloadRef], rng: np.r
     seats = 1 if archetype.kind in ("Pod", "Job", "CronJob") else int(rng.geometric(1.0 / archetype.replicas))
     seats = int(rng.integers(4, 8)) if moving else min(seats, 10)
     return Blueprint(
-        ref, archetype.name, shape, _parts(archetype, shape, rng), archetype.qos, archetype.priority, seats,
+        ref, archetype.name, shape, _placed(_parts(archetype, shape, rng), ref.namespace), archetype.qos,
+        archetype.priority, seats,
         memory=_memory_shape(archetype, rng),
         utc_offset_hours=UTC_OFFSET_HOURS[region],
         peak_hour=float(rng.normal(19.0, 0.8)) if archetype.kind != "CronJob" else float(rng.integers(0, 6)),
@@ -128,6 +146,8 @@ def _draw(archetype: Archetype, shape: Shape, taken: set[WorkloadRef], rng: np.r
         autoscaler=_autoscaler(ref, seats, moving, rng) if moving or pinned else None,
         scaled=moving,
         labels={"app.kubernetes.io/name": ref.name},
+        annotations=PROFILES.get((archetype.name, ref.namespace), {}),
+        init=INIT_CONTAINERS.get((archetype.name, ref.namespace), ()),
     )  # fmt: skip
 
 
@@ -172,6 +192,13 @@ def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tupl
     return tuple(parts)
 
 
+def _placed(parts: tuple[Part, ...], namespace: str) -> tuple[Part, ...]:
+    """The parts with the roles that the namespace gives to all but the main one."""
+    role = ContainerRole.INJECTED if namespace in INJECTED_IN else ContainerRole.MAIN
+    role = ContainerRole.SIDECAR if namespace in NATIVE_SIDECARS_IN else role
+    return (parts[0], *(replace(part, role=role) for part in parts[1:]))
+
+
 def _busy(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> float:
     """CPU used / requested on average: log-normal, and near nothing for an idle workload."""
     if shape is Shape.IDLE:
@@ -212,7 +239,7 @@ def _agent(namespace: str, name: str, seats: int) -> Blueprint:
 def story() -> list[Blueprint]:
     """The workloads that a tour of the demo visits; `lifetimes` gives them their deploy and their kill."""
     checkout = replace(_part("app", (2.0, 2.0), (4.0, 2.5)), busy=0.32, full=0.86)
-    proxy = replace(_part("istio-proxy", (0.1, 0.125), (2.0, 0.5)), busy=0.4, full=0.6)
+    proxy = replace(_part("istio-proxy", (0.1, 0.125), (2.0, 0.5)), busy=0.4, full=0.6, role=ContainerRole.SIDECAR)
     rank = replace(_part("app", (6.0, 12.0), (0.0, 16.0)), busy=0.5, full=0.6)
     ls, prod = QosClass.LS, PriorityClass.PROD
     return [

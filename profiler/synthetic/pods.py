@@ -75,8 +75,9 @@ def workloads(fleet: Sequence[Sized], pods: Sequence[Pod]) -> tuple[Workload, ..
         running[pod.workload] = running.get(pod.workload, 0) + pod.running
     made = [
         Workload(
-            sized.blueprint.ref, running.get(sized.blueprint.ref, 0), sized.containers, sized.blueprint.qos,
+            sized.blueprint.ref, running.get(sized.blueprint.ref, 0), sized.template, sized.blueprint.qos,
             sized.blueprint.priority, sized.blueprint.autoscaler, dict(sized.blueprint.labels),
+            dict(sized.blueprint.annotations),
         )
         for sized in fleet
     ]  # fmt: skip

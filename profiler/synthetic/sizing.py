@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import Container, Node
+from cotenant.model.cluster import Container, ContainerRole, Node
 from cotenant.model.resource import MIB, Resource
 from profiler.synthetic.fleet import Blueprint, Part
 from profiler.synthetic.spec import SyntheticSpec
@@ -27,15 +27,22 @@ _LADDER = {
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A blueprint with its containers' final amounts; `wish` is what a container without requests would have needed."""
+    """A blueprint with the final amounts of the containers that stay; `wish` is what one without requests needs."""
 
     blueprint: Blueprint
     containers: tuple[Container, ...]
     wish: tuple[Mapping[Resource, int], ...]
 
     @property
+    def template(self) -> tuple[Container, ...]:
+        """All containers of a pod, those that only start it last."""
+        main = self.containers[0]
+        started = (Container(n, main.requests, main.limits, ContainerRole.INIT) for n in self.blueprint.init)
+        return (*self.containers, *started)
+
+    @property
     def request(self) -> Mapping[Resource, int]:
-        """Effective request of one pod."""
+        """Effective request of one pod; an init container asks for no more than the main one, so it adds nothing."""
         return {resource: sum(c.requests.get(resource, 0) for c in self.containers) for resource in Resource}
 
 
@@ -87,4 +94,4 @@ def _container(part: Part, wish: Mapping[Resource, int]) -> Container:
         if part.limit[resource] > 0
     }
     limits = {resource: max(limit, wish[resource]) for resource, limit in limits.items()}
-    return Container(part.name, dict(wish) if part.declared else {}, limits)
+    return Container(part.name, dict(wish) if part.declared else {}, limits, part.role)

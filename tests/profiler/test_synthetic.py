@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import EventKind
+from cotenant.model.cluster import ContainerRole, EventKind
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import Resource
@@ -264,3 +264,45 @@ def test_any_small_spec_gives_a_consistent_cluster(spec: SyntheticSpec) -> None:
         assert not np.isinf(usage.values).any()
         if not signal.spec.per_node:
             assert all((ref.namespace, ref.pod) in owners for ref in usage.refs)
+
+
+def test_every_role_of_a_container_occurs_and_only_those_that_stay_use_anything(cluster: SyntheticCluster) -> None:
+    roles = {(w.ref, c.name): c.role for w in cluster.inventory.workloads for c in w.containers}
+    assert set(roles.values()) == set(ContainerRole)
+    owners = cluster.inventory.owners()
+    used = {roles[owners[r.namespace, r.pod], r.container] for r in cluster.usage[Signal.CPU_USAGE_MEAN].refs}
+    assert used == set(ContainerRole) - {ContainerRole.INIT}
+    injected = {ref.namespace for (ref, _), role in roles.items() if role is ContainerRole.INJECTED}
+    assert injected == {"shop"}
+    assert roles[WorkloadRef("pay", "Deployment", "checkout"), "istio-proxy"] is ContainerRole.SIDECAR
+
+
+def test_what_runs_keeps_the_bounds_of_its_namespace(cluster: SyntheticCluster) -> None:
+    inventory = cluster.inventory
+    assert {bounds.namespace for bounds in inventory.limit_ranges} == {"pay", "shop"}
+    for bounds in inventory.limit_ranges:
+        resource = bounds.resource
+        inside = [c for w in inventory.workloads if w.ref.namespace == bounds.namespace for c in w.containers]
+        assert inside
+        for c in inside:
+            assert c.requests[resource] >= bounds.minimum
+            if bounds.maximum is not None:
+                assert c.limits[resource] <= bounds.maximum
+                assert c.limits[resource] <= bounds.max_ratio * c.requests[resource]
+
+
+def test_a_quota_counts_the_pods_that_run_and_has_a_tenth_left(cluster: SyntheticCluster) -> None:
+    inventory = cluster.inventory
+    quotas = [q for q in inventory.quotas if not q.of_limits]
+    assert {(q.namespace, q.resource) for q in quotas} == {(n, r) for n in ("pay", "shop") for r in Resource}
+    for quota in quotas:
+        running = [p for p in inventory.pods if p.running and p.namespace == quota.namespace]
+        assert quota.used == sum(p.requests.get(quota.resource, 0) for p in running)
+        assert 1.1 * quota.used - 1 <= quota.hard
+
+
+def test_a_few_workloads_are_annotated_and_the_server_has_a_version(cluster: SyntheticCluster) -> None:
+    profiles = [w.annotations["cotenant.dev/profile"] for w in cluster.inventory.workloads if w.annotations]
+    assert set(profiles) == {"conservative", "aggressive"}
+    assert len(profiles) < 0.1 * len(cluster.inventory.workloads)
+    assert cluster.inventory.server_version == "1.35.4"

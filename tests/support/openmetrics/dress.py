@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import EventKind, Inventory, Pod
-from cotenant.model.identity import PodContainerRef
+from cotenant.model.cluster import ContainerRole, EventKind, Inventory, Pod, Workload
+from cotenant.model.identity import PodContainerRef, WorkloadRef
 from cotenant.model.resource import MIB
 from cotenant.model.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
 
@@ -82,6 +82,15 @@ class Cluster:
     @cached_property
     def pods(self) -> dict[tuple[str, str], Pod]:
         return {(pod.namespace, pod.name): pod for pod in self.inventory.pods}
+
+    @cached_property
+    def workloads(self) -> dict[WorkloadRef, Workload]:
+        return {workload.ref: workload for workload in self.inventory.workloads}
+
+    def role(self, ref: PodContainerRef) -> ContainerRole:
+        """The container's role in its workload's template."""
+        container = self.workloads[self.pods[ref.namespace, ref.pod].workload].container(ref.container)
+        return container.role if container else ContainerRole.MAIN
 
     @cached_property
     def index(self) -> dict[Signal, dict[Any, int]]:

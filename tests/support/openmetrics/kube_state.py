@@ -1,14 +1,15 @@
-"""kube-state-metrics' side: owners, amounts, labels, restarts, nodes, autoscalers."""
+"""kube-state-metrics' side: owners, amounts, labels, restarts, nodes, autoscalers, bounds, annotations."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
-from cotenant.model.cluster import EventKind, Pod
-from cotenant.model.identity import WorkloadRef
+from cotenant.model.cluster import Container, ContainerRole, EventKind, Pod
+from cotenant.model.identity import PodContainerRef, WorkloadRef
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import Resource
 from cotenant.model.usage import HOUR_SECONDS, Signal
@@ -35,6 +36,10 @@ def samples(writer: Writer) -> Iterator[int]:
         if writer.dress.wants(name):
             writer.family(name, "gauge")
             yield from _amounts(writer, name, signals)
+    for name, make in _BESIDE.items():
+        if writer.dress.wants(name):
+            writer.family(name, "gauge")
+            yield from make(writer, name)
 
 
 def _amounts(writer: Writer, name: str, signals: Mapping[Resource, Signal]) -> Iterator[int]:
@@ -45,6 +50,8 @@ def _amounts(writer: Writer, name: str, signals: Mapping[Resource, Signal]) -> I
         unit, scale = _UNITS[resource]
         for ref, values in zip(cluster.usage[signal].refs, cluster.usage[signal].values, strict=True):
             pod = cluster.pods[ref.namespace, ref.pod]
+            if cluster.role(ref) is ContainerRole.SIDECAR:
+                continue
             known = np.flatnonzero(~np.isnan(values))
             changed = known[np.flatnonzero(np.diff(values[known], prepend=np.float32(-1)))]
             steps = [(int(hour) * slots, float(values[hour]) * scale) for hour in changed]
@@ -135,8 +142,14 @@ def _between(writer: Writer, kind: str) -> dict[tuple[str, str], tuple[WorkloadR
     return found
 
 
+def _main(writer: Writer) -> Iterator[tuple[Pod, PodContainerRef]]:
+    """Containers of which kube_pod_container_* speaks: sidecars have metrics of init containers."""
+    pairs = writer.cluster.containers()
+    return ((pod, ref) for pod, ref in pairs if writer.cluster.role(ref) is not ContainerRole.SIDECAR)
+
+
 def _restarts(writer: Writer, name: str) -> Iterator[int]:
-    for pod, ref in writer.cluster.containers():
+    for pod, ref in _main(writer):
         span = writer.cluster.life(pod)
         slots = sorted(writer.cluster.events.get((EventKind.RESTART, ref), []))
         steps = [(span[0], 0.0), *((slot, float(count)) for count, slot in enumerate(slots, start=1))]
@@ -145,7 +158,7 @@ def _restarts(writer: Writer, name: str) -> Iterator[int]:
 
 def _reasons(writer: Writer, name: str) -> Iterator[int]:
     """The reason of the last end, from the first restart on."""
-    for pod, ref in writer.cluster.containers():
+    for pod, ref in _main(writer):
         slots = sorted(set(writer.cluster.events.get((EventKind.RESTART, ref), [])))
         kills = set(writer.cluster.events.get((EventKind.OOM_KILL, ref), []))
         ends = [*slots[1:], writer.cluster.life(pod)[1]][: len(slots)]
@@ -182,6 +195,103 @@ def _autoscalers(writer: Writer, name: str) -> Iterator[int]:
             bound = scaler.min_replicas if name.endswith("min_replicas") else scaler.max_replicas
             yield writer.constant(name, own, span, float(bound))
 
+
+def _init(writer: Writer) -> Iterator[tuple[Pod, Container]]:
+    """Init containers and sidecars of every pod."""
+    for pod in writer.cluster.inventory.pods:
+        for container in writer.cluster.workloads[pod.workload].containers:
+            if container.role in (ContainerRole.INIT, ContainerRole.SIDECAR):
+                yield pod, container
+
+
+def _init_info(writer: Writer, name: str) -> Iterator[int]:
+    for pod, container in _init(writer):
+        policy = "Always" if container.role is ContainerRole.SIDECAR else ""
+        labels = _of_pod(pod) | {"container": container.name, "restart_policy": policy}
+        yield writer.constant(name, labels, writer.cluster.life(pod))
+
+
+def _init_amounts(writer: Writer, name: str) -> Iterator[int]:
+    for pod, container in _init(writer):
+        for resource, amount in (container.requests if name.endswith("requests") else container.limits).items():
+            unit, scale = _UNITS[resource]
+            labels = {"container": container.name, "node": pod.node, "resource": resource.value, "unit": unit}
+            yield writer.constant(name, _of_pod(pod) | labels, writer.cluster.life(pod), amount * scale)
+
+
+def _node_labels(writer: Writer, name: str) -> Iterator[int]:
+    for node in writer.cluster.inventory.nodes:
+        labels = {f"label_{_mangled(key)}": value for key, value in node.labels.items()}
+        yield writer.constant(name, {"node": node.name} | labels, _whole(writer))
+
+
+def _node_info(writer: Writer, name: str) -> Iterator[int]:
+    version = f"v{writer.cluster.inventory.server_version}"
+    for node in writer.cluster.inventory.nodes:
+        yield writer.constant(name, {"node": node.name, "kubelet_version": version}, _whole(writer))
+
+
+def _build(writer: Writer, name: str) -> Iterator[int]:
+    labels = {"job": "apiserver", "git_version": f"v{writer.cluster.inventory.server_version}-gke.12"}
+    yield writer.constant(name, labels, _whole(writer))
+
+
+def _limit_ranges(writer: Writer, name: str) -> Iterator[int]:
+    """Each bound of a container; a second LimitRange of pods, which bounds no container."""
+    for bounds in writer.cluster.inventory.limit_ranges:
+        scale = _UNITS[bounds.resource][1]
+        own = {"namespace": bounds.namespace, "limitrange": "containers", "resource": bounds.resource.value}
+        told = (("min", bounds.minimum, scale), ("max", bounds.maximum, scale))
+        for constraint, value, unit in (*told, ("maxLimitRequestRatio", bounds.max_ratio, 1.0)):
+            if value is not None:
+                labels = own | {"type": "Container", "constraint": constraint}
+                yield writer.constant(name, labels, _whole(writer), value * unit)
+        pods = own | {"limitrange": "pods", "type": "Pod", "constraint": "max"}
+        yield writer.constant(name, pods, _whole(writer), 1.0)
+
+
+def _quotas(writer: Writer, name: str) -> Iterator[int]:
+    for quota in writer.cluster.inventory.quotas:
+        side = "limits" if quota.of_limits else "requests"
+        own = {"namespace": quota.namespace, "resourcequota": quota.name, "resource": f"{side}.{quota.resource.value}"}
+        for kind, value in (("hard", quota.hard), ("used", quota.used)):
+            yield writer.constant(name, own | {"type": kind}, _whole(writer), value * _UNITS[quota.resource][1])
+
+
+def _annotations(writer: Writer, name: str) -> Iterator[int]:
+    """The allow-listed annotations of one kind of workload."""
+    kind = name.split("_")[1]
+    label = "job_name" if kind == "job" else kind
+    for workload in writer.cluster.inventory.workloads:
+        if workload.ref.kind.lower() == kind and workload.annotations:
+            ours = {f"annotation_{_mangled(key)}": value for key, value in workload.annotations.items()}
+            own = {"namespace": workload.ref.namespace, label: workload.ref.name}
+            yield writer.constant(name, own | ours, _whole(writer))
+
+
+def _mangled(key: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_]", "_", key)
+
+
+def _whole(writer: Writer) -> tuple[int, int]:
+    return 0, writer.cluster.grid.size
+
+
+_BESIDE: Final[dict[str, Callable[[Writer, str], Iterator[int]]]] = {
+    "kube_pod_init_container_info": _init_info,
+    "kube_pod_init_container_resource_requests": _init_amounts,
+    "kube_pod_init_container_resource_limits": _init_amounts,
+    "kube_node_labels": _node_labels,
+    "kube_node_info": _node_info,
+    "kubernetes_build_info": _build,
+    "kube_limitrange": _limit_ranges,
+    "kube_resourcequota": _quotas,
+    **{
+        f"kube_{kind}_annotations": _annotations
+        for kind in ("deployment", "statefulset", "daemonset", "cronjob", "job")
+    },
+}
+"""Everything beside the pods' own series."""
 
 _STATE: Final[dict[str, Callable[[Writer, str], Iterator[int]]]] = {
     "kube_pod_owner": _owned_pods,

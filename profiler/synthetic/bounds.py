@@ -1,0 +1,64 @@
+"""What bounds a namespace: LimitRanges that everything in it keeps, and quotas that are nearly used up. Pure.
+
+Drawn from the finished workloads, because an API server would not have admitted what breaks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from cotenant.model.cluster import Container, ContainerRole, LimitRange, Quota, Workload
+from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from profiler.synthetic.archetypes import BOUNDED
+
+_COUNTED: Final = ((Resource.CPU, False), (Resource.MEMORY, False), (Resource.MEMORY, True))
+"""What the quotas count: requests of both resources, and limits of memory, which all have."""
+_WHOLE: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
+
+
+def limit_ranges(workloads: Sequence[Workload]) -> tuple[LimitRange, ...]:
+    """The smallest request as the minimum; for memory also the largest limit and the largest limit / request."""
+    return tuple(
+        bounds
+        for namespace in BOUNDED
+        for resource in Resource
+        if (bounds := _limit_range(namespace, resource, [c for w in _of(workloads, namespace) for c in w.containers]))
+    )
+
+
+def _limit_range(namespace: str, resource: Resource, containers: Sequence[Container]) -> LimitRange | None:
+    requests = [c.requests[resource] for c in containers if resource in c.requests]
+    if not requests:
+        return None
+    if resource is Resource.CPU:
+        return LimitRange(namespace, resource, min(requests))
+    limits = [c.limits[resource] for c in containers]
+    ratio = max(c.limits[resource] / c.requests[resource] for c in containers)
+    return LimitRange(namespace, resource, min(requests), max(limits), max(2.0, float(-(-ratio // 0.5) * 0.5)))
+
+
+def quotas(workloads: Sequence[Workload]) -> tuple[Quota, ...]:
+    """A quota for each bounded namespace that runs something: a tenth above what is used, in whole cores and GiB."""
+    return tuple(quota for namespace in BOUNDED for quota in _quotas(namespace, _of(workloads, namespace)))
+
+
+def _quotas(namespace: str, workloads: Sequence[Workload]) -> Iterator[Quota]:
+    for resource, of_limits in _COUNTED:
+        used = sum(w.replicas * _counted(w, resource, of_limits) for w in workloads)
+        if used:
+            whole = _WHOLE[resource]
+            hard = -(-(used + used // 10) // whole) * whole
+            yield Quota(namespace, "team", resource, of_limits, hard, used)
+
+
+def _counted(workload: Workload, resource: Resource, of_limits: bool) -> int:
+    """What a quota counts for one pod; init containers ask for no more than the main one here."""
+    sides: list[Mapping[Resource, int]] = [
+        c.limits if of_limits else c.requests for c in workload.containers if c.role is not ContainerRole.INIT
+    ]
+    return sum(side.get(resource, 0) for side in sides)
+
+
+def _of(workloads: Sequence[Workload], namespace: str) -> list[Workload]:
+    return [w for w in workloads if w.ref.namespace == namespace]

@@ -1,0 +1,96 @@
+"""What people declared, through a real Prometheus: written as kube-state-metrics does, scraped, asked, found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from cotenant.model.cluster import ContainerRole, Inventory, Pod, Workload
+from profiler.prometheus import PrometheusSource
+from profiler.synthetic import SyntheticSpec, generate
+from tests.profiler.conftest import Served, profiler_settings, serve
+from tests.support.faultproxy import FaultProxy
+from tests.support.openmetrics import Dress
+from tests.support.prometheus import MISSING, installed
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.prometheus,
+    pytest.mark.skipif(not installed(), reason=MISSING),
+]
+
+
+@pytest.fixture(scope="module")
+def declared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A cluster large enough for every role, and its server."""
+    cluster = generate(SyntheticSpec(nodes=12, workloads=160, days=1, seed=4))
+    dress = Dress(interval_seconds=300, noise=False)
+    with serve(cluster, tmp_path_factory.mktemp("declared"), dress) as server:
+        yield Served(cluster, server)
+
+
+@pytest.fixture(scope="module")
+def found(declared: Served) -> Inventory:
+    """The inventory as the source gives it, before anything is stored."""
+    return asked(declared, declared.server.url)
+
+
+def asked(declared: Served, url: str) -> Inventory:
+    source = PrometheusSource(profiler_settings(url).prometheus, declared.cluster.inventory.cluster)
+    try:
+        return source.inventory(declared.end - 1, (declared.end - 7200, declared.end))
+    finally:
+        source.close()
+
+
+def as_metrics_show(workload: Workload) -> Workload:
+    """Without what kube-state-metrics has no words for: who injected a container."""
+    roles = {ContainerRole.INJECTED: ContainerRole.MAIN}
+    return replace(
+        workload,
+        containers=tuple(replace(c, role=roles.get(c.role, c.role)) for c in workload.containers),
+    )
+
+
+def test_every_role_bound_and_annotation_occurs_in_the_cluster(declared: Served) -> None:
+    truth = declared.cluster.inventory
+    running = [w for w in truth.workloads if w.replicas]
+    assert {c.role for w in running for c in w.containers} == set(ContainerRole)
+    assert {r.namespace for r in truth.limit_ranges} == {q.namespace for q in truth.quotas} == {"pay", "shop"}
+    assert sum(bool(w.annotations) for w in running) >= 2
+
+
+def test_the_workloads_that_run_are_found_with_all_their_containers(declared: Served, found: Inventory) -> None:
+    truth = {w.ref: as_metrics_show(w) for w in declared.cluster.inventory.workloads if w.replicas}
+    ours = {w.ref: w for w in found.workloads if w.replicas}
+    assert set(ours) == set(truth)
+    for ref, workload in ours.items():
+        assert workload.containers == truth[ref].containers
+        assert (workload.replicas, workload.autoscaler) == (truth[ref].replicas, truth[ref].autoscaler)
+        assert workload.annotations == truth[ref].annotations
+
+
+def test_bounds_nodes_and_version_are_found_as_they_are(declared: Served, found: Inventory) -> None:
+    truth = declared.cluster.inventory
+    assert found.limit_ranges == truth.limit_ranges
+    assert sorted(found.quotas, key=str) == sorted(truth.quotas, key=str)
+    assert found.nodes == truth.nodes
+    assert found.server_version == truth.server_version == "1.35.4"
+
+
+def test_a_running_pod_requests_what_the_scheduler_counts(declared: Served, found: Inventory) -> None:
+    def running(inventory: Inventory) -> dict[tuple[str, str], Pod]:
+        return {(p.namespace, p.name): p for p in inventory.pods if p.running}
+
+    truth, ours = running(declared.cluster.inventory), running(found)
+    assert set(ours) == set(truth)
+    assert {name: pod.requests for name, pod in ours.items()} == {name: pod.requests for name, pod in truth.items()}
+
+
+def test_all_of_it_costs_one_query(declared: Served) -> None:
+    with FaultProxy(declared.server.url) as proxy:
+        asked(declared, proxy.url)
+    # names, survey, the series index and one snapshot
+    assert proxy.count == 4
