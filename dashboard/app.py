@@ -107,12 +107,16 @@ class PageAddresses:
         self._app = app
         self._base = base
         self._addresses = {f"{base}{page.path}" for page in pages.ALL}
+        self._below = tuple(f"{base}{page.path}/" for page in pages.ALL if page.below)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Pass on, at the base path if the address is a page's."""
-        if scope["type"] == "http" and scope["path"].rstrip("/") in self._addresses:
+        if scope["type"] == "http" and self._owns(scope["path"]):
             scope = {**scope, "path": self._base, "raw_path": self._base.encode()}
         await self._app(scope, receive, send)
+
+    def _owns(self, path: str) -> bool:
+        return path.rstrip("/") in self._addresses or path.startswith(self._below)
 
 
 def serve(app: FastAPI, host: str, port: int, ready: Callable[[str], None] = lambda _url: None) -> None:

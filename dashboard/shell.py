@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
@@ -125,7 +126,7 @@ def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list
             dcc.Link(
                 [html.Span(page.title), html.Kbd(f"g {page.letter}")],
                 href=f"{base}{page.path}" + (f"?{kept}" if kept else ""),
-                className="nav-link current" if page.path == path else "nav-link",
+                className="nav-link current" if page.path == path.split("/", maxsplit=1)[0] else "nav-link",
                 id=f"nav-{page.letter}",
             ),
             **({"aria-current": "page"} if page.path == path else {}),
@@ -154,8 +155,8 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
 
     @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
     def _show(pathname: str | None, search: str | None) -> Component:
-        page = by_path.get(path_of(pathname or "/", view.settings))
-        return _missing(view.settings) if page is None else panels.guarded(lambda: page.render(view, search or ""))
+        render = _renderer(by_path, path_of(pathname or "/", view.settings), view, search or "")
+        return _missing(view.settings) if render is None else panels.guarded(render)
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def _navigate(pathname: str | None, search: str | None) -> list[Component]:
@@ -181,6 +182,18 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         )
 
     _register_clientside(app)
+
+
+def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -> Callable[[], Component] | None:
+    """How the page at a path is drawn; None when there is none."""
+    first, *rest = path.split("/")
+    page = by_path.get(first)
+    if page is None or (rest and page.below is None):
+        return None
+    if page.below is None or not rest:
+        return lambda: page.render(view, search)
+    below, parts = page.below, tuple(unquote(part) for part in rest)
+    return lambda: below(view, parts, search)
 
 
 def _register_clientside(app: Dash) -> None:

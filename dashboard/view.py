@@ -34,3 +34,5 @@ class Page:
     render: Callable[[View, str], Component]
     """From the view and the URL's query string."""
     register: Callable[[Dash, View], None]
+    below: Callable[[View, tuple[str, ...], str], Component] | None = None
+    """An address below the page's: from the view, the unescaped parts after `path`, and the query string."""
