@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from cotenant.edges.clock import Clock
-from cotenant.edges.store.store import Store
+from cotenant.edges.store.store import Hole, Store
 from cotenant.model.cluster import Inventory
 from cotenant.model.progress import Progress
 from cotenant.model.quality import Defect, QualityRecord
@@ -77,11 +77,15 @@ class MetricSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """Up to where each signal has been asked for (also where the answer was empty), and what failed then."""
+    """Up to where each signal has been asked for (also where the answer was empty), and what failed then.
+
+    `asked_again`: files of lost days (`Hole.path`) whose day the source was asked for once more.
+    """
 
     since: dict[Signal, int] = field(default_factory=dict)
     until: dict[Signal, int] = field(default_factory=dict)
     holes: list[Span] = field(default_factory=list)
+    asked_again: list[str] = field(default_factory=list)
 
 
 def pull(
@@ -90,21 +94,50 @@ def pull(
     """Bring the store up to now; returns and stores the account. Raises SourceError when nothing can be had at all."""
     now, begun = int(clock.now_seconds()), time.monotonic()
     state = _state(store)
+    lost = open_holes(store, state)
+    state = reopened(state, lost)
     spans = wanted(now, state, settings)
     keep_since = now - settings.window_days * DAY_SECONDS
     start = min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)])
     inventory = merged(store.read_inventory(), source.inventory(now, (start, now)), keep_since)
     store.write_inventory(inventory)
-    state, seen = opened(state, spans), Sightings()
+    state, seen, known = opened(state, spans), Sightings(), len(state.holes)
     for block in source.blocks(spans, progress):
         state = _stored(block, store, state)
         seen.add(block.usage)
     notes = _node_totals(store, spans, inventory, seen)
-    store.write_document(STATE_DOCUMENT, closed(state, spans, keep_since))
+    again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
+    done = closed(state, spans, keep_since, state.holes[known:])
+    store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
     store.write_inventory(with_history(inventory, seen))
+    if again:
+        notes = (*notes, f"{len(again)} lost files of stored usage were asked for again")
     record = _record(source, now, time.monotonic() - begun, seen, notes)
     store.append_quality(record)
     return record
+
+
+def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]:
+    """Days that the store lost and the source has not been asked for since; `state` is read where it is not given."""
+    known = set((state or _state(store)).asked_again)
+    return tuple(hole for hole in store.holes() if hole.path not in known)
+
+
+def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:
+    """Those that still lie there: a name that somebody has cleared away may be given to the next lost file."""
+    found = {hole.path for hole in store.holes()}
+    return [path for path in paths if path in found]
+
+
+def reopened(state: PullState, lost: Sequence[Hole]) -> PullState:
+    """The state with the lost days as holes, as far as they had been asked for."""
+    spans = [
+        Span(hole.signal, hole.start_seconds, min(hole.start_seconds + DAY_SECONDS, state.until[hole.signal]))
+        for hole in lost
+        if hole.signal in state.until
+    ]
+    new = [span for span in spans if span.end_seconds > span.start_seconds and span not in state.holes]
+    return replace(state, holes=[*state.holes, *dict.fromkeys(new)])
 
 
 def wanted(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[Span, ...]:
@@ -113,7 +146,7 @@ def wanted(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tu
     A signal's newest slots are asked again for late samples; an hourly signal's only once a new hour is complete.
     """
     window_start = now_seconds - settings.window_days * DAY_SECONDS
-    spans: list[Span] = [hole for hole in state.holes if hole.start_seconds >= window_start]
+    spans: list[Span] = [hole for hole in state.holes if hole.end_seconds > window_start]
     for signal in Signal:
         step = signal.spec.step_seconds
         first, end = -(-window_start // step) * step, now_seconds // step * step
@@ -130,14 +163,15 @@ def opened(state: PullState, spans: Sequence[Span]) -> PullState:
     first: dict[Signal, int] = {}
     for span in spans:
         first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)
-    return PullState(first | state.since, first | state.until, state.holes)
+    return replace(state, since=first | state.since, until=first | state.until)
 
 
-def closed(state: PullState, spans: Sequence[Span], keep_since: int) -> PullState:
-    """The state after a complete pull: what was asked lies behind us, and only this pull's holes are still open."""
+def closed(state: PullState, spans: Sequence[Span], keep_since: int, failed: Sequence[Span] = ()) -> PullState:
+    """The state after a complete pull: what was asked lies behind us, but for what `failed` in it."""
     since = {s: min([t, *(x.start_seconds for x in spans if x.signal is s)]) for s, t in state.since.items()}
-    asked = set(spans)
-    return PullState(since, state.until, [h for h in state.holes if h not in asked and h.start_seconds >= keep_since])
+    answered = set(spans) - set(failed)
+    holes = [h for h in dict.fromkeys(state.holes) if h not in answered and h.end_seconds > keep_since]
+    return replace(state, since=since, holes=holes)
 
 
 def _state(store: Store) -> PullState:
@@ -154,7 +188,7 @@ def _stored(block: Block, store: Store, state: PullState) -> PullState:
     for signal, usage in block.usage:
         store.append(signal, usage)
     until = {s: max(end, state.until.get(s, 0)) for s, end in block.settled.items()}
-    after = PullState(state.since, {**state.until, **until}, [*state.holes, *block.holes])
+    after = replace(state, until={**state.until, **until}, holes=[*state.holes, *block.holes])
     if after != state:
         store.write_document(STATE_DOCUMENT, after)
     return after

@@ -1,17 +1,35 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store import Store
 from cotenant.model.cluster import Container, Event, EventKind, Inventory, Pod, Workload
 from cotenant.model.identity import PodContainerRef, WorkloadRef
+from cotenant.model.progress import Progress, Silent
+from cotenant.model.quality import QualityRecord
 from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, TimeGrid, Usage
 from cotenant.settings.profiler import ProfilerSettings
-from profiler.history import PullState, Span, closed, opened, wanted
+from profiler.history import (
+    STATE_DOCUMENT,
+    Block,
+    PullState,
+    Report,
+    Span,
+    closed,
+    open_holes,
+    opened,
+    pull,
+    wanted,
+)
 from profiler.sightings import Sightings, merged, with_history
 
 NOW = 1_795_089_600 + 17 * 60
@@ -130,3 +148,148 @@ def test_usage_tells_when_a_gone_pod_lived_what_it_asked_for_and_what_befell_it(
     # Two values in the three slots of its life.
     assert seen.coverage() == 2 / 3
     assert with_history(told, seen) == told
+
+
+# ---- what failed, and what the store lost
+
+
+class Recorded:
+    """A source that answers from usage it holds; spans of a signal in `broken` fail."""
+
+    def __init__(self, usage: dict[Signal, Usage[PodContainerRef]]) -> None:
+        self.usage = usage
+        self.broken: set[Signal] = set()
+        self.asked: list[Span] = []
+
+    def describe(self) -> str:
+        return "recorded"
+
+    def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:  # noqa: ARG002 - the protocol
+        return Inventory("c", now_seconds, (), (), ())
+
+    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:  # noqa: ARG002 - the protocol
+        for span in spans:
+            self.asked.append(span)
+            grid = span.grid
+            if span.signal in self.broken:
+                yield Block((), (span,), {span.signal: span.end_seconds})
+            elif span.signal in self.usage:
+                held = self.usage[span.signal]
+                first, last = held.grid.index_of(grid.start_seconds), held.grid.index_of(grid.end_seconds)
+                part = replace(held, grid=grid, values=held.values[:, first:last])
+                yield Block(((span.signal, part),), (), {span.signal: span.end_seconds})
+            else:
+                yield Block((), (), {span.signal: span.end_seconds})
+
+    def report(self) -> Report:
+        return Report(60.0, len(self.asked), 0, 0.0, {}, ())
+
+
+CPU_MEAN = Signal.CPU_USAGE_MEAN
+HELD = TimeGrid(NOW // DAY_SECONDS * DAY_SECONDS - 4 * DAY_SECONDS, 300, 5 * 288)
+
+
+@pytest.fixture
+def source() -> Recorded:
+    """Five days of one container whose usage in slot k is k."""
+    values = np.arange(HELD.size, dtype=np.float32)[None, :]
+    return Recorded({CPU_MEAN: Usage((REF,), HELD, values, Resource.CPU, Statistic.MEAN)})
+
+
+def pulled(source: Recorded, store: Store, now: int, days: int = 2) -> QualityRecord:
+    source.asked.clear()
+    return pull(source, store, ProfilerSettings(window_days=days), FixedClock(now), Silent())
+
+
+def stored(store: Store, now: int) -> list[float]:
+    grid = TimeGrid.between(now - 2 * DAY_SECONDS, now, 300)
+    usage = store.read(CPU_MEAN, grid)
+    return usage.values[0].tolist() if usage.refs else []
+
+
+def expected(now: int) -> list[float]:
+    grid = TimeGrid.between(now - 2 * DAY_SECONDS, now, 300)
+    first = HELD.index_of(grid.start_seconds)
+    return [float(k) for k in range(first, first + grid.size)]
+
+
+def day_file(folder: Path, days_ago: int) -> Path:
+    return sorted((folder / "c" / "usage" / CPU_MEAN.value).glob("*.parquet"))[-1 - days_ago]
+
+
+@pytest.mark.parametrize("days_ago", [0, 1, 2])
+def test_a_day_that_the_store_lost_is_asked_for_again_once(source: Recorded, tmp_path: Path, days_ago: int) -> None:
+    store = Store(f"file://{tmp_path}", "c")
+    pulled(source, store, NOW)
+    assert stored(store, NOW) == expected(NOW)
+    day_file(tmp_path, days_ago).write_bytes(b"not a file of ours")
+    assert stored(store, NOW) != expected(NOW)
+    (hole,) = open_holes(store)
+    later = NOW + 900
+    record = pulled(source, store, later)
+    assert stored(store, later) == expected(later)
+    assert "1 lost files of stored usage were asked for again" in record.notes
+    # Only the lost day and what is new was asked, and the lost day never again.
+    assert {s.start_seconds for s in source.asked} <= {hole.start_seconds, NOW // 300 * 300 - SETTINGS.overlap_seconds}
+    assert (open_holes(store), len(store.holes())) == ((), 1)
+    pulled(source, store, later + 900)
+    assert [s for s in source.asked if s.start_seconds == hole.start_seconds] == []
+    # The name of a file that was cleared away may be used again: then it is another loss.
+    Path(hole.path).unlink()
+    pulled(source, store, later + 900)
+    day_file(tmp_path, days_ago).write_bytes(b"again")
+    stored(store, later)
+    assert [h.path for h in open_holes(store)] == [hole.path]
+
+
+def test_a_lost_day_that_the_source_no_longer_has_is_given_up(source: Recorded, tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}", "c")
+    pulled(source, store, NOW)
+    day_file(tmp_path, 1).write_bytes(b"lost")
+    stored(store, NOW)
+    source.usage.clear()
+    pulled(source, store, NOW)
+    assert len(source.asked) == 1
+    assert open_holes(store) == ()
+    pulled(source, store, NOW)
+    assert source.asked == []
+
+
+def test_what_failed_as_a_whole_is_asked_again_until_it_comes(source: Recorded, tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}", "c")
+    source.broken = {CPU_MEAN}
+    for _ in range(3):
+        pulled(source, store, NOW)
+        assert [s.signal for s in source.asked if s.signal is CPU_MEAN] == [CPU_MEAN]
+        assert stored(store, NOW) == []
+    source.broken = set()
+    pulled(source, store, NOW)
+    assert stored(store, NOW) == expected(NOW)
+    pulled(source, store, NOW)
+    assert source.asked == []
+
+
+def test_a_lost_day_that_fails_again_stays_a_hole(source: Recorded, tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}", "c")
+    pulled(source, store, NOW)
+    day_file(tmp_path, 1).write_bytes(b"lost")
+    stored(store, NOW)
+    source.broken = {CPU_MEAN}
+    pulled(source, store, NOW)
+    pulled(source, store, NOW)
+    assert len(source.asked) == 1
+    source.broken = set()
+    pulled(source, store, NOW)
+    assert stored(store, NOW) == expected(NOW)
+
+
+def test_a_state_from_before_lost_days_were_counted_still_loads(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Before:
+        since: dict[Signal, int]
+        until: dict[Signal, int]
+        holes: list[Span]
+
+    store = Store(f"file://{tmp_path}", "c")
+    store.write_document(STATE_DOCUMENT, Before({CPU_MEAN: 1}, {CPU_MEAN: 2}, []))
+    assert store.read_document(STATE_DOCUMENT, PullState) == PullState({CPU_MEAN: 1}, {CPU_MEAN: 2})

@@ -78,6 +78,7 @@ def history(url: str, now_seconds: float) -> Outcome:
 def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     """One cluster in words, and whether something is wrong with it."""
     from cotenant.edges.store import Store
+    from profiler.history import open_holes
 
     assert isinstance(store, Store)
     span = store.span(Signal.CPU_USAGE_MEAN)
@@ -85,7 +86,8 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
         return f"{store.cluster}: no usage", True
     age = now_seconds - span[1]
     words = [f"{store.cluster}: {(span[1] - span[0]) / DAY_SECONDS:.1f} days, newest {age / HOUR_SECONDS:.1f} h ago"]
-    if holes := store.holes():
+    holes = open_holes(store)
+    if holes:
         words.append(f"{len(holes)} unreadable days set aside")
     record = next(iter(store.read_quality()[-1:]), None)
     if record:
