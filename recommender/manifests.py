@@ -18,7 +18,7 @@ from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.quantity import format_amount
 from cotenant.model.recommendation import Action, Recommendation, Value
 from cotenant.settings.recommender import PatchSettings
-from recommender.patches import FIELDS, LISTS, TEMPLATE_PATHS, by_workload, checked, nested, patch, refusal, resources
+from recommender.patches import FIELDS, LISTS, TEMPLATE_PATHS, by_workload, nested, patch, refusal, resources
 
 API_VERSIONS: Final = {"ReplicationController": "v1", "CronJob": "batch/v1"}
 APPS: Final = "apps/v1"
@@ -42,7 +42,6 @@ def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
     patches: dict[str, list[WorkloadRef]] = defaultdict(list)
     for ref, found in by_workload(recommendations).items():
         if document := patch(*found):
-            checked(*(r.container for r in found))
             patches[ref.namespace].append(ref)
             head = {"apiVersion": api_version(ref.kind), "kind": ref.kind, "metadata": {"name": ref.name}}
             yield File(_path(ref), {**head, **document})
@@ -59,7 +58,6 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
         changed = [r for r in found if resources(r) and not refusal(r)]
         if not changed:
             continue
-        checked(*(r.container for r in changed))
         pattern = settings.helm_path if len(changed) == 1 else settings.helm_path_of_several
         values: dict[str, Any] = {}
         for recommendation in changed:
@@ -83,7 +81,6 @@ def server_side_apply(
         wanted = [r for r in known if (chosen is None or r.container in chosen) and resources(r)]
         if not wanted:
             continue
-        checked(*(r.container for r in known))
         spec: dict[str, Any] = defaultdict(list)
         applied = {r.container for r in wanted}
         for recommendation in known:

@@ -1,8 +1,8 @@
 """From recommendations to something a person can apply: a strategic-merge patch, and a `kubectl patch` line. Pure.
 
 Only fields that change are named; amounts are exact Kubernetes quantities, never a float in a string. Containers of one
-workload go into one patch, so that applying it is one rollout. Names are checked before they reach a command line or a
-file, whatever the history says they are. What cannot be patched is refused in words (`refusal`).
+workload go into one patch, so that applying it is one rollout. What cannot be patched is refused in words (`refusal`),
+and so is a name that Kubernetes would not allow: none reaches a command line or a path, whatever the history holds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from cotenant.model.cluster import ContainerRole
-from cotenant.model.errors import UsageError
-from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.identity import WorkloadRef
 from cotenant.model.quantity import format_amount
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
 
@@ -62,14 +61,11 @@ def patch(*recommendations: Recommendation) -> dict[str, Any]:
 
 
 def kubectl_command(*recommendations: Recommendation) -> str:
-    """`kubectl patch` line of one workload for a shell, empty when nothing changes.
-
-    UsageError for a name that Kubernetes does not allow.
-    """
+    """`kubectl patch` line of one workload for a shell, empty when nothing can change."""
     document = patch(*recommendations)
     if not document:
         return ""
-    workload = checked(*(r.container for r in recommendations))
+    workload = recommendations[0].container.workload
     body = json.dumps(document, separators=(",", ":"))
     words = ["kubectl", "patch", "-n", workload.namespace, f"{workload.kind.lower()}/{workload.name}"]
     return shlex.join([*words, "--type=strategic", "-p", body])
@@ -77,7 +73,10 @@ def kubectl_command(*recommendations: Recommendation) -> str:
 
 def refusal(recommendation: Recommendation) -> str:
     """Why the recommendation cannot be written as a patch; empty when it can."""
-    kind = recommendation.container.workload.kind
+    ref, kind = recommendation.container, recommendation.container.workload.kind
+    for name in (ref.workload.namespace, ref.workload.name, ref.container):
+        if not _NAME.fullmatch(name):  # RFC 1123: no option, no path, no shell character
+            return f"{name!r} is not a Kubernetes name; check the labels of the metric source"
     if recommendation.role is ContainerRole.INJECTED:
         return _INJECTED
     if kind in TEMPLATE_PATHS:
@@ -108,20 +107,6 @@ def by_workload(recommendations: Iterable[Recommendation]) -> dict[WorkloadRef, 
     for recommendation in recommendations:
         found[recommendation.container.workload].append(recommendation)
     return dict(found)
-
-
-def checked(*containers: ContainerRef) -> WorkloadRef:
-    """The containers' workload if all names are Kubernetes names (RFC 1123: no option, no path, no shell character).
-
-    UsageError for any other name, and for a kind that is not one word.
-    """
-    workload = containers[0].workload
-    for name in (workload.namespace, workload.name, *(c.container for c in containers)):
-        if not _NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not a Kubernetes name", fix="Check the labels of the metric source.")
-    if not re.fullmatch("[A-Za-z][A-Za-z0-9]{0,62}", workload.kind):
-        raise UsageError(f"{workload.kind!r} is not a kind", fix="Check the labels of the metric source.")
-    return workload
 
 
 def nested(path: Iterable[str], inner: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.cli.command import EXIT_FINDINGS, examples, new_app, session_of
-from cotenant.cli.output import NoHeadersOption, message
+from cotenant.cli.notice import DryRunOption, NotifyOption, address, payload, send, summarise
+from cotenant.cli.output import DocumentFormat, NoHeadersOption, message, print_document
 from cotenant.cli.progress import bars
 from cotenant.cli.results import ClusterOption, FilterOption, NamespaceOption, StoreOption, chosen, open_store, url_of
 from cotenant.cli.severity import FailOn, FailOnOption
@@ -17,6 +18,7 @@ from cotenant.cli.writing import Results, ScanFormat, check, write
 from cotenant.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from cotenant.cli.notice import Summary
     from cotenant.cli.source import Asked
     from cotenant.edges.store import Store
     from cotenant.model.progress import Progress
@@ -36,6 +38,7 @@ app = new_app()
         "cotenant scan --offline --fail-on severity=critical -o patch",
         "cotenant scan --offline -n shop -o kustomize --output-dir deploy/cotenant  # also helm, ssa",
         "cotenant scan --offline -o html > report.html",
+        "cotenant scan --offline --notify-url webhook-address  # a file that holds the receiver's address",
     )
 )
 def scan(
@@ -71,6 +74,8 @@ def scan(
     ] = None,
     no_headers: NoHeadersOption = False,
     fail_on: FailOnOption = None,
+    notify_url: NotifyOption = None,
+    notify_dry_run: DryRunOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
 ) -> None:
     """Pull usage history from Prometheus, forecast, and recommend requests and limits. Read-only."""
@@ -88,6 +93,7 @@ def scan(
         "store.url": store,
     }
     settings = session_of(ctx).load(flags).settings
+    receiver = address(notify_url, settings.notify)
     asked = None if offline else metric_source(settings, cluster)
     if asked and not quiet:
         message(f"asking {asked.source.describe()} ({asked.how})")
@@ -95,7 +101,13 @@ def scan(
         place = _pulled(settings, asked, progress) if asked else open_store(settings, cluster)
         found = _analysed(place, settings, progress, asked)
     rows = chosen(found, namespace, query)
-    write(Results(place, settings, rows), output, output_dir, headers=not no_headers)
+    results = Results(place, settings, rows)
+    if notify_dry_run:
+        print_document(payload(_summary_of(results, namespace), settings.notify), DocumentFormat.JSON)
+    else:
+        write(results, output, output_dir, headers=not no_headers)
+        if receiver:
+            send(receiver, _summary_of(results, namespace), settings.notify)
     if not quiet:
         _summary(place, rows)
     if threshold and threshold.findings(rows.columns["severity"]):
@@ -159,6 +171,16 @@ def _server_quantiles(store: Store, settings: Settings, progress: Progress, aske
     answer = asked.source.quantiles(question, inventory)
     progress.advance()
     return answer
+
+
+def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
+    """Figures of the rows shown, and of the findings of the same namespaces."""
+    from cotenant.model.views import FINDINGS, Overview
+
+    overview, findings = results.store.read_document("overview", Overview), results.table(FINDINGS)
+    assert overview is not None, "the corridor wrote it in this run"
+    kept = chosen(findings, namespaces, None) if findings is not None else None
+    return summarise(overview, results.rows, kept, results.settings.recommender.prices.currency)
 
 
 def _summary(store: Store, rows: Table) -> None:

@@ -13,6 +13,7 @@
     |   `-- ClusterForbidden      401, 403: names the right that is missing
     |-- StoreError                history cannot be read or written
     |   `-- StoreCorrupt          a file is not what its name says; it was set aside, not overwritten
+    |-- NotDelivered              a summary did not reach its receiver; what was computed stands
     `-- NoData                    the question is good, the history holds no answer (says which of the five reasons)
 
 An error says what happened (`message`), to which object, and what helps (`fix`). It is shown to people as it stands.
@@ -80,6 +81,10 @@ class StoreError(CotenantError):
 
 class StoreCorrupt(StoreError):
     """A stored file does not hold what its name promises; it was set aside."""
+
+
+class NotDelivered(CotenantError):
+    """A receiver did not take a summary; its address is a secret and is not in the message."""
 
 
 class NoData(CotenantError):
