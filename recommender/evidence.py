@@ -35,6 +35,7 @@ class Evidence:
     memory its working set; portrait_rows: (n,) row of each container in them, -1 = none. usage: series per pod;
     usage_rows: for each signal the container index of each of its rows, -1 = a container that is not asked about.
     oom_kills: per container, oldest first. server: the metric server's answers; server_rows: the container of each.
+    inventory: the whole cluster, whatever containers are asked about.
     """
 
     containers: tuple[ContainerRef, ...]
@@ -49,6 +50,7 @@ class Evidence:
     oom_kills: tuple[tuple[Event, ...], ...]
     server: ServerQuantiles | None = None
     server_rows: Mapping[PodContainerRef, int] = attribute(default_factory=dict)
+    inventory: Inventory = attribute(default_factory=lambda: Inventory("", 0, (), (), ()))
 
     def __len__(self) -> int:
         return len(self.containers)
@@ -186,6 +188,7 @@ def assemble(
         oom_kills=tuple(tuple(k) for k in kills),
         server=server,
         server_rows={pod: index_of(pod) for pod in (server.pods if server else ())},
+        inventory=inventory,
     )
 
 

@@ -17,6 +17,10 @@ class Reason(StrEnum):
     NOT_ENOUGH_HISTORY = "not-enough-history"
     LOW_COVERAGE = "low-coverage"
     HPA_ON_RESOURCE = "hpa-on-resource"
+    HPA_UNSOLVED = "hpa-unsolved"
+    EXCLUDED = "excluded"
+    BEST_EFFORT = "best-effort"
+    IMPLAUSIBLE = "implausible"
     FORBIDDEN = "forbidden"
     STALE = "stale"
     FAILED = "failed"
@@ -25,6 +29,15 @@ class Reason(StrEnum):
     FLOOR = "floor"
     OBSERVED_MAXIMUM = "observed-maximum"
     WITHIN_DEAD_BAND = "within-dead-band"
+    TREND = "trend"
+    LEAK = "leak"
+    QOS_CLASS = "qos-class"
+    HPA_SOLVED = "hpa-solved"
+    ANNOTATION = "annotation"
+    SPEC_LADDER = "spec-ladder"
+    LIMIT_RANGE = "limit-range"
+    NODE_SIZE = "node-size"
+    QUOTA = "quota"
     COLD_START = "cold-start"
     # reclaimable capacity
     METRIC_MISSING = "metric-missing"
@@ -40,6 +53,10 @@ SENTENCES: dict[Reason, str] = {
     Reason.NOT_ENOUGH_HISTORY: "The history is shorter than the strategy asks for.",
     Reason.LOW_COVERAGE: "Too many samples are missing in the window to trust a value.",
     Reason.HPA_ON_RESOURCE: "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target.",
+    Reason.HPA_UNSOLVED: "A HorizontalPodAutoscaler follows something that cannot be solved together with the request.",
+    Reason.EXCLUDED: "An annotation of the workload asks for no recommendation.",
+    Reason.BEST_EFFORT: "Asks for nothing on purpose (best effort); a request would change its QoS class.",
+    Reason.IMPLAUSIBLE: "A figure is larger than any node: a unit slip somewhere, so nothing is proposed.",
     Reason.FORBIDDEN: "The source refused to show this object.",
     Reason.STALE: "The newest sample is too old.",
     Reason.FAILED: "The computation failed for this object; the log names the cause.",
@@ -47,6 +64,15 @@ SENTENCES: dict[Reason, str] = {
     Reason.FLOOR: "The computed value was below the configured minimum.",
     Reason.OBSERVED_MAXIMUM: "Held at the highest value ever observed, with its margin.",
     Reason.WITHIN_DEAD_BAND: "The change is too small to be worth a restart.",
+    Reason.TREND: "Usage grows from week to week; the value is projected to the next days.",
+    Reason.LEAK: "Memory grows day by day since the last restart; the present value is kept until the leak is found.",
+    Reason.QOS_CLASS: "Request and limit stay equal, so that the pod keeps its QoS class.",
+    Reason.HPA_SOLVED: "Moved together with the autoscaler's target: it scales at the same usage per pod as before.",
+    Reason.ANNOTATION: "Held at a bound that an annotation of the workload sets.",
+    Reason.SPEC_LADDER: "Rounded up to the next size in the settings.",
+    Reason.LIMIT_RANGE: "Held at a bound of the namespace's LimitRange.",
+    Reason.NODE_SIZE: "Held at what the largest node can give a pod beside its daemons.",
+    Reason.QUOTA: "Held at what the namespace's ResourceQuota has left.",
     Reason.COLD_START: "Too young for its own forecast; the whole request counts as used.",
     Reason.METRIC_MISSING: "The node reports no metric; nothing is reclaimed.",
     Reason.METRIC_EXPIRED: "The node's metric is too old; nothing is reclaimed.",

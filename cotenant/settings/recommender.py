@@ -1,7 +1,7 @@
 """Settings of the recommender: one section per strategy, and the formulas of reclaimable capacity.
 
-Defaults of `krr` and `vpa` are their peers' own, so that both reproduce their numbers. `cotenant` is the
-balanced profile.
+Defaults of `krr` and `vpa` are their peers' own, so that both reproduce their numbers. `cotenant`
+speaks in profiles.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import msgspec
 from cotenant.settings.base import NotNegative, Section, setting
 
 Percent = float
+Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Margin = Annotated[float, msgspec.Meta(ge=0, le=10)]
 MIB = 1024**2
 
 
@@ -72,12 +74,65 @@ class VpaSettings(Section, frozen=True):
     oom_bump_bytes: Annotated[int, setting("Least that an OOM kill adds.", unit="bytes", ge=0)] = 100 * MIB
 
 
-class CotenantSettings(Section, frozen=True):
-    """Strategy `cotenant`, balanced: CPU for the busy hours, not for the rare burst; memory above all that was seen."""
+class ProfileSettings(Section, frozen=True):
+    """One profile of strategy `cotenant`: the quantile and the margins that a word such as "balanced" stands for."""
 
-    cpu_fraction: Annotated[float, setting("Quantile of one pod's demand (usage + throttled).", gt=0, le=1)] = 0.95
-    cpu_margin_fraction: Annotated[float, setting("Added to the CPU demand.", ge=0, le=10)] = 0.15
+    cpu_fraction: Annotated[float, setting("Quantile of one pod's demand (usage + throttled).", gt=0, le=1)] = 0.9
+    cpu_margin_fraction: Annotated[float, setting("Added to the CPU demand.", ge=0, le=10)] = 0.1
     memory_margin_fraction: Annotated[float, setting("Added to the highest memory ever seen.", ge=0, le=10)] = 0.15
+
+
+class ProfilesSettings(Section, frozen=True):
+    """What the three profiles mean. A workload chooses with the annotation `cotenant.dev/profile`."""
+
+    conservative: Annotated[ProfileSettings, setting("For what must never wait.")] = ProfileSettings(0.98, 0.15, 0.3)
+    balanced: Annotated[ProfileSettings, setting("For the busy hours, not for the rare burst.")] = ProfileSettings()
+    aggressive: Annotated[ProfileSettings, setting("For what may wait, and be started again.")] = ProfileSettings(
+        0.8, 0.05, 0.1
+    )
+
+
+class SeveritySettings(Section, frozen=True):
+    """How strategy `cotenant` grades a change.
+
+    Critical is a risk (memory must rise above the present limit after an OOM kill or because usage is already beyond
+    the request; CPU demand beyond the request while the container is throttled) or one of the cluster's largest
+    savings. Below that a change is graded by its share of the present value and by its amount over all replicas: both
+    must reach a level's thresholds. A limit that may come down harms nobody and is good.
+    """
+
+    critical_cluster_share: Annotated[
+        float, setting("Change over all replicas, as a share of all that the cluster requests.", gt=0, le=1)
+    ] = 0.003
+    critical_change: Annotated[float, setting("Share of the present value that it needs too.", ge=0, le=1)] = 0.5
+    warning_change: Annotated[float, setting("Share of the present value that changes.", ge=0, le=1)] = 0.4
+    warning_millicores: Annotated[int, setting("CPU over all replicas.", unit="millicores", ge=0)] = 1000
+    warning_bytes: Annotated[int, setting("Memory over all replicas.", unit="bytes", ge=0)] = 2048 * MIB
+    ok_change: Annotated[float, setting("Share of the present value that changes.", ge=0, le=1)] = 0.1
+    ok_millicores: Annotated[int, setting("CPU over all replicas.", unit="millicores", ge=0)] = 100
+    ok_bytes: Annotated[int, setting("Memory over all replicas.", unit="bytes", ge=0)] = 128 * MIB
+    throttled_share: Annotated[
+        float, setting("Share of the CPU demand refused by the limit from which throttling is a risk.", ge=0, le=1)
+    ] = 0.01
+
+
+class CotenantSettings(Section, frozen=True):
+    """Strategy `cotenant`: CPU for the busy hours of one pod, memory above all that was seen.
+
+    A workload's annotation goes before these settings, and a setting that is not null before the profile.
+    """
+
+    profile: Annotated[
+        Literal["conservative", "balanced", "aggressive"], setting("Profile of every workload that names none.")
+    ] = "balanced"
+    profiles: Annotated[ProfilesSettings, setting("What the profiles mean.")] = ProfilesSettings()
+    cpu_fraction: Annotated[Fraction | None, setting("Quantile instead of the profile's; null = the profile's.")] = None
+    cpu_margin_fraction: Annotated[
+        Margin | None, setting("CPU margin instead of the profile's; null = the profile's.")
+    ] = None
+    memory_margin_fraction: Annotated[
+        Margin | None, setting("Memory margin instead of the profile's; null = the profile's.")
+    ] = None
     oom_bump_ratio: Annotated[float, setting("Memory after an OOM kill, times what was used.", ge=1, le=10)] = 1.2
     oom_bump_bytes: Annotated[int, setting("Least that an OOM kill adds.", unit="bytes", ge=0)] = 100 * MIB
     pod_floor_millicores: Annotated[
@@ -89,6 +144,7 @@ class CotenantSettings(Section, frozen=True):
     minimum_days: Annotated[
         float, setting("Days between first and last sample that a value needs.", unit="days", ge=0, le=90)
     ] = 1.0
+    minimum_runs: Annotated[int, setting("Runs of a job that do instead of the days.", ge=1)] = 3
     minimum_coverage: Annotated[float, setting("Share of slots with a sample that a value needs.", ge=0, le=1)] = 0.5
     dead_band_fraction: Annotated[
         float, setting("Relative change below which the present value is kept.", ge=0, le=1)
@@ -97,6 +153,34 @@ class CotenantSettings(Section, frozen=True):
         Literal["keep-ratio", "unset"],
         setting("keep-ratio: the limit follows the request, never below the highest demand; unset: remove it."),
     ] = "keep-ratio"
+    keep_qos_class: Annotated[
+        bool,
+        setting("Request = limit stays so (Guaranteed), and what is best effort by its QoS label gets no request."),
+    ] = True
+    guaranteed_fraction: Annotated[
+        float, setting("Quantile of the CPU demand where request = limit must stay.", gt=0, le=1)
+    ] = 0.99
+    cpu_steps_millicores: Annotated[
+        list[NotNegative], setting("CPU amounts to round up to; empty = any.", unit="millicores")
+    ] = msgspec.field(default_factory=list)
+    memory_steps_bytes: Annotated[
+        list[NotNegative], setting("Memory amounts to round up to; empty = any.", unit="bytes")
+    ] = msgspec.field(default_factory=list)
+    hpa_target_max_percent: Annotated[
+        int, setting("Highest utilisation target proposed to an autoscaler.", unit="percent", ge=1, le=100)
+    ] = 90
+    uneven_ratio: Annotated[
+        float, setting("Highest pod's p95 / median pod's p95 above which replicas count as uneven.", ge=1)
+    ] = 2.0
+    growth_weekly_fraction: Annotated[
+        float, setting("Growth of the CPU demand from week to week that is projected on.", gt=0, le=10)
+    ] = 0.05
+    growth_horizon_days: Annotated[float, setting("Days that growth is projected.", unit="days", ge=0, le=90)] = 7.0
+    leak_days: Annotated[
+        int, setting("Full days since the last restart that a leak is judged by.", unit="days", ge=3, le=90)
+    ] = 7
+    leak_rise_fraction: Annotated[float, setting("Rise of the daily maxima over them that counts.", ge=0)] = 0.1
+    severity: Annotated[SeveritySettings, setting("How a change is graded.")] = SeveritySettings()
 
 
 class ReclaimableSettings(Section, frozen=True):

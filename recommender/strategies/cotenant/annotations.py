@@ -1,0 +1,146 @@
+"""What a workload's own annotations ask of strategy `cotenant`: text to values, never an error. Pure.
+
+A workload (Deployment, StatefulSet, DaemonSet, CronJob, Job; on the object itself, not on its pods) may carry:
+
+| annotation | value | meaning |
+|---|---|---|
+| `cotenant.dev/profile` | `conservative`, `balanced` or `aggressive` | profile instead of the setting's |
+| `cotenant.dev/cpu-fraction` | number, > 0, <= 1 | quantile of one pod's CPU demand |
+| `cotenant.dev/cpu-margin` | number, >= 0, <= 10 | added to the CPU demand: 0.2 is 20 % |
+| `cotenant.dev/memory-margin` | number, >= 0, <= 10 | added to the highest memory ever seen |
+| `cotenant.dev/min-cpu`, `cotenant.dev/max-cpu` | Kubernetes quantity, such as `250m` | bounds of a container's CPU |
+| `cotenant.dev/min-memory`, `cotenant.dev/max-memory` | Kubernetes quantity, such as `1Gi` | the same for memory |
+| `cotenant.dev/cpu-limit` | `keep-ratio` or `unset` | what becomes of CPU limits |
+| `cotenant.dev/keep-qos-class` | `true` or `false` | whether the pod's QoS class may change |
+| `cotenant.dev/exclude-containers` | names, separated by commas | containers that get no recommendation |
+| `cotenant.dev/skip` | `true` or `false` | no recommendation for the whole workload |
+
+Annotation goes before setting, setting before profile; a value says which of its numbers came from where
+(`Value.overrides`). A value outside its domain is ignored with a note that names it and the domain, and so is a key
+nobody knows; the other annotations still hold. Where a minimum is above its maximum, the maximum holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final
+
+from cotenant.model.errors import QuantityError
+from cotenant.model.quantity import parse_bytes, parse_millicores
+
+PREFIX: Final = "cotenant.dev/"
+PROFILES: Final = ("conservative", "balanced", "aggressive")
+LENGTH_CAP: Final = 1024
+"""Characters of a value that are looked at; a longer one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one annotation is read: `parse` raises ValueError for a value outside `domain`."""
+
+    domain: str
+    parse: Callable[[str], Any]
+
+
+def _one_of(*words: str) -> Rule:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return Rule("one of " + ", ".join(words), parse)
+
+
+def _number(above: float, most: float, *, open_below: bool) -> Rule:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]{1,3})?", text):
+            raise ValueError(text)
+        number = float(text)
+        if not isfinite(number) or number > most or number < above or (open_below and number == above):
+            raise ValueError(text)
+        return number
+
+    return Rule(f"a number {'>' if open_below else '>='} {above:g} and <= {most:g}", parse)
+
+
+def _quantity(parse: Callable[[str], int], example: str) -> Rule:
+    def positive(text: str) -> int:
+        try:
+            amount = parse(text)
+        except QuantityError as error:
+            raise ValueError(text) from error
+        if amount <= 0:
+            raise ValueError(text)
+        return amount
+
+    return Rule(f"a Kubernetes quantity above 0, such as {example}", positive)
+
+
+def _names(text: str) -> frozenset[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or not all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) for name in names):
+        raise ValueError(text)
+    return frozenset(names)
+
+
+_FLAG: Final = Rule("true or false", lambda text: {"true": True, "false": False}[text])
+_CPU, _MEMORY = _quantity(parse_millicores, "250m"), _quantity(parse_bytes, "1Gi")
+RULES: Final[Mapping[str, Rule]] = {
+    "profile": _one_of(*PROFILES),
+    "cpu-fraction": _number(0, 1, open_below=True),
+    "cpu-margin": _number(0, 10, open_below=False),
+    "memory-margin": _number(0, 10, open_below=False),
+    "min-cpu": _CPU,
+    "max-cpu": _CPU,
+    "min-memory": _MEMORY,
+    "max-memory": _MEMORY,
+    "cpu-limit": _one_of("keep-ratio", "unset"),
+    "keep-qos-class": _FLAG,
+    "exclude-containers": Rule("container names separated by commas", _names),
+    "skip": _FLAG,
+}
+ELSEWHERE: Final = frozenset({"node-group"})
+"""Keys of the same domain that others read."""
+
+
+def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(name without prefix -> value, notes about what was ignored); keys of other domains are not looked at."""
+    wishes: dict[str, Any] = {}
+    notes = []
+    for key in sorted(k for k in annotations if k.startswith(PREFIX)):
+        name, text = key.removeprefix(PREFIX), annotations[key]
+        rule = RULES.get(name)
+        if rule is None:
+            if name not in ELSEWHERE:
+                notes.append(f"annotation {_shown(key)} is not known and was ignored{_nearest(name)}")
+            continue
+        try:
+            wishes[name] = rule.parse(_bounded(text))
+        except (ValueError, KeyError):
+            notes.append(f"annotation {PREFIX}{name}: {_shown(text)} is not {rule.domain}; it was ignored")
+    for resource in ("cpu", "memory"):
+        low, high = wishes.get(f"min-{resource}"), wishes.get(f"max-{resource}")
+        if low is not None and high is not None and low > high:
+            notes.append(f"annotation {PREFIX}min-{resource} is above {PREFIX}max-{resource}; the maximum holds")
+    return wishes, tuple(notes)
+
+
+def _bounded(text: object) -> str:
+    if not isinstance(text, str) or len(text) > LENGTH_CAP:
+        raise ValueError
+    return text.strip()
+
+
+def _shown(text: object) -> str:
+    """Safe to print: control and bidi characters escaped, at most 48 characters."""
+    shown = ascii(text)
+    return shown if len(shown) <= 48 else f"{shown[:45]}..."
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name[:64], RULES, n=1)
+    return f"; did you mean {PREFIX}{near[0]}?" if near else ""

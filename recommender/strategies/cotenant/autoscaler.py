@@ -1,0 +1,108 @@
+"""Request and autoscaler target solved together. Pure.
+
+A HorizontalPodAutoscaler on utilisation adds a pod when mean usage / request exceeds the target: the trigger is request
+x target, in absolute terms, summed over the pod's containers. A smaller request alone would move the trigger down and
+multiply the pods. So the trigger is kept: new target = old trigger / new request, cut to whole percent; where that is
+above the highest target allowed, the request is raised instead; and what the cut loses is added to the request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from cotenant.model.cluster import Autoscaler, ContainerRole, Workload
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Field
+from cotenant.model.resource import MIB, Resource
+from recommender.base import rounded_up
+from recommender.strategies.cotenant.draft import Drafts, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """One resource of a workload under an autoscaler; targets in percent, trigger of one pod in the unit."""
+
+    resource: Resource
+    autoscaler: str
+    target_now: int
+    target: int
+    trigger: float
+
+    @property
+    def sentence(self) -> str:
+        """What a person has to do beside the request."""
+        same = f"it then adds a pod at the same {self.trigger:.0f} {self.resource.unit} per pod as now"
+        if self.target == self.target_now:
+            return f"autoscaler {self.autoscaler}: keep its {self.resource} target of {self.target_now} %; {same}"
+        change = f"from {self.target_now} % to {self.target} % together with this request"
+        return f"autoscaler {self.autoscaler}: move its {self.resource} target {change}; {same}"
+
+    @property
+    def inputs(self) -> dict[str, float | int | str]:
+        """The same as figures."""
+        return {
+            "hpa": self.autoscaler,
+            "hpa_target_now_percent": self.target_now,
+            "hpa_target_percent": self.target,
+            f"hpa_trigger_{self.resource.unit}": round(self.trigger),
+        }
+
+
+def follows(workload: Workload, resource: Resource) -> bool:
+    """Whether an autoscaler follows the resource; one without any known target may follow CPU's shadow."""
+    scaler = workload.autoscaler
+    return scaler is not None and (resource in scaler.targets or (not scaler.targets and resource is Resource.CPU))
+
+
+def solve(
+    drafts: Drafts, workload: Workload, places: dict[str, int], resource: Resource, most: int
+) -> tuple[Drafts, Solution | None]:
+    """Requests that keep the trigger, and the target that goes with them.
+
+    `places` gives the container of each name its index in the drafts; `most` is the highest target, percent. No
+    solution (and the drafts without this resource) where the target is not a utilisation or a container's request is
+    unknown: the caller withholds. Where no request changes, the drafts stay and the target with them.
+    """
+    scaler = workload.autoscaler
+    assert scaler is not None
+    slots = {
+        c.name: Slot(places.get(c.name, -1), resource, Field.REQUEST)
+        for c in workload.containers
+        if c.role is not ContainerRole.INIT
+    }
+    present = [c.requests.get(resource) for c in workload.containers if c.name in slots]
+    target = scaler.targets.get(resource)
+    if not target or target < 0 or not all(present):
+        return {s: d for s, d in drafts.items() if s.resource is not resource}, None
+    before = sum(amount for amount in present if amount)
+    fixed = sum(c.requests[resource] for c in workload.containers if c.name in slots and slots[c.name] not in drafts)
+    mine = {slot: drafts[slot] for slot in slots.values() if slot in drafts}
+    return _kept(drafts, list(mine), (before, fixed), _Pod(scaler, resource, target, max(most, target)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    scaler: Autoscaler
+    resource: Resource
+    target: int
+    most: int
+
+
+def _kept(drafts: Drafts, mine: list[Slot], sums: tuple[int, int], pod: _Pod) -> tuple[Drafts, Solution | None]:
+    """The requests of `mine` so that their sum with the fixed ones times the new target is the old trigger."""
+    before, fixed = sums
+    trigger = before * pod.target / 100
+    asked = sum(drafts[slot].amount for slot in mine)
+    if fixed + asked == before:
+        return drafts, Solution(pod.resource, pod.scaler.name, pod.target, pod.target, trigger)
+    target = max(1, min(pod.most, int(100 * trigger / (fixed + asked))))
+    missing = max(0, ceil(trigger * 100 / target) - fixed - asked)
+    unit = MIB if pod.resource is Resource.MEMORY else 1
+    made = dict(drafts)
+    for slot in mine:
+        share = drafts[slot].amount / asked if asked else 1 / len(mine)
+        more = rounded_up(missing * share, unit)
+        moved = drafts[slot].moved(f"autoscaler {pod.scaler.name}", drafts[slot].amount + more, Reason.HPA_SOLVED)
+        made[slot] = replace(moved, reason=Reason.HPA_SOLVED)
+    return made, Solution(pod.resource, pod.scaler.name, pod.target, target, trigger)

@@ -1,0 +1,157 @@
+"""What the cluster allows: LimitRange, the largest node, the namespace's quota. Drafts -> drafts. Pure.
+
+LimitRange holds for one container and field. The node's size holds for the pod: the sum over its containers (an init
+container: alone) must fit into the largest allocatable amount minus the daemons of that node; too much is cut in
+proportion. A quota holds for the namespace: a workload's raise over all replicas takes no more than what is left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor
+
+from cotenant.model.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Field
+from cotenant.model.resource import Resource
+from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The cluster's bounds; rooms: what the largest node leaves a pod (for daemons: without subtracting daemons)."""
+
+    limit_ranges: Mapping[str, tuple[LimitRange, ...]]
+    quotas: Mapping[str, tuple[Quota, ...]]
+    rooms: Mapping[Resource, int]
+    rooms_of_daemons: Mapping[Resource, int]
+
+
+def bounds_of(inventory: Inventory) -> Bounds:
+    """Read the bounds from an inventory; what it does not know does not bound."""
+    ranges, quotas = defaultdict(list), defaultdict(list)
+    for limit_range in inventory.limit_ranges:
+        ranges[limit_range.namespace].append(limit_range)
+    for quota in inventory.quotas:
+        quotas[quota.namespace].append(quota)
+    return Bounds(
+        {n: tuple(found) for n, found in ranges.items()},
+        {n: tuple(found) for n, found in quotas.items()},
+        _rooms(inventory, _daemons(inventory)),
+        _rooms(inventory, {}),
+    )
+
+
+def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds: Bounds) -> Drafts:
+    """The drafts of one workload within all bounds; `names` gives each container of the drafts its name."""
+    namespace = workload.ref.namespace
+    for limit_range in bounds.limit_ranges.get(namespace, ()):
+        drafts = _in_range(drafts, limit_range)
+    rooms = bounds.rooms_of_daemons if workload.ref.kind == "DaemonSet" else bounds.rooms
+    for resource, room in rooms.items():
+        drafts = _on_a_node(drafts, workload, names, (resource, room))
+    for quota in bounds.quotas.get(namespace, ()):
+        drafts = _in_quota(drafts, quota, max(1, workload.replicas))
+    return ordered(drafts)
+
+
+def ordered(drafts: Drafts) -> Drafts:
+    """No request above its limit."""
+    made = dict(drafts)
+    for slot, draft in drafts.items():
+        limit = made.get(Slot(slot.index, slot.resource, Field.LIMIT))
+        if slot.field is Field.REQUEST and limit is not None:
+            made[slot] = draft.at_most("the proposed limit", limit.amount, limit.reason)
+    return made
+
+
+def _daemons(inventory: Inventory) -> Mapping[str, Mapping[Resource, int]]:
+    """What daemons request on each node."""
+    found: dict[str, dict[Resource, int]] = defaultdict(lambda: dict.fromkeys(Resource, 0))
+    for pod in inventory.pods:
+        if pod.running and pod.workload.kind == "DaemonSet":
+            for resource, amount in pod.requests.items():
+                found[pod.node][resource] += amount
+    return found
+
+
+def _rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:
+    rooms = {}
+    for resource in Resource:
+        free = [
+            node.allocatable[resource] - taken.get(node.name, {}).get(resource, 0)
+            for node in inventory.nodes
+            if node.allocatable.get(resource, 0) > 0
+        ]
+        if free and max(free) > 0:
+            rooms[resource] = max(free)
+    return rooms
+
+
+def _in_range(drafts: Drafts, bound: LimitRange) -> Drafts:
+    made = dict(drafts)
+    rule = f"LimitRange of namespace {bound.namespace}"
+    for slot, draft in drafts.items():
+        if slot.resource is bound.resource:
+            low = draft.at_least(f"{rule}: minimum", bound.minimum, Reason.LIMIT_RANGE)
+            made[slot] = low.at_most(f"{rule}: maximum", bound.maximum, Reason.LIMIT_RANGE)
+    if bound.max_ratio is not None:
+        for slot, draft in made.items():
+            request = made.get(Slot(slot.index, slot.resource, Field.REQUEST))
+            if slot.field is Field.LIMIT and slot.resource is bound.resource and request is not None:
+                most = floor(request.amount * max(bound.max_ratio, 1.0))
+                made[slot] = draft.at_most(f"{rule}: limit / request", most, Reason.LIMIT_RANGE)
+    return made
+
+
+def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: tuple[Resource, int]) -> Drafts:
+    """Cut what does not fit: the requests in proportion, and a memory limit with its request."""
+    resource, room = bound
+    place = {name: index for index, name in names.items()}
+    together: dict[Slot, Draft] = {}
+    fixed = 0
+    made = dict(drafts)
+    for container in workload.containers:
+        slot = Slot(place.get(container.name, -1), resource, Field.REQUEST)
+        draft = made.get(slot)
+        if draft is None:
+            fixed += 0 if container.role is ContainerRole.INIT else container.requests.get(resource, 0)
+        elif container.role is ContainerRole.INIT:
+            made[slot] = draft.at_most("largest node", room, Reason.NODE_SIZE)
+        else:
+            together[slot] = draft
+    wanted = sum(draft.amount for draft in together.values())
+    if fixed + wanted > room:
+        share = max(room - fixed, 0) / wanted
+        for slot, draft in together.items():
+            # where the others fill the node alone nothing fits: not our change to make, but no reason for a raise
+            cut = floor(draft.amount * share) or min(draft.now or 1, draft.amount)
+            made[slot] = draft.at_most("largest node", cut, Reason.NODE_SIZE)
+    if resource is MEMORY:
+        for slot in [s for s in made if s.resource is MEMORY and s.field is Field.LIMIT]:
+            made[slot] = made[slot].at_most("largest node", room, Reason.NODE_SIZE)
+    return made
+
+
+def _in_quota(drafts: Drafts, quota: Quota, replicas: int) -> Drafts:
+    """Raises scaled down to what the quota has left, cuts of the same workload counted in."""
+    field = Field.LIMIT if quota.of_limits else Field.REQUEST
+    mine = {s: d for s, d in drafts.items() if s.resource is quota.resource and s.field is field}
+    raises = {s: d.amount - (d.now or 0) for s, d in mine.items() if d.amount > (d.now or 0)}
+    cuts = sum(d.now - d.amount for d in mine.values() if d.now is not None and d.now > d.amount)
+    room = max(0, quota.hard - quota.used) // replicas + cuts
+    wanted = sum(raises.values())
+    if wanted <= room:
+        return drafts
+    rule = f"ResourceQuota {quota.name}: {max(0, quota.hard - quota.used)} {quota.resource.unit} left"
+    share = room / wanted
+    made = dict(drafts)
+    for slot, more in raises.items():
+        draft = mine[slot]
+        least = draft.now or 1  # an amount that is set for the first time cannot be zero
+        made[slot] = draft.at_most(rule, max((draft.now or 0) + floor(more * share), least), Reason.QUOTA)
+    return made

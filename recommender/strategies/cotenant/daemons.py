@@ -1,0 +1,69 @@
+"""DaemonSets by node group: the same daemon needs more where the nodes are larger. Pure.
+
+A DaemonSet has one template for all nodes, so its value is what the neediest group of nodes asks for; the figures of
+each group stand beside it, and say whether a DaemonSet per group would pay. A node's group is its label
+`cotenant.dev/node-group`, else its instance type, else its capacity.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from cotenant.model.cluster import Node
+from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.model.usage import Signal
+from recommender.evidence import Evidence, Integers
+from recommender.strategies.cotenant.pods import demand_of, throttled_rows
+
+LABELS: Final = (
+    "cotenant.dev/node-group",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+)
+SOURCE: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+
+
+def group_of(node: Node) -> str:
+    """Name of the node's group."""
+    for label in LABELS:
+        if name := node.labels.get(label):
+            return name
+    cores = node.capacity.get(Resource.CPU, 0) / MILLICORES_PER_CORE
+    return f"{cores:g} cores, {node.capacity.get(Resource.MEMORY, 0) / GIB:.0f} GiB"
+
+
+def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float]) -> Mapping[int, Mapping[str, float]]:
+    """Container of a DaemonSet -> group of nodes -> what one pod there needs, without margin.
+
+    CPU: quantile `fractions[container]` of the group's demand; memory: its highest. Empty for one group alone.
+    """
+    group = {node.name: group_of(node) for node in evidence.inventory.nodes}
+    daemons = [i for i, w in enumerate(evidence.workloads) if w.ref.kind == "DaemonSet"]
+    if SOURCE[resource] not in evidence.usage or len(set(group.values())) < 2 or not daemons:
+        return {}
+    node_of = {(p.namespace, p.name): p.node for p in evidence.inventory.pods if p.workload.kind == "DaemonSet"}
+    usage, owners = evidence.usage[SOURCE[resource]], evidence.usage_rows[SOURCE[resource]]
+    members: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for row in np.flatnonzero(np.isin(owners, daemons)).tolist():
+        ref = usage.refs[row]
+        if name := group.get(node_of.get((ref.namespace, ref.pod), "")):
+            members[int(owners[row]), name].append(row)
+    found: dict[int, dict[str, float]] = defaultdict(dict)
+    for (container, name), rows in sorted(members.items()):
+        amount = _needed(evidence, resource, np.array(rows), fractions[container])
+        if np.isfinite(amount):
+            found[container][name] = amount
+    return {container: amounts for container, amounts in found.items() if len(amounts) > 1}
+
+
+def _needed(evidence: Evidence, resource: Resource, rows: Integers, fraction: float) -> float:
+    if resource is Resource.CPU:
+        values = demand_of(evidence, rows, throttled_rows(evidence))[0]
+    else:
+        values, fraction = evidence.usage[SOURCE[resource]].values[rows], 1.0
+    seen = values[np.isfinite(values)]
+    return float(np.quantile(seen, fraction)) if seen.size else np.nan

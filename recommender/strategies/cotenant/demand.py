@@ -1,0 +1,176 @@
+"""What the containers need, before any bound: CPU for the busy hours of one pod, memory above all that was seen. Pure.
+
+Columns over the n containers of the evidence, in the unit, NaN = unknown; `bounds` and `strategy` turn them to values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.cluster import Event
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Signal
+from cotenant.settings.recommender import CotenantSettings
+from recommender.evidence import Evidence, Floats, Integers
+from recommender.strategies.cotenant import daemons, jobs, trend
+from recommender.strategies.cotenant.pods import summarise
+from recommender.strategies.cotenant.policy import Policy
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+FINEST: Final = {CPU: Signal.CPU_USAGE_MAX, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+RISK_FRACTION: Final = 0.95
+"""Quantile of the demand that is compared with the present request to tell a risk."""
+
+Groups = Mapping[int, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """One resource of all containers, (n,).
+
+    wanted: the proposal with its margin; urgent: the part of it that needs no history (an OOM kill); highest: most that
+    was ever seen in one pod; startup: most during start-up; reserved: what request = limit has to hold; columns: the
+    rule's further figures, shown as inputs; groups: figures of node groups, by container; throttled_share, high: p95 of
+    the demand, for the risk; leak: bytes a day.
+    """
+
+    resource: Resource
+    wanted: Floats
+    urgent: Floats
+    highest: Floats
+    startup: Floats
+    reserved: Floats
+    columns: Mapping[str, Floats]
+    groups: Groups
+    high: Floats
+    throttled_share: Floats
+    leak: Floats
+    runs: Integers
+    span_days: Floats
+    coverage: Floats
+
+
+def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> Demand:
+    """Quantile, busiest half hour of the day and hour of the week, projected where they grow; with margin."""
+    portrait, pods, group = evidence.portraits[CPU], summarise(evidence), jobs.groups(evidence)
+    fractions = np.array([p.cpu_fraction for p in policies])
+    quantile = _quantiles(evidence, fractions)
+    half_hour = evidence.from_portrait(CPU, np.fmax.reduce(portrait.slots, axis=(1, 2), initial=np.nan))
+    grown = trend.growth(evidence, own)
+    uneven = pods.highest_p95 > own.uneven_ratio * pods.median_p95
+    groups = daemons.by_group(evidence, CPU, fractions.tolist())
+    terms = {
+        "demand_quantile": quantile * grown.factor,
+        "busiest_half_hour": half_hour * grown.mean_factor,
+        "busiest_weekly_hour": pods.weekly_hour * grown.mean_factor,
+        "highest_pod_if_uneven": np.where(uneven, pods.highest_p95, np.nan),
+        "neediest_node_group": _neediest(len(evidence), groups),
+    }
+    startup = jobs.shared(evidence.from_portrait(CPU, portrait.startup_max), group)
+    steady = jobs.shared(np.fmax.reduce(list(terms.values()), axis=0), group)
+    margin = 1 + np.array([p.cpu_margin_fraction for p in policies])
+    high = jobs.shared(_quantiles(evidence, np.full(len(evidence), RISK_FRACTION)), group)
+    reserved = jobs.shared(_quantiles(evidence, np.full(len(evidence), own.guaranteed_fraction)), group)
+    shown = {
+        "growth_per_week": np.where(grown.per_week > 0, grown.per_week, np.nan),
+        "highest_pod_p95": np.where(uneven, pods.highest_p95, np.nan),
+        "median_pod_p95": np.where(uneven, pods.median_p95, np.nan),
+        "startup_max": startup,
+        "throttled_share": pods.throttled_share,
+    }
+    # a job shorter than the start-up phase has nothing else
+    wanted = np.where(np.isfinite(steady), steady, startup) * margin
+    return Demand(
+        CPU,
+        wanted,
+        urgent=np.full(len(evidence), np.nan),
+        highest=jobs.shared(_highest(evidence, CPU), group),
+        startup=startup,
+        reserved=np.fmax(wanted, reserved * margin),
+        columns={n: c for n, c in terms.items() if n != "highest_pod_if_uneven"} | shown,
+        groups=groups,
+        high=high,
+        throttled_share=np.nan_to_num(pods.throttled_share),
+        leak=np.full(len(evidence), np.nan),
+        **_history(evidence, CPU, group),
+    )
+
+
+def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> Demand:
+    """Highest working set of any pod, start-up and short peaks included, with margin; raised by OOM kills."""
+    group = jobs.groups(evidence)
+    highest = jobs.shared(_highest(evidence, MEMORY), group)
+    kills = enumerate(evidence.oom_kills)
+    after = [_after_kills(evidence, i, k, float(highest[i]), own) for i, k in kills]
+    urgent = jobs.shared(np.array(after, dtype=np.float64), group)
+    margin = 1 + np.array([p.memory_margin_fraction for p in policies])
+    wanted, leak = np.fmax(highest * margin, urgent), trend.leak(evidence, own)
+    return Demand(
+        MEMORY,
+        wanted,
+        urgent=urgent,
+        highest=highest,
+        startup=jobs.shared(evidence.from_portrait(MEMORY, evidence.portraits[MEMORY].startup_max), group),
+        reserved=wanted,
+        columns={"after_oom": urgent, "leak_bytes_per_day": leak},
+        groups=daemons.by_group(evidence, MEMORY, [1.0] * len(evidence)),
+        high=highest,
+        throttled_share=np.zeros(len(evidence)),
+        leak=leak,
+        **_history(evidence, MEMORY, group),
+    )
+
+
+def _quantiles(evidence: Evidence, fractions: Floats) -> Floats:
+    """Decaying quantile of each container at its own fraction, (n,).
+
+    A bucket's end may lie 5 % (or, for an idle container, 10 m) above all that was seen: never more than the maximum.
+    """
+    portrait, rows = evidence.portraits[CPU], evidence.portrait_rows[CPU]
+    found = np.full(len(evidence), np.nan)
+    for fraction in np.unique(fractions):
+        mine = np.flatnonzero((fractions == fraction) & (rows >= 0))
+        found[mine] = portrait.histograms.select(rows[mine]).percentile(float(fraction))
+    return np.where(np.isfinite(found), np.fmin(found, evidence.from_portrait(CPU, portrait.maximum)), np.nan)
+
+
+def _highest(evidence: Evidence, resource: Resource) -> Floats:
+    """Most ever seen in one pod, start-up included, (n,)."""
+    portrait = evidence.portraits[resource]
+    remembered = evidence.from_portrait(resource, np.fmax(portrait.maximum, portrait.startup_max))
+    return np.fmax(remembered, evidence.highest(FINEST[resource]))
+
+
+def _neediest(size: int, groups: Groups) -> Floats:
+    column = np.full(size, np.nan)
+    for container, amounts in groups.items():
+        column[container] = max(amounts.values())
+    return column
+
+
+def _after_kills(
+    evidence: Evidence, index: int, kills: tuple[Event, ...], highest: float, own: CotenantSettings
+) -> float:
+    """Memory that the OOM kills ask for: more than the limit in force at each; NaN without a kill or any number."""
+    needed = np.nan
+    for kill in kills:
+        limit = evidence.limit_at(index, kill)
+        used = limit if np.isfinite(limit) else highest
+        needed = np.fmax(needed, max(used + own.oom_bump_bytes, used * own.oom_bump_ratio))
+    return float(needed)
+
+
+def _history(evidence: Evidence, resource: Resource, group: Integers) -> dict[str, Any]:
+    """Runs, days from first to last sample and coverage of each container's template."""
+    portrait = evidence.portraits[resource]
+    last = jobs.shared(evidence.from_portrait(resource, portrait.last_seconds), group)
+    first = -jobs.shared(-evidence.from_portrait(resource, portrait.first_seconds), group)
+    return {
+        "runs": jobs.runs(evidence, evidence.pods_seen(daemons.SOURCE[resource]), group),
+        "span_days": np.nan_to_num((last - first) / 86_400.0),
+        "coverage": np.nan_to_num(evidence.from_portrait(resource, portrait.coverage)),
+    }

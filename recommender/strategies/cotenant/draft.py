@@ -1,0 +1,51 @@
+"""A value on its way: an amount that one rule after another may move, each leaving its mark. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Clamp, Field
+from cotenant.model.resource import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Which value of the evidence: container, resource, field."""
+
+    index: int
+    resource: Resource
+    field: Field
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An amount in the unit, the reason that decided it last, the formula, the rules that moved it."""
+
+    now: int | None
+    amount: int
+    reason: Reason
+    formula: str
+    must_raise: bool = False
+    clamps: tuple[Clamp, ...] = ()
+
+    def moved(self, rule: str, amount: float, reason: Reason) -> Draft:
+        """The draft at a whole amount that a rule asks for; itself when nothing changes."""
+        whole = max(0, int(amount))
+        if whole == self.amount:
+            return self
+        clamps = (*self.clamps, Clamp(rule, self.amount, whole))
+        return replace(self, amount=whole, reason=reason, clamps=clamps)
+
+    def at_least(self, rule: str, amount: float | None, reason: Reason) -> Draft:
+        """Moved up to a minimum, where there is one."""
+        return self if amount is None or self.amount >= amount else self.moved(rule, ceil(amount), reason)
+
+    def at_most(self, rule: str, amount: float | None, reason: Reason) -> Draft:
+        """Moved down to a maximum, where there is one."""
+        return self if amount is None or self.amount <= amount else self.moved(rule, amount, reason)
+
+
+Drafts = dict[Slot, Draft]
+"""All values of one workload's containers; a withheld one is missing."""

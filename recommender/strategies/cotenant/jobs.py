@@ -1,0 +1,67 @@
+"""Jobs by template: runs that differ only in their name share what was seen of them. Pure.
+
+A Job made by hand or by a pipeline is an object of its own each time (`train-20261119`, `train-7f9c4`), with minutes of
+history. Jobs of one namespace whose names differ in the last part alone and whose containers ask for the same are runs
+of one template. (A CronJob's runs carry its name and are pooled before they come here.)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import ContainerRole, Workload
+from recommender.evidence import Evidence, Floats, Integers
+
+EPISODIC: Final = frozenset({"Job", "CronJob"})
+"""Kinds that run now and then: gaps between their pods are no missing samples."""
+_RUN: Final = re.compile(r"(-([0-9]+|(?=[a-z]*[0-9])[a-z0-9]{5,}))+$")
+
+
+def template(workload: Workload) -> str:
+    """Name that all runs of a Job's template share; the workload's own name for every other kind."""
+    name = workload.ref.name
+    return (_RUN.sub("", name) or name) if workload.ref.kind == "Job" else name
+
+
+def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:
+    """Whether a container runs now and then, (n,): those of jobs, and init containers, which run once a pod."""
+    pairs = zip(evidence.containers, evidence.workloads, strict=True)
+    found = (w.ref.kind in EPISODIC or _role(w, c.container) is ContainerRole.INIT for c, w in pairs)
+    return np.fromiter(found, dtype=np.bool_, count=len(evidence))
+
+
+def _role(workload: Workload, name: str) -> ContainerRole:
+    container = workload.container(name)
+    return container.role if container else ContainerRole.MAIN
+
+
+def groups(evidence: Evidence) -> Integers:
+    """Number of the template of each container, (n,): equal for the containers of runs of one template."""
+    numbers: dict[object, int] = {}
+    found = []
+    for ref, workload in zip(evidence.containers, evidence.workloads, strict=True):
+        key: object = ref
+        if workload.ref.kind == "Job":
+            asked = tuple(
+                (c.name, *(tuple(sorted(a.items())) for a in (c.requests, c.limits))) for c in workload.containers
+            )
+            key = (ref.workload.namespace, template(workload), ref.container, asked)
+        found.append(numbers.setdefault(key, len(numbers)))
+    return np.array(found, dtype=np.int64)
+
+
+def shared(column: Floats, group: Integers) -> Floats:
+    """Each container's number raised to the largest of its group, NaN where the group has none."""
+    highest = np.full(group.max(initial=-1) + 1, -np.inf)
+    np.maximum.at(highest, group, np.where(np.isfinite(column), column, -np.inf))
+    return np.where(np.isfinite(highest[group]), highest[group], np.nan)
+
+
+def runs(evidence: Evidence, pods: Integers, group: Integers) -> Integers:
+    """Number of runs (pods) seen of each container's template, (n,); 0 for what is not episodic."""
+    together = np.bincount(group, weights=pods, minlength=len(pods)).astype(np.int64)
+    return np.where(episodic(evidence), together[group], 0)

@@ -1,0 +1,106 @@
+"""Sentences beside the values of one container: what a person should know before applying them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from cotenant.model.cluster import ContainerRole
+from cotenant.model.quantity import format_millicores, human_bytes
+from cotenant.model.recommendation import Action, Field, Value
+from cotenant.model.resource import Resource
+from recommender.evidence import Evidence
+from recommender.strategies.cotenant.daemons import SOURCE
+from recommender.strategies.cotenant.demand import Demand
+from recommender.strategies.cotenant.jobs import template
+from recommender.strategies.cotenant.policy import Policy
+
+__all__ = ["SOURCE", "of"]
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+SLOW_START: Final = 1.5
+"""Start-up maximum above this many times the steady request is worth a word."""
+
+
+def of(
+    evidence: Evidence, demand: Mapping[Resource, Demand], policy: Policy, index: int, values: Sequence[Value]
+) -> tuple[str, ...]:
+    """All notes of one container, those about ignored annotations first."""
+    by_field = {(v.resource, v.field): v for v in values}
+    said = [*policy.notes, *_of_role(evidence, index), *_of_start(demand[CPU], index, by_field)]
+    said += _of_memory(demand[MEMORY], index)
+    said += _of_usage(demand[CPU], index)
+    said += _of_groups(demand, index)
+    said += (
+        f"{v.resource} {v.field} is larger than any node: {_amount(v.resource, v.now)}"
+        for v in values
+        if _absurd(evidence, v)
+    )
+    return tuple(said)
+
+
+def _of_role(evidence: Evidence, index: int) -> Iterator[str]:
+    workload = evidence.workloads[index]
+    container = workload.container(evidence.containers[index].container)
+    if container is not None and container.role is ContainerRole.INJECTED:
+        yield "injected into the pods by a webhook: a patch of the workload's template does not reach it"
+    if container is not None and container.role is ContainerRole.INIT:
+        yield "init container: the pod requests the larger of it and the sum of the others, not both"
+    if workload.ref.kind == "Job" and template(workload) != workload.ref.name:
+        yield f"one of the runs of {template(workload)}: sized by all of them"
+
+
+def _of_start(demand: Demand, index: int, values: Mapping[tuple[Resource, Field], Value]) -> Iterator[str]:
+    """A slow starter, and whether its limit covers the start."""
+    request, limit = values.get((CPU, Field.REQUEST)), values.get((CPU, Field.LIMIT))
+    startup = float(demand.startup[index])
+    if request is None or not request.amount or not startup > SLOW_START * request.amount:
+        return
+    text = f"slow starter: up to {_amount(CPU, startup)} in its first minutes, the request is for the steady phase"
+    if limit is None or limit.action is Action.UNSET:
+        yield f"{text}; no limit stands in its way"
+    elif limit.amount is not None and limit.amount >= startup:
+        yield f"{text}; the limit covers the start"
+    else:
+        yield f"{text}; the limit does not cover the start, which will take longer"
+
+
+def _of_memory(demand: Demand, index: int) -> Iterator[str]:
+    if np.isfinite(demand.leak[index]):
+        yield (
+            f"memory grows by {human_bytes(demand.leak[index])} a day since the last restart and does not come back: "
+            "no cut until the leak is found"
+        )
+
+
+def _of_usage(demand: Demand, index: int) -> Iterator[str]:
+    highest, median = (float(demand.columns[name][index]) for name in ("highest_pod_p95", "median_pod_p95"))
+    if np.isfinite(highest):
+        yield (
+            f"replicas are uneven: p95 of the highest pod is {_amount(CPU, highest)}, of the median pod "
+            f"{_amount(CPU, median)}; the request is for the highest"
+        )
+    weekly = float(demand.columns["growth_per_week"][index])
+    if np.isfinite(weekly):
+        yield f"CPU demand grows by {100 * weekly:.0f} % a week; the request is for the days ahead"
+
+
+def _of_groups(demand: Mapping[Resource, Demand], index: int) -> Iterator[str]:
+    for resource, found in demand.items():
+        groups = found.groups.get(index)
+        if groups:
+            most, least = max(groups, key=lambda g: groups[g]), min(groups, key=lambda g: groups[g])
+            yield (
+                f"{resource} by node group: {_amount(resource, groups[most])} on {most}, "
+                f"{_amount(resource, groups[least])} on {least}; one template serves all, so the largest counts"
+            )
+
+
+def _absurd(evidence: Evidence, value: Value) -> bool:
+    largest = max((n.capacity.get(value.resource, 0) for n in evidence.inventory.nodes), default=0)
+    return value.field is Field.REQUEST and value.now is not None and 0 < largest < value.now
+
+
+def _amount(resource: Resource, amount: float | None) -> str:
+    return format_millicores(round(amount or 0)) if resource is CPU else human_bytes(amount or 0)

@@ -1,0 +1,148 @@
+"""What the portraits pool away, read from the pods' own series: the week's busiest hour, uneven replicas, throttling.
+
+One pass over CPU demand (usage + throttled) in half-hour means, a block of containers at a time. A portrait forgets by
+decay; the mean of one hour of the week over all weeks and pods does not, and one burst in it is diluted by the others.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from recommender.evidence import Evidence, Floats, Integers, row_percentile
+
+HALF_HOUR_SECONDS: Final = 1800
+WEEK: Final = 7 * DAY_SECONDS // HALF_HOUR_SECONDS
+CONTAINERS_AT_ONCE: Final = 256
+LEAST_HALF_HOURS: Final = 48
+"""A pod younger than a day says nothing about how even the replicas are."""
+ABSURD: Final = np.float32(1e18)
+"""Millicores beyond this are cut, so that their sums stay finite."""
+WARM_UP_SLOTS: Final = 2
+"""Slots after the one in which a pod of the window first appears that may still be its start-up."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pods:
+    """Columns over n containers, NaN = unknown, millicores of one pod.
+
+    weekly_hour: busiest hour of the week, mean over weeks and pods; highest_p95, median_p95: p95 of the half-hour means
+    of the highest and of the median pod (of those seen for a day); throttled_share: refused part of the demand, 0..1.
+    """
+
+    weekly_hour: Floats
+    highest_p95: Floats
+    median_p95: Floats
+    throttled_share: Floats
+
+
+def summarise(evidence: Evidence) -> Pods:
+    """The columns for all containers of the evidence."""
+    columns = Pods(*(np.full(len(evidence), np.nan) for _ in range(4)))
+    signal = Signal.CPU_USAGE_MEAN
+    if signal not in evidence.usage or not evidence.usage[signal].grid.size:
+        return columns
+    grid, beside = evidence.usage[signal].grid, throttled_rows(evidence)
+    for owners, rows in _blocks(evidence.usage_rows[signal]):
+        values, throttled = demand_of(evidence, rows, beside)
+        means = _half_hours(_steady(values), grid)
+        met, place = np.unique(owners, return_inverse=True)
+        columns.weekly_hour[met] = _busiest_hour(means, grid, place, len(met))
+        columns.throttled_share[met] = _share(throttled, values, place, len(met))
+        p95 = np.where(
+            np.isfinite(means).sum(axis=1) >= LEAST_HALF_HOURS, row_percentile(0.95)(means.astype(np.float32)), np.nan
+        )
+        columns.highest_p95[met], columns.median_p95[met] = _highest_and_median(p95, place, len(met))
+    return columns
+
+
+def throttled_rows(evidence: Evidence) -> Integers:
+    """Row of the throttled series beside each CPU usage row, -1 = not known."""
+    usage, other = evidence.usage[Signal.CPU_USAGE_MEAN], evidence.usage.get(Signal.CPU_THROTTLED_MEAN)
+    known = other is not None and other.grid == usage.grid
+    place = {ref: row for row, ref in enumerate(other.refs)} if other is not None and known else {}
+    return np.array([place.get(ref, -1) for ref in usage.refs], dtype=np.int64)
+
+
+def demand_of(evidence: Evidence, rows: Integers, beside: Integers) -> tuple[FloatMatrix, FloatMatrix]:
+    """(usage + throttled, throttled) of these CPU usage rows, (m, T); throttled time that is not known counts as 0."""
+    values = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
+    values = np.where(np.isfinite(values) & (values >= 0), np.minimum(values, ABSURD), np.float32(np.nan))
+    throttled, found = np.zeros_like(values), beside[rows]
+    if (found >= 0).any():
+        refused = evidence.usage[Signal.CPU_THROTTLED_MEAN].values[found[found >= 0]]
+        throttled[found >= 0] = np.where(np.isfinite(refused) & (refused > 0), np.minimum(refused, ABSURD), 0)
+    return values + throttled, throttled
+
+
+def _blocks(owners: Integers) -> Iterator[tuple[Integers, Integers]]:
+    """(container, usage row) of all rows with a container, whole containers together, a bounded number at a time."""
+    order = np.argsort(owners, kind="stable")
+    order = order[owners[order] >= 0]
+    block = np.unique(owners[order], return_inverse=True)[1] // CONTAINERS_AT_ONCE
+    for rows in np.split(order, np.flatnonzero(np.diff(block)) + 1):
+        if rows.size:
+            yield owners[rows], rows
+
+
+def _steady(values: FloatMatrix) -> FloatMatrix:
+    """Without the first slots of pods that began inside the window: their start-up."""
+    there = np.isfinite(values)
+    first = there.argmax(axis=1)
+    slot = np.arange(values.shape[1])
+    young = (first > 0)[:, None] & (slot <= first[:, None] + WARM_UP_SLOTS)
+    return np.where(young, np.float32(np.nan), values)
+
+
+def _half_hours(values: FloatMatrix, grid: TimeGrid) -> Floats:
+    """Means of the half hours of the clock, (m, K), NaN without a sample."""
+    factor = HALF_HOUR_SECONDS // grid.step_seconds
+    lead = grid.start_seconds % HALF_HOUR_SECONDS // grid.step_seconds
+    padded = np.pad(values, ((0, 0), (lead, -(lead + grid.size) % factor)), constant_values=np.nan)
+    block = padded.reshape(len(padded), -1, factor)
+    return _ratio(np.nansum(block, axis=2, dtype=np.float64), np.isfinite(block).sum(axis=2))
+
+
+def _busiest_hour(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
+    """Highest mean of two neighbouring half hours of the week, over all weeks and pods, (size,)."""
+    lead = grid.start_seconds // HALF_HOUR_SECONDS % WEEK
+    padded = np.pad(means, ((0, 0), (lead, -(lead + means.shape[1]) % WEEK)), constant_values=np.nan)
+    weeks = padded.reshape(len(means), -1, WEEK)
+    sums, counts = np.zeros((size, WEEK)), np.zeros((size, WEEK))
+    np.add.at(sums, place, np.nansum(weeks, axis=1))
+    np.add.at(counts, place, np.isfinite(weeks).sum(axis=1))
+    both = (counts > 0) & (np.roll(counts, -1, axis=1) > 0)
+    hours = _ratio(sums + np.roll(sums, -1, axis=1), np.where(both, counts + np.roll(counts, -1, axis=1), 0))
+    highest: Floats = np.fmax.reduce(hours, axis=1)
+    return highest
+
+
+def _share(part: FloatMatrix, whole: FloatMatrix, place: Integers, size: int) -> Floats:
+    sums = np.zeros((2, size))
+    for row, values in enumerate((part, whole)):
+        np.add.at(sums[row], place, np.nansum(values, axis=1, dtype=np.float64))
+    return np.nan_to_num(_ratio(sums[0], sums[1]))
+
+
+def _ratio(amount: Floats, count: npt.NDArray[Any]) -> Floats:
+    """Amount / count, NaN where the count is 0."""
+    ratio: Floats = np.divide(amount, count, out=np.full(amount.shape, np.nan), where=count > 0)
+    return ratio
+
+
+def _highest_and_median(each: Floats, place: Integers, size: int) -> tuple[Floats, Floats]:
+    """Highest and median of the pods' numbers by container, NaN where none counts."""
+    highest, median = np.full(size, np.nan), np.full(size, np.nan)
+    kept = np.flatnonzero(np.isfinite(each))
+    order = kept[np.lexsort((each[kept], place[kept]))]
+    met, first, count = np.unique(place[order], return_index=True, return_counts=True)
+    highest[met] = each[order[first + count - 1]] if met.size else ()
+    middle = [each[order[first + (count - 1) // 2]], each[order[first + count // 2]]] if met.size else [(), ()]
+    median[met] = np.mean(middle, axis=0) if met.size else ()
+    return highest, median

@@ -1,0 +1,105 @@
+"""What holds for one workload: annotation before setting before profile, with the way each number came there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.model.cluster import Workload
+from cotenant.model.resource import Resource
+from cotenant.settings.recommender import CotenantSettings, ProfileSettings
+from recommender.strategies.cotenant.annotations import PREFIX, parse
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+NUMBERS: Final = {
+    "cpu_fraction": ("cpu-fraction", CPU),
+    "cpu_margin_fraction": ("cpu-margin", CPU),
+    "memory_margin_fraction": ("memory-margin", MEMORY),
+}
+"""Number -> its annotation and the resource it is about; also the names of settings and of profile fields."""
+WORDS: Final = {"cpu_limit": ("cpu-limit", (CPU,)), "keep_qos_class": ("keep-qos-class", (CPU, MEMORY))}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Numbers and wishes in force for a workload.
+
+    bounds: (minimum, maximum) of one container in the unit, None = none. overrides: per resource, the annotations that
+    were used, each with what they went before. notes: annotations that were ignored, and why.
+    """
+
+    profile: str
+    cpu_fraction: float
+    cpu_margin_fraction: float
+    memory_margin_fraction: float
+    cpu_limit: str
+    keep_qos_class: bool
+    bounds: Mapping[Resource, tuple[int | None, int | None]]
+    skip: bool
+    excluded: frozenset[str]
+    overrides: Mapping[Resource, tuple[str, ...]]
+    notes: tuple[str, ...]
+
+    def margin_fraction(self, resource: Resource) -> float:
+        """Margin of the resource."""
+        return self.cpu_margin_fraction if resource is CPU else self.memory_margin_fraction
+
+
+def policies(workloads: tuple[Workload, ...], own: CotenantSettings) -> list[Policy]:
+    """The policy of each; workloads without an annotation share one."""
+    default = policy({}, own)
+    made = {id(w): policy(w.annotations, own) if w.annotations else default for w in workloads}
+    return [made[id(w)] for w in workloads]
+
+
+def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
+    """Resolve one workload's annotations against settings and profiles; never raises for an annotation."""
+    wishes, notes = parse(annotations)
+    name: str = wishes.get("profile", own.profile)
+    profile: ProfileSettings = getattr(own.profiles, name)
+    numbers = {number: _number(number, wishes, own, profile) for number in NUMBERS}
+    words = {word: wishes.get(key, getattr(own, word)) for word, (key, _) in WORDS.items()}
+    return Policy(
+        profile=name,
+        cpu_fraction=numbers["cpu_fraction"],
+        cpu_margin_fraction=numbers["cpu_margin_fraction"],
+        memory_margin_fraction=numbers["memory_margin_fraction"],
+        cpu_limit=words["cpu_limit"],
+        keep_qos_class=words["keep_qos_class"],
+        bounds={r: (wishes.get(f"min-{r}"), wishes.get(f"max-{r}")) for r in Resource},
+        skip=wishes.get("skip", False),
+        excluded=wishes.get("exclude-containers", frozenset()),
+        overrides={r: tuple(_overrides(r, name, wishes, own)) for r in Resource},
+        notes=notes,
+    )
+
+
+def _number(name: str, wishes: Mapping[str, Any], own: CotenantSettings, profile: ProfileSettings) -> float:
+    wish, chosen = wishes.get(NUMBERS[name][0]), getattr(own, name)
+    return float(wish if wish is not None else chosen if chosen is not None else getattr(profile, name))
+
+
+def _overrides(resource: Resource, profile: str, wishes: Mapping[str, Any], own: CotenantSettings) -> list[str]:
+    """Every annotation that decided something of this resource, and what it goes before."""
+    lines = []
+    if "profile" in wishes:
+        lines.append(f"profile {profile} (annotation {PREFIX}profile before setting {own.profile})")
+    for name, (key, about) in NUMBERS.items():
+        below = f"profile {profile} {getattr(getattr(own.profiles, profile), name):g}"
+        chosen = getattr(own, name)
+        if about is not resource:
+            continue
+        if key in wishes:
+            beside = f"setting {chosen:g} before {below}" if chosen is not None else below
+            lines.append(f"{name} {wishes[key]:g} (annotation {PREFIX}{key} before {beside})")
+        elif chosen is not None:
+            lines.append(f"{name} {chosen:g} (setting before {below})")
+    for name, (key, resources) in WORDS.items():
+        if key in wishes and resource in resources:
+            lines.append(f"{name} {wishes[key]} (annotation {PREFIX}{key} before setting {getattr(own, name)})")
+    return lines + [
+        f"{bound}imum {wishes[key]} {resource.unit} (annotation {PREFIX}{key})"
+        for bound, key in (("min", f"min-{resource}"), ("max", f"max-{resource}"))
+        if key in wishes
+    ]

@@ -1,0 +1,159 @@
+"""From demand to the first draft of each value: floor, annotation, ladder, dead band, limit, QoS class. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from cotenant.model.cluster import Container, ContainerRole, Workload
+from cotenant.model.qos import QosClass
+from cotenant.model.reasons import Reason
+from cotenant.model.resource import MIB, MILLICORES_PER_CORE, Resource
+from cotenant.settings.recommender import CotenantSettings
+from recommender.base import proportional_limit, rounded_up
+from recommender.strategies.cotenant.annotations import PREFIX
+from recommender.strategies.cotenant.demand import Demand
+from recommender.strategies.cotenant.draft import Draft
+from recommender.strategies.cotenant.policy import Policy
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+UNIT: Final = {CPU: 1, MEMORY: MIB}
+WHOLE_CORES: Final = frozenset({QosClass.LSR, QosClass.LSE})
+"""Classes that are bound to cores of their own; Koordinator gives them whole ones only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One container in its workload with all that holds for it."""
+
+    index: int
+    workload: Workload
+    container: Container
+    policy: Policy
+    own: CotenantSettings
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether request = limit has to stay."""
+        return self.policy.keep_qos_class and guaranteed(self.workload)
+
+    def floor(self, resource: Resource) -> int:
+        """This container's even share of the pod's floor; an init container holds none of it."""
+        if self.container.role is ContainerRole.INIT:
+            return 0
+        staying = sum(c.role is not ContainerRole.INIT for c in self.workload.containers)
+        whole = self.own.pod_floor_millicores if resource is CPU else self.own.pod_floor_bytes
+        return -(-whole // max(1, staying))
+
+
+def guaranteed(workload: Workload) -> bool:
+    """Whether every container's limit is set and equal to its request, for both resources."""
+    return all(
+        c.limits.get(r) is not None and c.requests.get(r, c.limits.get(r)) == c.limits.get(r)
+        for c in workload.containers
+        for r in Resource
+    )
+
+
+def request(place: Place, demand: Demand) -> Draft:
+    """The demand rounded up, then floor, annotation, ladder, leak and dead band."""
+    i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
+    column = demand.reserved if place.guaranteed else demand.wanted
+    draft = Draft(now, rounded_up(float(column[i]), UNIT[resource]), *_decided_by(place, demand))
+    beyond = resource is MEMORY and now is not None and float(demand.highest[i]) > now
+    draft = replace(draft, must_raise=draft.reason is Reason.OOM_BUMP or beyond)
+    draft = draft.at_least("floor of the pod, shared by its containers", place.floor(resource), Reason.FLOOR)
+    return dead_band(place, kept_while_leaking(stepped(place, resource, draft), demand, i), resource)
+
+
+def memory_limit(place: Place, wish: Draft, demand: Demand) -> Draft:
+    """Memory's limit: what the request asks for (not what a dead band kept), never below the request."""
+    now = place.container.limits.get(MEMORY)
+    asked = replace(request(replace(place, container=_without_requests(place.container)), demand), now=now)
+    beyond = now is not None and float(demand.highest[place.index]) > now
+    asked = replace(asked, must_raise=asked.reason is Reason.OOM_BUMP or beyond)
+    draft = dead_band(place, kept_while_leaking(asked, demand, place.index), MEMORY)
+    return draft.at_least("never below the request", wish.amount, wish.reason)
+
+
+def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
+    """CPU's limit in its old ratio to the request, never below the highest demand with its margin; None without one."""
+    now = place.container.limits.get(CPU)
+    if now is None:
+        return None
+    if place.guaranteed:
+        return replace(wish, now=now, reason=Reason.QOS_CLASS, formula="limit = request, as now")
+    margin = 1 + place.policy.cpu_margin_fraction
+    in_ratio = proportional_limit(now, place.container.requests.get(CPU), wish.amount) or 0
+    highest = rounded_up(float(np.nan_to_num(demand.highest[place.index])) * margin, 1)
+    reason = Reason.OBSERVED_MAXIMUM if highest > in_ratio else Reason.OK
+    formula = f"max(limit x request / present request, highest demand x {margin:g}, request)"
+    draft = Draft(now, max(in_ratio, highest, wish.amount), reason, formula)
+    draft = draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
+    return dead_band(place, draft, CPU).at_least("never below the request", wish.amount, wish.reason)
+
+
+def stepped(place: Place, resource: Resource, draft: Draft) -> Draft:
+    """Whole cores where the class needs them, the settings' ladder, the annotations' bounds (the maximum last)."""
+    if resource is CPU and place.workload.qos in WHOLE_CORES and (draft.now or 0) % MILLICORES_PER_CORE == 0:
+        cores = -(-draft.amount // MILLICORES_PER_CORE) * MILLICORES_PER_CORE
+        draft = draft.moved(f"whole cores for {place.workload.qos}", cores, Reason.QOS_CLASS)
+    steps = place.own.cpu_steps_millicores if resource is CPU else place.own.memory_steps_bytes
+    draft = draft.at_least("spec ladder", next_step(draft.amount, steps), Reason.SPEC_LADDER)
+    low, high = place.policy.bounds[resource]
+    draft = draft.at_least(f"annotation {PREFIX}min-{resource}", low, Reason.ANNOTATION)
+    return draft.at_most(f"annotation {PREFIX}max-{resource}", high, Reason.ANNOTATION)
+
+
+def next_step(amount: int, steps: Sequence[int]) -> int | None:
+    """Smallest step not below the amount; None where the ladder does not reach so high."""
+    return min((step for step in steps if step >= amount), default=None)
+
+
+def kept_while_leaking(draft: Draft, demand: Demand, index: int) -> Draft:
+    """No cut while memory leaks: it would only bring the kill forward."""
+    if draft.now is None or not np.isfinite(demand.leak[index]):
+        return draft
+    return draft.at_least("no cut while memory leaks", draft.now, Reason.LEAK)
+
+
+def dead_band(place: Place, draft: Draft, resource: Resource) -> Draft:
+    """The present amount where the change is too small; not where it breaks a bound of the annotations."""
+    low, high = place.policy.bounds[resource]
+    now = draft.now
+    if now is None or now == draft.amount or (low or 0) > now or (high is not None and high < now):
+        return draft
+    small = abs(draft.amount - now) <= place.own.dead_band_fraction * now
+    if not small or (draft.must_raise and draft.amount > now):
+        return draft
+    return draft.moved("dead band", now, Reason.WITHIN_DEAD_BAND)
+
+
+def _decided_by(place: Place, demand: Demand) -> tuple[Reason, str]:
+    """(reason, formula) of the demand itself."""
+    i, margin = place.index, 1 + place.policy.margin_fraction(demand.resource)
+    if demand.resource is MEMORY:
+        if np.isfinite(demand.urgent[i]):
+            won = demand.urgent[i] == demand.wanted[i]
+            formula = f"max(highest ever seen x {margin:g}, limit at an OOM kill + bump)"
+            return Reason.OOM_BUMP if won else Reason.OBSERVED_MAXIMUM, formula
+        return Reason.OBSERVED_MAXIMUM, f"highest ever seen x {margin:g}"
+    terms = f"p{100 * place.policy.cpu_fraction:g} of demand, busiest half hour, busiest hour of the week"
+    if place.workload.ref.kind == "DaemonSet":
+        terms += ", neediest node group"
+    if np.isfinite(demand.columns["highest_pod_p95"][i]):
+        terms += ", p95 of the highest pod"
+    reason = Reason.TREND if np.isfinite(demand.columns["growth_per_week"][i]) else Reason.OK
+    if place.guaranteed:
+        return (
+            Reason.QOS_CLASS,
+            f"max({terms}, p{100 * place.own.guaranteed_fraction:g} because limit = request) x {margin:g}",
+        )
+    return reason, f"max({terms}) x {margin:g}"
+
+
+def _without_requests(container: Container) -> Container:
+    return replace(container, requests={})

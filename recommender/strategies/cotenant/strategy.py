@@ -1,0 +1,238 @@
+"""All rules in their order: columns for the whole evidence, then one workload at a time to values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+
+from cotenant.model.cluster import Container, ContainerRole, Workload
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
+from cotenant.model.resource import Resource
+from cotenant.settings.recommender import CotenantSettings, RecommenderSettings
+from recommender.base import known, recommendation, withheld
+from recommender.evidence import Evidence
+from recommender.strategies.cotenant import autoscaler, bounds, notes, sizing
+from recommender.strategies.cotenant.demand import Demand, cpu_demand, memory_demand
+from recommender.strategies.cotenant.draft import Draft, Drafts, Slot
+from recommender.strategies.cotenant.grading import Change, Grades, at_risk, grades_of
+from recommender.strategies.cotenant.policy import Policy, policies
+from recommender.strategies.cotenant.sizing import Place
+from recommender.strategies.cotenant.withholding import reasons
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
+SLOTS: Final = tuple((resource, field) for resource in Resource for field in Field)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """All columns of one run; `reasons[resource][i]` is OK or why nothing is proposed."""
+
+    evidence: Evidence
+    own: CotenantSettings
+    policies: Sequence[Policy]
+    demand: Mapping[Resource, Demand]
+    reasons: Mapping[Resource, Sequence[Reason]]
+    bounds: bounds.Bounds
+    grades: Grades
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One workload's drafts, what its autoscaler needs, and why a value is missing after all."""
+
+    drafts: Drafts
+    solutions: Mapping[Resource, autoscaler.Solution]
+    unsolved: frozenset[Resource]
+
+
+class Cotenant:
+    """Demand-based requests with reasons; withholds instead of guessing."""
+
+    name = "cotenant"
+
+    def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
+        """One recommendation a container."""
+        run = _run(evidence, settings.cotenant)
+        found = []
+        for _, members in groupby(range(len(evidence)), key=lambda i: evidence.workloads[i].ref):
+            indices = list(members)
+            made = _drafts(run, indices)
+            for index in indices:
+                values = _values(run, index, made)
+                plain = recommendation(self.name, evidence, index, values, settings)
+                said = notes.of(run.evidence, run.demand, run.policies[index], index, values)
+                said += tuple(s.sentence for s in made.solutions.values() if _moves(made, index, s))
+                found.append(replace(plain, profile=run.policies[index].profile, notes=said))
+        return found
+
+
+def _run(evidence: Evidence, own: CotenantSettings) -> Run:
+    found = policies(evidence.workloads, own)
+    demand = {CPU: cpu_demand(evidence, found, own), MEMORY: memory_demand(evidence, found, own)}
+    return Run(
+        evidence,
+        own,
+        found,
+        demand,
+        {r: reasons(evidence, d, found, own) for r, d in demand.items()},
+        bounds.bounds_of(evidence.inventory),
+        grades_of(evidence, own.severity),
+    )
+
+
+def _drafts(run: Run, indices: Sequence[int]) -> Made:
+    """All values of one workload: requests, autoscaler, limits, bounds."""
+    workload = run.evidence.workloads[indices[0]]
+    places = {i: _place(run, i) for i in indices}
+    drafts: Drafts = {}
+    for index, place in places.items():
+        for resource, demand in run.demand.items():
+            if run.reasons[resource][index] is Reason.OK:
+                drafts[Slot(index, resource, REQUEST)] = sizing.request(place, demand)
+    drafts, solutions, unsolved = _solved(run, drafts, workload, places)
+    for index, place in places.items():
+        drafts |= _limits(run, place, drafts, index)
+    names = {i: place.container.name for i, place in places.items()}
+    drafts = bounds.bounded(drafts, workload, names, run.bounds)
+    return Made(_equal(drafts) if places[indices[0]].guaranteed else drafts, solutions, unsolved)
+
+
+def _place(run: Run, index: int) -> Place:
+    workload, name = run.evidence.workloads[index], run.evidence.containers[index].container
+    container = workload.container(name) or Container(name)
+    return Place(index, workload, container, run.policies[index], run.own)
+
+
+def _solved(
+    run: Run, drafts: Drafts, workload: Workload, places: Mapping[int, Place]
+) -> tuple[Drafts, Mapping[Resource, autoscaler.Solution], frozenset[Resource]]:
+    """Requests under an autoscaler, with its targets; a resource without a solution has no draft any more."""
+    by_name = {place.container.name: index for index, place in places.items()}
+    solutions, unsolved = {}, set()
+    for resource in Resource:
+        if autoscaler.follows(workload, resource):
+            drafts, solution = autoscaler.solve(drafts, workload, by_name, resource, run.own.hpa_target_max_percent)
+            if solution is None:
+                unsolved.add(resource)
+            else:
+                solutions[resource] = solution
+    return drafts, solutions, frozenset(unsolved)
+
+
+def _limits(run: Run, place: Place, drafts: Drafts, index: int) -> Drafts:
+    """The limits that go with the requests; a CPU limit that is to be removed has no draft."""
+    made: Drafts = {}
+    memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
+    if memory is not None:
+        made[Slot(index, MEMORY, LIMIT)] = sizing.memory_limit(place, memory, run.demand[MEMORY])
+    if cpu is not None and not _removed(place):
+        limit = sizing.cpu_limit(place, cpu, run.demand[CPU])
+        if limit is not None:
+            made[Slot(index, CPU, LIMIT)] = limit
+    return made
+
+
+def _removed(place: Place) -> bool:
+    """Whether the CPU limit goes: asked for, and not what keeps the pod Guaranteed."""
+    return place.policy.cpu_limit == "unset" and not place.guaranteed
+
+
+def _equal(drafts: Drafts) -> Drafts:
+    """Request and limit of each container and resource at the smaller of the two."""
+    made = dict(drafts)
+    for slot, draft in drafts.items():
+        other = drafts.get(Slot(slot.index, slot.resource, LIMIT if slot.field is REQUEST else REQUEST))
+        if other is not None:
+            made[slot] = draft.at_most("request = limit", other.amount, Reason.QOS_CLASS)
+    return made
+
+
+def _moves(made: Made, index: int, solution: autoscaler.Solution) -> bool:
+    """Whether this container's request changes under the autoscaler."""
+    draft = made.drafts.get(Slot(index, solution.resource, REQUEST))
+    return draft is not None and draft.now != draft.amount
+
+
+def _values(run: Run, index: int, made: Made) -> list[Value]:
+    """The fields of one container: proposed, removed or withheld; a CPU limit that is not set is not mentioned."""
+    values = []
+    inputs = {r: _inputs(run, index, r, made) for r in Resource}
+    for resource, field in SLOTS:
+        now = run.evidence.now(index, resource, field)
+        draft = made.drafts.get(Slot(index, resource, field))
+        if draft is not None:
+            values.append(_value(run, Slot(index, resource, field), draft, inputs[resource]))
+            continue
+        reason = Reason.HPA_UNSOLVED if resource in made.unsolved else run.reasons[resource][index]
+        if (resource, field) == (CPU, LIMIT) and reason in (Reason.OK, Reason.HPA_UNSOLVED) and now is None:
+            continue
+        if reason is Reason.OK:
+            values.append(Value(CPU, LIMIT, now, None, Action.UNSET, reason, Severity.OK, inputs[CPU], "no CPU limit"))
+        elif now is not None or (resource, field) != (CPU, LIMIT):
+            values.append(withheld(resource, field, now, reason, inputs[resource]))
+    return values
+
+
+def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int | str]) -> Value:
+    evidence, policy = run.evidence, run.policies[slot.index]
+    risk = at_risk(evidence, run.demand[slot.resource], slot.index, run.own.severity)
+    replicas = evidence.workloads[slot.index].replicas
+    change = Change(slot.resource, slot.field, draft.now, draft.amount, replicas, risk)
+    return Value(
+        slot.resource,
+        slot.field,
+        draft.now,
+        draft.amount,
+        Action.SET,
+        draft.reason,
+        run.grades.of(change),
+        inputs,
+        draft.formula,
+        draft.clamps,
+        policy.overrides[slot.resource],
+    )
+
+
+def _inputs(run: Run, index: int, resource: Resource, made: Made) -> dict[str, float | int | str]:
+    """All figures behind the values of one resource."""
+    demand, policy = run.demand[resource], run.policies[index]
+    inputs = known(
+        **{name: float(column[index]) for name, column in demand.columns.items()},
+        observed_max=float(demand.highest[index]),
+        margin_fraction=policy.margin_fraction(resource),
+        days=float(demand.span_days[index]),
+        coverage=float(demand.coverage[index]),
+        pods=int(run.evidence.pods_seen(notes.SOURCE[resource])[index]),
+    )
+    if resource is MEMORY:
+        inputs["oom_kills"] = len(run.evidence.oom_kills[index])
+    if demand.runs[index]:
+        inputs["runs"] = int(demand.runs[index])
+    inputs |= {f"node group {name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
+    solution = made.solutions.get(resource)
+    inputs |= solution.inputs if solution else {}
+    return inputs | _of_the_pod(run, index, resource, made)
+
+
+def _of_the_pod(run: Run, index: int, resource: Resource, made: Made) -> dict[str, float | int | str]:
+    """For an init container: what the pod requests without it, up to which its own request costs nothing."""
+    workload = run.evidence.workloads[index]
+    roles = {c.name: c for c in workload.containers}
+    own = roles.get(run.evidence.containers[index].container)
+    if own is None or own.role is not ContainerRole.INIT:
+        return {}
+    proposed = {
+        run.evidence.containers[s.index].container: d.amount
+        for s, d in made.drafts.items()
+        if s.resource is resource and s.field is REQUEST
+    }
+    rest = [
+        proposed.get(c.name, c.requests.get(resource, 0)) for c in roles.values() if c.role is not ContainerRole.INIT
+    ]
+    return {"pod_request_without_it": int(np.sum(rest)) if rest else 0}

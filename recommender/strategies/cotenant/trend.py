@@ -1,0 +1,148 @@
+"""What grows: CPU demand from week to week, memory from day to day between restarts. Robust, pure.
+
+Growth compares each day with the same weekday one or more weeks before (so that a weekend is no decline) and takes the
+median of those slopes (Theil and Sen's estimator by season); it counts when nearly all pairs agree. A leak is judged by
+each pod's daily maxima since its container last began: nearly all days above the day before, the newest the highest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotenant.model.cluster import EventKind
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.settings.recommender import CotenantSettings
+from recommender.evidence import Evidence, Floats, Integers
+
+WEEK_DAYS: Final = 7
+LEAST_PAIRS: Final = 5
+AGREEMENT: Final = 0.85
+"""Share of pairs of days that must point upward."""
+FULL_DAY: Final = 0.75
+"""Share of a day's slots (for growth: of the fullest day's samples) without which the day is left out."""
+LARGEST_GROWTH: Final = 2.0
+ROWS_AT_ONCE: Final = 2048
+BEGINNINGS: Final = frozenset({EventKind.RESTART, EventKind.OOM_KILL})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Growth:
+    """CPU growth of n containers: per_week, a share of the newest week's mean; 0 where there is none to speak of.
+
+    factor: what the decayed quantile is multiplied by; mean_factor: the same for means over the whole history.
+    """
+
+    per_week: Floats
+    factor: Floats
+    mean_factor: Floats
+
+
+def growth(evidence: Evidence, own: CotenantSettings) -> Growth:
+    """Upward trend of the CPU demand, projected over the horizon."""
+    portrait = evidence.portraits[Resource.CPU]
+    days = _full_days(portrait.daily_means, portrait.daily_counts)
+    slope, agreement, pairs = _seasonal_slope(days)
+    newest = _mean(days[:, -WEEK_DAYS - 1 :])
+    per_week = np.divide(slope * WEEK_DAYS, newest, out=np.zeros_like(slope), where=newest > 0)
+    real = (pairs >= LEAST_PAIRS) & (agreement >= AGREEMENT) & (per_week >= own.growth_weekly_fraction)
+    per_week = np.where(real, per_week, 0.0)
+    length = np.isfinite(days).sum(axis=1)
+
+    def ahead(age_days: Floats | float) -> Floats:
+        return np.minimum(1 + per_week * (own.growth_horizon_days + age_days) / WEEK_DAYS, LARGEST_GROWTH)
+
+    half_life_days = portrait.histograms.half_life_seconds / DAY_SECONDS
+    columns = (per_week, ahead(half_life_days / np.log(2)), ahead(length / 2))
+    found = [np.nan_to_num(evidence.from_portrait(Resource.CPU, column)) for column in columns]
+    return Growth(found[0], np.maximum(found[1], 1), np.maximum(found[2], 1))
+
+
+def leak(evidence: Evidence, own: CotenantSettings) -> Floats:
+    """Memory that leaks per day in the worst pod, bytes, (n,); NaN where at least half of the judged pods do not."""
+    found = np.full(len(evidence), np.nan)
+    signal = Signal.MEMORY_WORKING_SET_MAX
+    if signal not in evidence.usage:
+        return found
+    usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
+    began = _beginnings(evidence)
+    known = np.flatnonzero(rows >= 0)
+    judged, leaking, worst = np.zeros(len(evidence)), np.zeros(len(evidence)), np.zeros(len(evidence))
+    for start in range(0, len(known), ROWS_AT_ONCE):
+        part = known[start : start + ROWS_AT_ONCE]
+        since = np.array([began.get(usage.refs[row], 0) for row in part], dtype=np.float64)
+        slopes = _leak_of_rows(_daily_maxima(usage.values[part], usage.grid, since), own)
+        np.add.at(judged, rows[part], np.isfinite(slopes))
+        np.add.at(leaking, rows[part], slopes > 0)
+        np.maximum.at(worst, rows[part], np.nan_to_num(slopes))
+    return np.where((leaking > 0) & (2 * leaking >= judged), worst, found)
+
+
+def _full_days(means: Floats, counts: Floats) -> Floats:
+    """The days' means without those that hold far fewer samples than the fullest day, (n, days)."""
+    fullest = counts.max(axis=1, initial=0.0, keepdims=True)
+    return np.where(counts >= FULL_DAY * fullest, means, np.nan)
+
+
+def _seasonal_slope(days: Floats) -> tuple[Floats, Floats, Integers]:
+    """(median slope per day, share of rising pairs, number of pairs) over pairs whole weeks apart, (n,) each."""
+    size = days.shape[1]
+    pairs = [(days[:, lag:] - days[:, :-lag]) / lag for lag in range(WEEK_DAYS, size, WEEK_DAYS)]
+    slopes = np.concatenate(pairs, axis=1) if pairs else np.full((len(days), 1), np.nan)
+    count = np.isfinite(slopes).sum(axis=1)
+    rising = (slopes > 0).sum(axis=1) / np.maximum(count, 1)
+    return _median(slopes), rising, count
+
+
+def _median(values: Floats) -> Floats:
+    """Median of the finite values of each row, 0 where there is none."""
+    ordered = np.sort(values, axis=1)  # NaN sorts last
+    count = np.isfinite(ordered).sum(axis=1)
+    middle = np.stack([np.maximum(count - 1, 0) // 2, count // 2], axis=1)
+    ends = np.take_along_axis(ordered, np.minimum(middle, values.shape[1] - 1), axis=1)
+    medians: Floats = np.where(count > 0, ends.mean(axis=1), 0.0)
+    return medians
+
+
+def _mean(values: Floats) -> Floats:
+    count = np.isfinite(values).sum(axis=1)
+    means: Floats = np.divide(np.nansum(values, axis=1), count, out=np.zeros(len(values)), where=count > 0)
+    return means
+
+
+def _beginnings(evidence: Evidence) -> dict[PodContainerRef, int]:
+    """When each pod's container last began anew, as far as the events tell."""
+    began: dict[PodContainerRef, int] = {}
+    for event in evidence.inventory.events:
+        if event.kind in BEGINNINGS:
+            began[event.subject] = max(began.get(event.subject, 0), event.time_seconds)
+    return began
+
+
+def _daily_maxima(values: FloatMatrix, grid: TimeGrid, since: Floats) -> FloatMatrix:
+    """Maxima of the full UTC days after `since` (m,), (m, days); NaN where too little was seen."""
+    lead = grid.start_seconds % DAY_SECONDS // grid.step_seconds
+    padded = np.pad(values, ((0, 0), (lead, -(lead + grid.size) % grid.slots_per_day)), constant_values=np.nan)
+    block = padded.reshape(len(values), -1, grid.slots_per_day)
+    block = np.where(np.isfinite(block), block, -np.inf)
+    full = np.isfinite(block).sum(axis=2) >= FULL_DAY * grid.slots_per_day
+    first_day = grid.start_seconds // DAY_SECONDS
+    after = (first_day + np.arange(block.shape[1])) * DAY_SECONDS >= since[:, None]
+    return np.where(full & after, block.max(axis=2), np.float32(np.nan))
+
+
+def _leak_of_rows(days: FloatMatrix, own: CotenantSettings) -> Floats:
+    """Bytes a day of each pod: positive for a leak, 0 for none, NaN where there are too few days, (m,)."""
+    found = np.full(len(days), np.nan)
+    enough = np.flatnonzero(np.isfinite(days).sum(axis=1) >= own.leak_days)
+    for row in enough:
+        seen = days[row][np.isfinite(days[row])].astype(np.float64)
+        steps = np.diff(seen)
+        rising = (steps > 0).mean() >= AGREEMENT and seen[-1] == seen.max()
+        real = rising and seen[-1] >= (1 + own.leak_rise_fraction) * seen[0] > 0
+        found[row] = np.median(steps) if real else 0.0
+    return found
