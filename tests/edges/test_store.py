@@ -441,6 +441,26 @@ def test_a_table_survives_the_round_trip_cell_by_cell(found: list[dict[str, obje
     assert list(tables.decode(tables.encode(table), SCHEMA).rows()) == list(table.rows())
 
 
+@settings(max_examples=60, deadline=None)
+@given(rows.filter(bool), st.integers(0, 4))
+def test_rows_asked_for_by_text_are_those_a_filter_of_the_whole_table_keeps(
+    found: list[dict[str, object]], place: int
+) -> None:
+    table = Table.from_rows(SCHEMA, found)
+    wanted = str(found[place % len(found)]["name"])
+    some = tables.decode(tables.encode(table), SCHEMA, {"name": wanted})
+    assert list(some.rows()) == [row for row in table.rows() if row["name"] == wanted] != []
+
+
+def test_rows_asked_for_by_text_are_found_in_every_group() -> None:
+    count = 2 * tables.GROUP_ROWS + 3
+    rows = [{"name": f"n{k % 7}", "amount": k, "line": (float(k),)} for k in range(count)]
+    content = tables.encode(Table.from_rows(SCHEMA, rows))
+    # 8195 rows, every seventh from the fourth on: 1171 of them, k = 3, 10, ... 8193.
+    assert [r["amount"] for r in tables.decode(content, SCHEMA, {"name": "n3"}).rows()] == list(range(3, count, 7))
+    assert len(tables.decode(content, SCHEMA, {"name": "nobody"})) == 0
+
+
 def test_a_stored_table_is_replaced_and_a_missing_one_is_no_data(url: str) -> None:
     store = Store(url, "prod")
     with pytest.raises(NoData, match="things") as caught:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,8 +22,13 @@ UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError
 """What pyarrow raises on bytes in memory that are not Parquet; no real I/O happens, so OSError is one of them too."""
 
 
-def encode(table: pa.Table, stamp: Mapping[str, str], dictionary: Iterable[str] = ()) -> bytes:
-    """Parquet file as bytes: zstd, byte-stream-split floats, page checksums; `stamp` goes into the metadata."""
+def encode(
+    table: pa.Table, stamp: Mapping[str, str], dictionary: Iterable[str] = (), group_rows: int | None = None
+) -> bytes:
+    """Parquet file as bytes: zstd, byte-stream-split floats, page checksums; `stamp` goes into the metadata.
+
+    `group_rows` are the rows that a reader of a few must decode together.
+    """
     metadata: dict[Any, Any] = {_VERSION_KEY: str(SCHEMA_VERSION)}
     metadata.update({f"cotenant.{k}": v for k, v in stamp.items()})
     columns = list(dictionary)
@@ -30,6 +36,7 @@ def encode(table: pa.Table, stamp: Mapping[str, str], dictionary: Iterable[str] 
     pq.write_table(
         table.replace_schema_metadata(metadata),
         sink,
+        row_group_size=group_rows,
         compression="zstd",
         compression_level=3,
         use_dictionary=columns,
@@ -41,17 +48,33 @@ def encode(table: pa.Table, stamp: Mapping[str, str], dictionary: Iterable[str] 
     return content
 
 
-def decode(content: bytes, columns: Sequence[str] | None = None) -> tuple[pa.Table, dict[str, str]]:
-    """Table (all columns, or those named) and stamp.
+def decode(
+    content: bytes, columns: Sequence[str] | None = None, where: Mapping[str, str] | None = None
+) -> tuple[pa.Table, dict[str, str]]:
+    """Table (all columns, or those named that the file has; all rows, or those of these texts) and stamp.
 
     NewerVersionError for a later version, one of UNREADABLE when the bytes are not ours.
     """
     file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
     metadata = file.schema_arrow.metadata or {}
     check(int(metadata[_VERSION_KEY]))
-    table = file.read(columns=columns, use_threads=False)
+    known = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
+    table = _rows(file, known, where) if where else file.read(columns=known, use_threads=False)
     table.validate()
     return table, {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
+
+
+def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[str, str]) -> pa.Table:
+    """Rows that hold these texts: their columns decide which row groups are decoded whole."""
+    found = [file.schema_arrow.empty_table().select(columns or file.schema_arrow.names)]
+    for group in range(file.num_row_groups):
+        texts = file.read_row_group(group, columns=list(where), use_threads=False)
+        mask = np.ones(len(texts), dtype=bool)
+        for name, text in where.items():
+            mask &= texts[name].to_numpy() == text
+        if mask.any():
+            found.append(file.read_row_group(group, columns=columns, use_threads=False).filter(pa.array(mask)))
+    return pa.concat_tables([table.replace_schema_metadata() for table in found])
 
 
 def _float_paths(schema: pa.Schema) -> list[str]:

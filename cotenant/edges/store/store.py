@@ -7,7 +7,7 @@ read results. Reading needs no lock, because files are only ever replaced as a w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Final, TypeVar
@@ -189,9 +189,12 @@ class Store:
         """Replace a result table."""
         self._replace(self._result(table.schema.name, "parquet"), tables.encode(table))
 
-    def read_table(self, schema: Schema) -> Table:
-        """A result table; NoData when it was never written, StoreCorrupt when it cannot be read."""
-        found = self._read(self._result(schema.name, "parquet"), lambda b: tables.decode(b, schema))
+    def read_table(self, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
+        """A result table; NoData when it was never written, StoreCorrupt when it cannot be read.
+
+        `where` keeps the rows whose text columns hold these texts, without decoding all others.
+        """
+        found = self._read(self._result(schema.name, "parquet"), lambda b: tables.decode(b, schema, where))
         if found is None:
             raise NoData(
                 f"the store {self.url} has no {schema.name} of cluster {self.cluster} yet",

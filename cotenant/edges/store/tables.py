@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,18 +12,24 @@ import pyarrow as pa
 from cotenant.edges.store import parquet
 from cotenant.model.table import Column, Kind, Schema, Table
 
+GROUP_ROWS: Final = 4096
+"""Rows that are decoded together: what a reader of one row pays."""
+
 
 def encode(table: Table) -> bytes:
     """The table's file."""
     arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
     names = [column.name for column in table.schema.columns]
     texts = [column.name for column in table.schema.columns if column.kind is Kind.TEXT]
-    return parquet.encode(pa.table(arrays, names=names), {"table": table.schema.name}, texts)
+    return parquet.encode(pa.table(arrays, names=names), {"table": table.schema.name}, texts, GROUP_ROWS)
 
 
-def decode(content: bytes, schema: Schema) -> Table:
-    """Inverse of `encode`; a column that the file does not have is empty, one that the schema dropped is ignored."""
-    stored, stamp = parquet.decode(content)
+def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
+    """Inverse of `encode`; a column that the file does not have is empty, one that the schema dropped is not decoded.
+
+    `where` keeps the rows whose text columns hold these texts.
+    """
+    stored, stamp = parquet.decode(content, [c.name for c in schema.columns], where)
     if stamp.get("table") != schema.name:
         raise ValueError(f"the file says it is table {stamp.get('table')!r}")
     present = set(stored.column_names)
