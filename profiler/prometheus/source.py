@@ -20,12 +20,12 @@ from cotenant.model.errors import SourceLimit
 from cotenant.model.progress import Progress
 from cotenant.model.quality import Defect
 from cotenant.model.server_quantiles import ServerQuantiles
-from cotenant.model.usage import Signal
+from cotenant.model.usage import HOUR_SECONDS, Signal
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.history import Block, Report, Span
 from profiler.prometheus import asking, client, decode, inventory, quantiles, survey
 from profiler.prometheus.parts import Part, Rates, hourly_parts, usage_parts
-from profiler.prometheus.plan import Query, Wish, plan, settled
+from profiler.prometheus.plan import Query, Shard, Wish, plan, settled
 from profiler.prometheus.promql import named, of_labels, selector
 from profiler.prometheus.quantiles import Question
 from profiler.prometheus.survey import Survey
@@ -70,16 +70,23 @@ class PrometheusSource:
         if self._survey is None:
             names = self._client.names(*window)
             text = survey.question(self._settings.labels, names)
-            answer = self._described(text, survey.moments(*window))
+            answer = self._surveyed(text, survey.moments(*window))
             self._survey = survey.findings(answer, names, self._settings.scrape_interval_seconds)
         return self._survey
 
+    def _surveyed(self, text: str, moments: range) -> _Described:
+        """The survey at all moments, or where that is too much at the last one."""
+        try:
+            return self._described(text, moments)
+        except SourceLimit:
+            self._defects[Defect.QUERY_SPLIT] += 1
+            return self._described(text, moments[-1:])
+
     def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
         """The cluster now; owners of the window's pods from the series index."""
-        self.survey(window)
-        own = of_labels(self._settings.labels)
-        owners = decode.label_sets(self._client.series([selector((named(*inventory.OWNERS), *own))], *window))
-        state = self._state(inventory.STATE, now_seconds)
+        owners = self._owners(inventory.OWNERS, window)
+        everywhere = Shard(tuple(sorted(self.survey(window).population.containers)))
+        state = self._state(inventory.STATE, now_seconds, everywhere)
         found = inventory.build(self._cluster, now_seconds, inventory.Rows.of(owners, state), self._marks)
         self._node_names = dict(found.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += found.unknown_owners
@@ -131,18 +138,37 @@ class PrometheusSource:
     def _described(self, text: str, moments: range) -> _Described:
         return decode.described(self._client.range(text, moments[0], moments[-1], moments.step))
 
-    def _state(self, metrics: Sequence[str], now_seconds: int) -> list[tuple[dict[str, str], float]]:
-        """Series of the metrics with their value now; halved by metric when they are too many for one answer."""
+    def _owners(self, metrics: Sequence[str], window: tuple[int, int]) -> list[dict[str, str]]:
+        """Label sets of the metrics' series; halved by metric, then by time, when they are too many for one answer."""
+        start, end = window
         text = selector((named(*metrics), *of_labels(self._settings.labels)))
+        try:
+            return decode.label_sets(self._client.series([text], start, end))
+        except SourceLimit:
+            if len(metrics) == 1 and end - start <= HOUR_SECONDS:
+                raise
+            self._defects[Defect.QUERY_SPLIT] += 1
+        if len(metrics) > 1:
+            half = len(metrics) // 2
+            return self._owners(metrics[:half], window) + self._owners(metrics[half:], window)
+        middle = (start + end) // 2
+        return self._owners(metrics, (start, middle)) + self._owners(metrics, (middle, end))
+
+    def _state(self, metrics: Sequence[str], now_seconds: int, shard: Shard) -> list[tuple[dict[str, str], float]]:
+        """Series of the metrics with their value now; halved by metric, then by namespaces, when they are too many."""
+        text = selector((named(*metrics), *of_labels(self._settings.labels), *shard.matchers()))
         try:
             answer = self._described(text, range(now_seconds, now_seconds + 1))
         except SourceLimit:
-            if len(metrics) == 1:
+            shards = shard.halves()
+            if len(metrics) == 1 and shards is None:
                 raise
-            half = len(metrics) // 2
             self._defects[Defect.QUERY_SPLIT] += 1
-            return self._state(metrics[:half], now_seconds) + self._state(metrics[half:], now_seconds)
-        return [(labels, float(values[-1])) for labels, values in answer if len(values)]
+        else:
+            return [(labels, float(values[-1])) for labels, values in answer if len(values)]
+        half = len(metrics) // 2
+        pieces = ((metrics[:half], shard), (metrics[half:], shard)) if half else ((metrics, s) for s in shards or ())
+        return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
 
     def _read(self, result: msgspec.Raw, query: Query) -> _Read:
         """Usage in an answer."""

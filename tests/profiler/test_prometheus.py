@@ -255,8 +255,9 @@ def test_queries_above_the_servers_limit_are_split_and_complete(
 
 def test_an_answer_above_the_cap_is_split_and_complete(served: Served, scanned: Store, tmp_path: Path) -> None:
     store = store_in(tmp_path)
-    record = pulled(store, served.end, profiler_settings(served.server.url, max_answer_bytes=300_000))
-    assert record.defects[Defect.QUERY_SPLIT] > 0
+    record = pulled(store, served.end, profiler_settings(served.server.url, max_answer_bytes=100_000))
+    assert record.defects[Defect.QUERY_SPLIT] > 3
+    assert store.read_inventory() == scanned.read_inventory()
     grid = grid_of(Signal.CPU_USAGE_MEAN, served.end)
     first, second = (rows(s.read(Signal.CPU_USAGE_MEAN, grid)) for s in (scanned, store))
     for name, values in second.items():
