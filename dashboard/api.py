@@ -72,7 +72,7 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
     """Rows of a table under a query string; UsageError for an unknown filter."""
     indexed = snapshot.tables[schema.name]
     rows = snapshot.rows(schema.name, filters.parse(search, schema))
-    page = indexed.table.take(rows[window])
+    page = indexed.take(rows[window])
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}
         return Response(to_csv(page), media_type="text/csv; charset=utf-8", headers=headers)
@@ -80,7 +80,7 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
         "table": schema.name,
         "version": snapshot.version,
         "total": len(rows),
-        "of": len(indexed.table),
+        "of": len(indexed),
         "offset": window.start,
         "rows": list(page.rows()),
     }

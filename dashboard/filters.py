@@ -1,18 +1,21 @@
-"""The one filter grammar of pages, grids and API: a query string, and what it selects from a table. Pure.
+r"""The one filter grammar of pages, grids, API and CLI: a query string, and what it selects from a table. Pure.
 
-    ns=pay&ns=shop&kind!=Job&severity=critical&reason=floor&q=check&sort=-cpu_delta_total
+    ns=pay,shop&kind!=Job&workload=api-*&severity in (critical,warning)&reason=floor&q=check&sort=-cpu_delta_total
 
-A key may come several times (any of the values); `!=` excludes; `q` searches names; `sort` names a column, `-` is
-descending. Different keys must all hold. An empty cell (no QoS label, say) is written `none`.
+Values of a key are alternatives, given by commas, by repeating the key or as `key in (a,b)`; `!=` and `notin` exclude;
+`*` stands for any characters and `\` makes the next character plain. Different keys must all hold. `q` searches names;
+`sort` names a column, `-` is descending. An empty cell (no QoS label, say) is written `none`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
-from urllib.parse import parse_qsl, urlencode
+from typing import Any, Final
+from urllib.parse import unquote_plus, urlencode
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +27,7 @@ from cotenant.model.table import Kind, Schema, Table
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "ns": ("namespace",),
     "kind": ("kind",),
-    "workload": ("workload",),
+    "workload": ("workload", "name"),
     "container": ("container",),
     "node": ("node",),
     "qos": ("qos",),
@@ -33,25 +36,36 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "severity": ("severity",),
     "reason": ("cpu_reason", "memory_reason", "reason"),
     "strategy": ("strategy",),
+    "profile": ("profile",),
+    "restart": ("restart",),
+    "finding": ("finding",),
+    "band": ("band",),
+    "resource": ("resource",),
+    "scope": ("scope",),
+    "model": ("model",),
 }
 """Filter key -> columns of which any may match; a table knows those keys of which it has a column."""
 
 CARRIED: Final = ("ns", "kind", "workload")
 """Keys that stay when a person walks to another page."""
 
-RESERVED: Final = frozenset({"open", "offset", "limit", "format"})
+RESERVED: Final = frozenset({"open", "offset", "limit", "format", "columns"})
 """Keys of the same query string that are no filters."""
 
 EMPTY: Final = "none"
 ORDERS: Final[Mapping[str, tuple[str, ...]]] = {"severity": tuple(s.value for s in Severity)}
 """Columns whose values have an order other than the alphabet's."""
 
+SET: Final = re.compile(r"\s*(?P<key>[^\s=!(]+)\s+(?P<word>in|notin)\s*\((?P<values>.*)\)\s*", re.DOTALL)
+"""A label selector's set: `key in (a,b)`."""
+SPECIAL: Final = re.compile(r"[\\,*]")
+
 Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Condition:
-    """Rows where any column of `key` has one of `values`; the others when `negated`."""
+    """Rows where any column of `key` matches one of `values` (patterns); the others when `negated`."""
 
     key: str
     values: tuple[str, ...]
@@ -83,23 +97,82 @@ def keys_of(schema: Schema) -> tuple[str, ...]:
     return tuple(key for key, columns in KEYS.items() if names.intersection(columns))
 
 
+def literal(text: str) -> str:
+    """The pattern that matches exactly this text."""
+    return SPECIAL.sub(lambda special: "\\" + special[0], text)
+
+
+def patterns(text: str) -> tuple[str, ...]:
+    """A comma list as patterns in their one spelling: only what needs a backslash has one."""
+    pieces = [""]
+    for part in _tokens(text):
+        if part == ",":
+            pieces.append("")
+        else:
+            pieces[-1] += "*" if part == "*" else literal(part[-1])
+    return tuple(pieces)
+
+
+def _tokens(pattern: str) -> list[str]:
+    """Single characters, and pairs of a backslash and what it makes plain."""
+    return re.findall(r"\\.|.", pattern, re.DOTALL)
+
+
+def _plain_parts(pattern: str) -> list[str]:
+    """The texts between a pattern's stars; one text when it has none."""
+    parts = [""]
+    for part in _tokens(pattern):
+        if part == "*":
+            parts.append("")
+        else:
+            parts[-1] += part[-1]
+    return parts
+
+
+def _fits(word: str, parts: Sequence[str]) -> bool:
+    """Whether a word is these texts in order with anything between them; linear in the word, whatever the pattern."""
+    first, *middle, last = parts
+    end = len(word) - len(last)
+    if not (word.startswith(first) and word.endswith(last) and len(first) <= end):
+        return False
+    at = len(first)
+    for part in middle:
+        found = word.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def _parts(search: str) -> Iterator[tuple[str, str, bool]]:
+    """(key, value, negated) of each part of a query string; a set gives its comma list."""
+    for part in search.lstrip("?").split("&"):
+        before, equals, after = part.partition("=")
+        key, value = unquote_plus(before), unquote_plus(after.removeprefix("="))
+        as_set = SET.fullmatch(key) if not value else None
+        if as_set:
+            listed = ",".join(piece.strip() for piece in as_set["values"].split(","))
+            yield as_set["key"], listed, as_set["word"] == "notin"
+        elif part:
+            yield key.removesuffix("!").strip() if equals else key, value, key.endswith("!")
+
+
 def parse(search: str, schema: Schema) -> Query:
     """Read a query string (with or without "?"); UsageError names an unknown key or column and the nearest one."""
     known = keys_of(schema)
-    values: dict[tuple[str, bool], list[str]] = {}
+    values: dict[tuple[str, bool], set[str]] = {}
     query = Query()
-    for raw, value in parse_qsl(search.lstrip("?"), keep_blank_values=True):
-        key, negated = raw.removesuffix("!"), raw.endswith("!")
-        if raw in RESERVED:
+    for key, value, negated in _parts(search):
+        if key in RESERVED and not negated:
             continue
-        if raw == "q":
+        if key == "q" and not negated:
             query = replace(query, text=value.strip())
-        elif raw == "sort":
+        elif key == "sort" and not negated:
             query = replace(query, sort=(*query.sort, _sort(value, schema)))
         else:
             _require(key, known, f"{schema.name}: unknown filter")
-            values.setdefault((key, negated), []).append(value)
-    conditions = (Condition(k, tuple(sorted(set(v))), negated) for (k, negated), v in values.items())
+            values.setdefault((key, negated), set()).update(patterns(value))
+    conditions = (Condition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
     return replace(query, conditions=tuple(sorted(conditions)))
 
 
@@ -127,7 +200,7 @@ def encode(query: Query) -> str:
 
 
 def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Query:
-    """The query with one value of a facet switched; a value is never both asked for and excluded."""
+    """The query with one pattern of a facet switched; a pattern is never both asked for and excluded."""
     held = value in query.values(key, negated=negated)
     chosen = {(c.key, c.negated): {v for v in c.values if (c.key, v) != (key, value)} for c in query.conditions}
     if not held:
@@ -143,33 +216,89 @@ def cleared(query: Query) -> Query:
 
 def carried(search: str) -> str:
     """The part of a query string that makes sense on every page: namespace, kind, workload and search text."""
-    pairs = [(k, v) for k, v in parse_qsl(search.lstrip("?")) if k.removesuffix("!") in CARRIED or k == "q"]
-    return urlencode(pairs, safe="!")
+    kept = [(k + "!" * negated, v) for k, v, negated in _parts(search) if k in CARRIED or (k == "q" and not negated)]
+    return urlencode(kept, safe="!")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Indexed:
-    """A table made ready for many queries: text cells as codes into a sorted vocabulary."""
+    """A table made ready for many queries, and small: text cells as codes into a sorted vocabulary."""
 
     table: Table
+    """The rows; their text cells are spelt out when somebody asks for a column."""
     vocabulary: Mapping[str, tuple[str, ...]]
     codes: Mapping[str, npt.NDArray[np.int32]]
+    size: int
 
     @classmethod
     def of(cls, table: Table) -> Indexed:
         """Index a table; O(rows log rows) once."""
-        text = [c.name for c in table.schema.columns if c.kind is Kind.TEXT]
-        pairs = {name: _encode_column(name, table.columns[name]) for name in text}
-        return cls(table, {n: p[0] for n, p in pairs.items()}, {n: p[1] for n, p in pairs.items()})
+        cells = Cells.of(table)
+        words = {name: tuple(text or EMPTY for text in texts) for name, texts in cells.texts.items()}
+        return cls(Table(table.schema, cells), words, cells.codes, len(table))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def take(self, rows: Index) -> Table:
+        """Some rows with all their cells."""
+        cells = self.table.columns
+        assert isinstance(cells, Cells)
+        return Table(self.table.schema, cells.take(rows))
 
 
-def _encode_column(name: str, cells: npt.NDArray[np.object_]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """Sorted distinct values (empty = EMPTY) and each cell's position among them."""
-    words = [str(c) or EMPTY for c in cells]
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells(Mapping[str, npt.NDArray[Any]]):
+    """Columns by name. A text column is held as codes, a list column of one length as one float matrix."""
+
+    order: tuple[str, ...]
+    texts: Mapping[str, npt.NDArray[np.object_]]
+    codes: Mapping[str, npt.NDArray[np.int32]]
+    others: Mapping[str, npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, table: Table) -> Cells:
+        """From a table's columns."""
+        kinds = {c.name: c.kind for c in table.schema.columns}
+        coded = {n: _encode_column(n, table.columns[n]) for n, kind in kinds.items() if kind is Kind.TEXT}
+        others = {n: _packed(kind, table.columns[n]) for n, kind in kinds.items() if kind is not Kind.TEXT}
+        return cls(tuple(kinds), {n: c[0] for n, c in coded.items()}, {n: c[1] for n, c in coded.items()}, others)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.texts[name][self.codes[name]] if name in self.codes else self.others[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.order)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def take(self, rows: Index) -> dict[str, npt.NDArray[Any]]:
+        """The same columns of some rows."""
+        return {n: self.texts[n][self.codes[n][rows]] if n in self.codes else self.others[n][rows] for n in self.order}
+
+
+def _encode_column(name: str, cells: npt.NDArray[np.object_]) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.int32]]:
+    """Sorted distinct texts (an empty one where EMPTY belongs) and each cell's position among them."""
+    texts = [str(c) for c in cells]
     order = ORDERS.get(name, ())
-    vocabulary = sorted(set(words), key=lambda w: (order.index(w) if w in order else len(order), w))
-    place = {w: i for i, w in enumerate(vocabulary)}
-    return tuple(vocabulary), np.fromiter((place[w] for w in words), dtype=np.int32, count=len(words))
+    known = {word: rank for rank, word in enumerate(order)}
+    distinct = sorted(set(texts), key=lambda t: (known.get(t or EMPTY, len(order)), t or EMPTY, t))
+    place = {text: i for i, text in enumerate(distinct)}
+    vocabulary = np.array(distinct, dtype=object) if distinct else np.empty(0, dtype=object)
+    return vocabulary, np.fromiter((place[t] for t in texts), dtype=np.int32, count=len(texts))
+
+
+def _packed(kind: Kind, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A list column whose lists are of one length as a matrix, in single precision where that loses nothing."""
+    lengths = {len(c) for c in cells} if kind is Kind.LIST else set()
+    if len(lengths) != 1 or lengths == {0}:
+        return cells
+    single = np.empty((len(cells), lengths.pop()), dtype=np.float32)
+    for row, cell in zip(single, cells, strict=True):
+        row[:] = cell
+    exact = all(np.array_equal(row, np.asarray(c), equal_nan=True) for row, c in zip(single, cells, strict=True))
+    return single if exact else np.array(list(cells), dtype=np.float64)
 
 
 def select(indexed: Indexed, query: Query) -> Index:
@@ -181,29 +310,31 @@ def select(indexed: Indexed, query: Query) -> Index:
 
 
 def facet(indexed: Indexed, query: Query, key: str) -> list[tuple[str, int]]:
-    """(value, rows) of one key under all the other conditions, most frequent first; chosen values stay though empty."""
+    """(pattern, rows) of one key under all the other conditions, most frequent first; chosen ones stay though empty."""
     others = tuple(c for c in query.conditions if c.key != key)
-    counts = _count(indexed, key, _mask(indexed, others, query.text))
-    chosen = {*query.values(key), *query.values(key, negated=True)}
-    shown = {value for value, n in counts.items() if n} | chosen
+    mask = _mask(indexed, others, query.text)
+    counts = {literal(value): n for value, n in _count(indexed, key, mask).items() if n}
+    for pattern in (*query.values(key), *query.values(key, negated=True)):
+        counts.setdefault(pattern, int((_holds(indexed, key, (pattern,)) & mask).sum()))
     rank = {value: -place for place, value in enumerate(ORDERS.get(key, ()))}
-    return sorted(((v, counts.get(v, 0)) for v in shown), key=lambda pair: (rank.get(pair[0], 0), -pair[1], pair[0]))
+    return sorted(counts.items(), key=lambda pair: (rank.get(pair[0], 0), -pair[1], pair[0]))
 
 
 def _count(indexed: Indexed, key: str, mask: npt.NDArray[np.bool_]) -> dict[str, int]:
     """Rows under the mask per value of a key; a row with one value in two columns counts once."""
     columns = _columns(indexed, key)
     if len(columns) == 1:
-        words = indexed.vocabulary[columns[0]]
-        return dict(
-            zip(words, np.bincount(indexed.codes[columns[0]][mask], minlength=len(words)).tolist(), strict=True)
-        )
-    words = tuple({v for column in columns for v in indexed.vocabulary[column]})
-    return {value: int((_holds(indexed, key, (value,)) & mask).sum()) for value in words}
+        words, counts = indexed.vocabulary[columns[0]], Counter[str]()
+        numbers = np.bincount(indexed.codes[columns[0]][mask], minlength=len(words)).tolist()
+        for word, number in zip(words, numbers, strict=True):
+            counts[word] += number
+        return counts
+    values = {v for column in columns for v in indexed.vocabulary[column]}
+    return {value: int((_holds(indexed, key, (literal(value),)) & mask).sum()) for value in values}
 
 
 def _mask(indexed: Indexed, conditions: Iterable[Condition], text: str) -> npt.NDArray[np.bool_]:
-    mask = np.ones(len(indexed.table), dtype=bool)
+    mask = np.ones(len(indexed), dtype=bool)
     for condition in conditions:
         mask &= _holds(indexed, condition.key, condition.values) ^ condition.negated
     for word in text.lower().replace("/", " ").split():
@@ -213,7 +344,7 @@ def _mask(indexed: Indexed, conditions: Iterable[Condition], text: str) -> npt.N
 
 def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:
     """Rows of which some part of the name contains a word."""
-    mask = np.zeros(len(indexed.table), dtype=bool)
+    mask = np.zeros(len(indexed), dtype=bool)
     for column in indexed.table.schema.key:
         hit = np.array([word in name.lower() for name in indexed.vocabulary[column]], dtype=bool)
         mask |= hit[indexed.codes[column]]
@@ -221,10 +352,11 @@ def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:
 
 
 def _holds(indexed: Indexed, key: str, values: Iterable[str]) -> npt.NDArray[np.bool_]:
-    wanted = frozenset(values)
-    mask = np.zeros(len(indexed.table), dtype=bool)
+    parts = [_plain_parts(pattern) for pattern in values]
+    exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
+    mask = np.zeros(len(indexed), dtype=bool)
     for column in _columns(indexed, key):
-        hit = np.array([word in wanted for word in indexed.vocabulary[column]], dtype=bool)
+        hit = np.array([w in exact or any(_fits(w, p) for p in globs) for w in indexed.vocabulary[column]], dtype=bool)
         mask |= hit[indexed.codes[column]]
     return mask
 

@@ -164,7 +164,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     except UsageError as error:
         return html.Div(f"{error.message} {error.fix}", role="alert")
     snapshot = view.source.snapshot()
-    count, of = len(snapshot.rows(listing.schema.name, query)), len(snapshot.tables[listing.schema.name].table)
+    count, of = len(snapshot.rows(listing.schema.name, query)), len(snapshot.tables[listing.schema.name])
     words = display.counted(of, listing.noun) if count == of else f"{count:,} of {display.counted(of, listing.noun)}"
     line = [html.Strong(words, id=f"count-{listing.schema.name}", role="status"), *_active(query)]
     if not count:

@@ -36,7 +36,7 @@ NAME_PARTS: Final = 4
 
 def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
     """What all shown rows together would change, over their replicas, up and down apart."""
-    table = snapshot.tables[RECOMMENDATIONS.name].table.take(snapshot.rows(RECOMMENDATIONS.name, query))
+    table = snapshot.tables[RECOMMENDATIONS.name].take(snapshot.rows(RECOMMENDATIONS.name, query))
     return [
         _total("CPU requests", table.columns["cpu_delta_total"], Resource.CPU),
         _total("Memory requests", table.columns["memory_delta_total"], Resource.MEMORY),

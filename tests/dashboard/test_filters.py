@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import time
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ ROWS: list[dict[str, Any]] = [
 INDEXED = Indexed.of(Table.from_rows(RECOMMENDATIONS, ROWS))
 KEYS = filters.keys_of(RECOMMENDATIONS)
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+PATTERNS = st.text(st.sampled_from("ab*,\\ =&(é"), max_size=8).map(lambda t: filters.patterns(t)[0])
 
 
 def shown(search: str) -> list[str]:
@@ -37,7 +40,7 @@ def shown(search: str) -> list[str]:
 queries = st.builds(
     Query,
     conditions=st.dictionaries(
-        st.tuples(st.sampled_from(KEYS), st.booleans()), st.sets(WORDS, min_size=1, max_size=3), max_size=4
+        st.tuples(st.sampled_from(KEYS), st.booleans()), st.sets(PATTERNS, min_size=1, max_size=3), max_size=4
     ).map(lambda d: tuple(sorted(Condition(k, tuple(sorted(v)), n) for (k, n), v in d.items()))),
     text=WORDS.map(str.strip),
     sort=st.lists(
@@ -53,7 +56,7 @@ def test_a_query_survives_the_url(query: Query) -> None:
     assert filters.parse(filters.encode(query), RECOMMENDATIONS) == query
 
 
-@given(queries, st.sampled_from(KEYS), WORDS, st.booleans())
+@given(queries, st.sampled_from(KEYS), PATTERNS, st.booleans())
 def test_switching_a_value_twice_changes_nothing_else(query: Query, key: str, value: str, negated: bool) -> None:
     once = filters.toggled(query, key, value, negated=negated)
     held = value in query.values(key, negated=negated)
@@ -61,6 +64,59 @@ def test_switching_a_value_twice_changes_nothing_else(query: Query, key: str, va
     assert value not in once.values(key, negated=not negated)
     others = [c for c in query.conditions if c.key != key]
     assert [c for c in once.conditions if c.key != key] == others
+
+
+@given(WORDS)
+def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
+    (pattern,) = filters.patterns(filters.literal(text))
+    assert pattern == filters.literal(text)
+    rows = [{**ROWS[0], "namespace": name} for name in (text, text + "x", "x" + text, "*")]
+    found = filters.select(Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), Query((Condition("ns", (pattern,)),)))
+    # An empty namespace is written "none", so the pattern of nothing at all matches no row.
+    assert [rows[i]["namespace"] for i in found] == [r["namespace"] for r in rows if r["namespace"] == text != ""]
+
+
+@given(st.text("ab", max_size=9), st.lists(st.text("ab*", max_size=6), max_size=3))
+def test_a_star_stands_for_any_characters(name: str, written: list[str]) -> None:
+    rows = [{**ROWS[0], "workload": name}]
+    query = Query((Condition("workload", tuple(written)),))
+    found = filters.select(Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
+    word = name or "none"
+    # fnmatch reads `*` alike, and these patterns hold none of its other signs.
+    assert bool(len(found)) is any(fnmatch.fnmatchcase(word, pattern) for pattern in written)
+
+
+def test_many_stars_cost_no_time() -> None:
+    rows = [{**ROWS[0], "workload": "a" * 250 + str(k)} for k in range(500)]
+    indexed = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    start = time.process_time()
+    assert not len(filters.select(indexed, filters.parse("workload=" + "*a" * 120 + "*b", RECOMMENDATIONS)))
+    # A backtracking matcher would not end; this one looks at each character of a name about once.
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("search", "same"),
+    [
+        ("ns=pay,shop", "ns=pay&ns=shop"),
+        ("ns in (pay, shop)", "ns=pay&ns=shop"),
+        ("ns+in+%28pay%2Cshop%29=", "ns=pay&ns=shop"),
+        ("kind notin (Job,Pod)", "kind!=Job&kind!=Pod"),
+        ("kind!=Job,Pod", "kind!=Job&kind!=Pod"),
+        ("kind%21=Job", "kind!=Job"),
+        ("ns==pay", "ns=pay"),
+        ("ns=pay&&kind=Job", "ns=pay&kind=Job"),
+        ("ns in (pay)&kind notin (Job)&sort=workload", "ns=pay&kind!=Job&sort=workload"),
+    ],
+)
+def test_label_selectors_are_another_spelling(search: str, same: str) -> None:
+    assert filters.parse(search, RECOMMENDATIONS) == filters.parse(same, RECOMMENDATIONS)
+
+
+def test_patterns_select_by_part_of_a_name() -> None:
+    assert shown("workload=check*") == ["checkout", "checkpoint"]
+    assert shown("workload=*t&workload!=*point") == ["checkout", "cart"]
+    assert shown(r"workload=check\*") == []
 
 
 def test_values_of_one_key_are_alternatives_and_keys_must_all_hold() -> None:
