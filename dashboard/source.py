@@ -9,21 +9,39 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
+
+import numpy as np
 
 from cotenant.edges.clock import Clock, SystemClock
 from cotenant.edges.store import Store
 from cotenant.model.errors import NoData
+from cotenant.model.identity import WorkloadRef
 from cotenant.model.recommendation import Recommendation
-from cotenant.model.table import Schema, Table
-from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.model.table import Kind, Schema, Table
+from cotenant.model.views import (
+    EVENTS,
+    FORECASTS,
+    NODE_HISTORY,
+    NODES,
+    RECOMMENDATION_LOG,
+    RECOMMENDATIONS,
+    WORKLOADS,
+    Overview,
+    portraits_of,
+)
 from cotenant.settings.dashboard import DashboardSettings
 from dashboard import filters
 from dashboard.filters import Index, Indexed, Query
+from dashboard.story import Foreseen, Row, Story, Subject
 
-SCHEMAS: Final[Mapping[str, Schema]] = {s.name: s for s in (WORKLOADS, RECOMMENDATIONS, NODES)}
+FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
+"""FORECASTS without the paths, which are read one at a time."""
+
+SCHEMAS: Final[Mapping[str, Schema]] = {s.name: s for s in (WORKLOADS, RECOMMENDATIONS, NODES, FORECAST_LIST)}
 REMEMBERED_QUERIES: Final = 32
+REMEMBERED_STORIES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +80,12 @@ class Source(Protocol):
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """The full recommendation of one container with its inputs; None when there is none."""
 
+    def story(self, ref: WorkloadRef) -> Story | None:
+        """Everything kept about one workload; None when the results do not name it."""
+
+    def foreseen(self, subject: Subject) -> Foreseen | None:
+        """One forecast with its quantile paths and the usage before it; None when there is none."""
+
 
 class StoreSource:
     """The results in a store, re-read when they change."""
@@ -74,6 +98,7 @@ class StoreSource:
         self._lock = threading.Lock()
         self._snapshot = Snapshot.of("", None, {})
         self._looked_seconds = float("-inf")
+        self._stories: OrderedDict[tuple[str, WorkloadRef], Story] = OrderedDict()
 
     def snapshot(self) -> Snapshot:
         """The newest results; the old ones while another thread reads newer ones."""
@@ -106,11 +131,79 @@ class StoreSource:
         known = self.snapshot().tables[RECOMMENDATIONS.name].vocabulary.get("namespace", ())
         if namespace not in known:
             return None
-        wanted = (namespace, kind, workload, container)
-        stored = self._store.read_document(f"explain@{namespace}", list[Recommendation]) or []
-        return next((r for r in stored if _name(r) == wanted), None)
+        wanted = WorkloadRef(namespace, kind, workload)
+        return next((r for r in self._explained(wanted) if r.container.container == container), None)
+
+    def _explained(self, ref: WorkloadRef) -> list[Recommendation]:
+        stored = self._store.read_document(f"explain@{ref.namespace}", list[Recommendation]) or []
+        return [r for r in stored if r.container.workload == ref]
+
+    def story(self, ref: WorkloadRef) -> Story | None:
+        """The workload's rows of every table, read when asked for; the last few stories are kept."""
+        snapshot = self.snapshot()
+        row = _row_of(snapshot.tables[WORKLOADS.name], _key_of(ref))
+        if row is None:
+            return None
+        key = (snapshot.version, ref)
+        if key not in self._stories:
+            self._stories[key] = self._told(ref, row)
+            while len(self._stories) > REMEMBERED_STORIES:
+                self._stories.popitem(last=False)
+        return self._stories[key]
+
+    def _told(self, ref: WorkloadRef, row: Row) -> Story:
+        where = _key_of(ref)
+        ahead = self._rows(FORECASTS, Subject("workload", ref.namespace, ref.kind, ref.name).where)
+        return Story(
+            workload=row,
+            portraits={r["resource"]: r for r in self._rows(portraits_of(ref.namespace), where)},
+            forecasts={r["resource"]: r for r in ahead},
+            events=self._rows(EVENTS, where),
+            recommendations=self._explained(ref),
+            log=self._rows(RECOMMENDATION_LOG, where),
+        )
+
+    def _rows(self, schema: Schema, where: Mapping[str, str]) -> list[Row]:
+        """Rows of a table that hold these texts; none when the table was never written."""
+        try:
+            return list(self._store.read_table(schema, where).rows())
+        except NoData:
+            return []
+
+    def foreseen(self, subject: Subject) -> Foreseen | None:
+        """The forecast's row, and the history of the same workload, node or cluster."""
+        snapshot = self.snapshot()
+        if _row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
+            return None
+        found = self._rows(FORECASTS, subject.where)
+        return Foreseen.of(found[0], self._before(subject, snapshot)) if found else None
+
+    def _before(self, subject: Subject, snapshot: Snapshot) -> Row | None:
+        """Hourly means up to the forecast, under the names of a portrait's row."""
+        if subject.scope == "workload":
+            where = {"kind": subject.kind, "workload": subject.name, "resource": subject.resource}
+            found = self._rows(portraits_of(subject.namespace), where)
+        elif subject.scope == "node":
+            rows = self._rows(NODE_HISTORY, {"node": subject.name, "resource": subject.resource})
+            found = [{"start": row["start"], "mean": row["total"]} for row in rows]
+        else:
+            overview = snapshot.overview
+            band = (overview.cpu if subject.resource == "cpu" else overview.memory) if overview else None
+            found = (
+                [{"start": band.times[0], "mean": band.usage, "request": band.request}] if band and band.times else []
+            )
+        return found[0] if found else None
 
 
-def _name(recommendation: Recommendation) -> tuple[str, str, str, str]:
-    ref = recommendation.container
-    return ref.workload.namespace, ref.workload.kind, ref.workload.name, ref.container
+def _key_of(ref: WorkloadRef) -> dict[str, str]:
+    return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+
+
+def _row_of(indexed: Indexed, where: Mapping[str, str]) -> Row | None:
+    """The first row that holds these texts."""
+    mask = np.ones(len(indexed.table), dtype=bool)
+    for column, text in where.items():
+        words = indexed.vocabulary[column]
+        wanted = text or filters.EMPTY
+        mask &= indexed.codes[column] == (words.index(wanted) if wanted in words else -1)
+    return next(indexed.table.take(np.flatnonzero(mask)[:1]).rows(), None)
