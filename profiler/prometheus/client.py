@@ -33,6 +33,8 @@ from cotenant.model.errors import (
 from cotenant.settings.profiler import PrometheusSettings
 
 _TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
+_SERVICE_PROXY: Final = re.compile(r"/api/v1/namespaces/[^/]+/services/[^/]+/proxy(?:/|$)")
+"""A Service reached through a Kubernetes API server."""
 _TRIES_THEN_OPEN: Final = 5
 """Questions in a row that nobody answered before the circuit opens and the rest fail at once."""
 
@@ -86,7 +88,7 @@ class Client:
         session = _Session(settings, _credentials(settings, user), self.account)
         timeout = (settings.connect_timeout_seconds, settings.timeout_seconds)
         self._api: Any = PrometheusConnect(
-            self.url, headers=_headers(settings), session=session, timeout=timeout, method="POST"
+            self.url, headers=_headers(settings), session=session, timeout=timeout, method=_method(self.url)
         )
         # The constructor mounts an adapter of its own, with ten connections and a retry that leaves POST out.
         session.mount(self.url, HTTPAdapter(pool_maxsize=settings.in_flight, pool_block=True))
@@ -133,6 +135,11 @@ class Client:
 
     def _pauses(self) -> Iterator[float]:
         return (self._settings.backoff_seconds * 2**n for n in range(self._settings.retries))
+
+
+def _method(url: str) -> str:
+    """POST, whose length nobody limits; GET through an API server, where POST would need the right `create`."""
+    return "GET" if _SERVICE_PROXY.search(urlsplit(url).path) else "POST"
 
 
 class _Answer:
@@ -193,8 +200,11 @@ def _judged(response: requests.Response, body: bytearray) -> _Envelope:
     """The envelope of a good answer; raises the error that a bad one means."""
     code, url = response.status_code, urlsplit(response.url)._replace(query="").geturl()
     if code in (401, 403):
+        grant = 'Grant verbs ["get"] on services/proxy in its namespace, as deploy/rbac/reader.yaml does.'
+        login = "Give credentials: a bearer token file, a user or a header."
         raise SourceForbidden(
-            f"{url} answered {code} {response.reason}", fix="Give credentials: a bearer token file, a user or a header."
+            f"{url} answered {code} {response.reason}",
+            fix=grant if code == 403 and _SERVICE_PROXY.search(url) else login,
         )
     if 300 <= code < 400:
         raise SourceProtocol(
@@ -214,7 +224,7 @@ def _refusal(url: str, code: int, envelope: _Envelope) -> SourceError:
     """What an answer without data means: too large, overloaded, or not the protocol."""
     said = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
     known = envelope.status == "error"
-    if code == 413 or (known and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
+    if code in (413, 414, 431) or (known and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
         return SourceLimit(said)
     if code in (408, 429) or code >= 500:
         return _Overloaded(said)

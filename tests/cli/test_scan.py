@@ -38,7 +38,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     cluster = generate(spec)
     data = tmp_path_factory.mktemp("prometheus") / "data"
     create_blocks(cluster.inventory, cluster.usage, data, Dress(interval_seconds=60))
-    with Server(data) as server:
+    # The history ends at the last whole hour; the snapshot of "now" has to look back that far.
+    with Server(data, ("--query.lookback-delta=65m",)) as server:
         yield Shop(cluster, server.url)
 
 
@@ -128,6 +129,8 @@ def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop:
     assert "found by its Service's labels, through the API server" in done.stderr
     # every request, those to Prometheus too, was made with the kubeconfig's client certificate
     assert {name for _, _, name in api.requests} == {"jane"}
+    # and with the right `get` alone: a POST would need `create` on services/proxy
+    assert api.methods == {"GET"}
     assert (tmp_path / "store" / "shop").is_dir()
 
 

@@ -53,6 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         api = self.server
         api.connections.add(self.client_address)
+        api.methods.add(self.command)
         api.requests.append((self.path, self.headers.get("Authorization", ""), self.certificate_name()))
         path = urlsplit(self.path).path
         if api.once:
@@ -128,6 +129,7 @@ class ApiServer(http.server.ThreadingHTTPServer):
         self.objects: dict[str, list[Any] | dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.connections: set[tuple[str, int]] = set()
+        self.methods: set[str] = set()
         self.tokens: set[str] = set()
         self.forbidden: set[str] = set()
         self.once: list[Reply] = []
