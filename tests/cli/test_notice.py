@@ -1,0 +1,132 @@
+"""A summary says the figures of the rows, cannot be read as mark-up, and fits what Slack takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.cli.notice import (
+    HEADER_CHARACTERS,
+    SECTION_CHARACTERS,
+    Summary,
+    Worst,
+    address,
+    escaped,
+    payload,
+    summarise,
+    worth_sending,
+)
+from cotenant.model.errors import UsageError
+from cotenant.model.resource import GIB
+from cotenant.model.table import Table
+from cotenant.model.views import FINDINGS, RECOMMENDATIONS
+from cotenant.settings.notify import NotifySettings
+from tests.support.overview import overview
+
+HOSTILE = "<!channel> <https://evil.example|click> &lt; `x` \u202e"
+
+
+def row(name: str = "web", severity: str = "critical", **more: Any) -> dict[str, Any]:
+    base = {
+        "namespace": "shop", "kind": "Deployment", "workload": name, "container": "app", "severity": severity,
+        "cpu_request_now": 1000, "cpu_request": 250, "memory_request_now": 2 * GIB, "memory_request": GIB,
+        "cpu_delta_total": -1500, "memory_delta_total": -2 * GIB, "saving_month": 10.0,
+    }  # fmt: skip
+    return {**base, **more}
+
+
+def summary_of(*rows: dict[str, Any], findings: list[dict[str, Any]] | None = None) -> Summary:
+    found = None if findings is None else Table.from_rows(FINDINGS, findings)
+    return summarise(overview("prod"), Table.from_rows(RECOMMENDATIONS, rows), found, "EUR")
+
+
+def texts(message: dict[str, Any]) -> str:
+    return "\n".join([message["text"], *(block["text"]["text"] for block in message["blocks"])])
+
+
+def test_the_figures_are_those_of_the_rows() -> None:
+    calm = row("calm", "good", cpu_delta_total=500, memory_delta_total=None, saving_month=-2.5)
+    made = summary_of(calm, row(), findings=[{"finding": "idle-node", "severity": "warning"}])
+    # freed: 1,500m of web less the 500m that calm needs more; 10.00 less 2.50 a month
+    assert (made.freed_millicores, made.freed_bytes, made.saving_month) == (1000, 2 * GIB, 7.5)
+    assert made.severities == {"critical": 1, "good": 1}
+    assert made.findings == {"idle-node": 1}
+    assert [w.container for w in made.worst] == ["shop/Deployment/web/app", "shop/Deployment/calm/app"]
+    plain = payload(made, NotifySettings(format="json"))
+    assert json.loads(json.dumps(plain))["worst"][0]["cpu_request"] == 250
+    assert len(plain["worst"]) == 1  # calm is below the minimum severity
+
+
+def test_slack_reads_counts_savings_and_the_worst_rows() -> None:
+    said = texts(payload(summary_of(row(), row("idle", "good")), NotifySettings()))
+    assert "cotenant: prod" in said
+    assert "1 critical, 1 good" in said
+    assert "3.0 cores, 4.0 GiB, 20 EUR a month" in said
+    assert "`shop/Deployment/web/app` CPU 1 → 250m, memory 2.0Gi → 1.0Gi" in said
+
+
+def test_names_are_no_links_mentions_or_code_marks_in_slack() -> None:
+    made = payload(summary_of(row(HOSTILE)), NotifySettings())
+    said = texts(made)
+    assert "<" not in said
+    assert ">" not in said
+    assert "&lt;!channel&gt; &lt;https://evil.example|click&gt; &amp;lt; 'x' \\u202e" in said
+    assert said.count("`") == 2  # ours
+    assert all(block["text"].get("verbatim", True) for block in made["blocks"])
+
+
+@given(st.text(max_size=400), st.integers(20, 200))
+def test_escaping_is_bounded_and_never_ends_inside_an_escape(text: str, most: int) -> None:
+    made = escaped(text, most)
+    assert len(made) <= most
+    assert not set(made) & set("<>`")
+    for part in made.split("&")[1:]:
+        assert part.startswith(("amp;", "lt;", "gt;"))
+
+
+@given(st.integers(0, 20), st.text("<&>`a", min_size=1, max_size=300))
+def test_a_message_stays_within_slacks_limits(rows: int, name: str) -> None:
+    made = payload(summary_of(*[row(name)] * 20), NotifySettings(rows=rows))
+    assert len(made["blocks"]) <= 50
+    for block in made["blocks"]:
+        assert 0 < len(block["text"]["text"]) <= (HEADER_CHARACTERS if block["type"] == "header" else 3000)
+    assert SECTION_CHARACTERS <= 3000
+
+
+@pytest.mark.parametrize(("least", "sent"), [("good", True), ("ok", True), ("warning", False), ("critical", False)])
+def test_nothing_is_worth_sending_below_the_minimum_severity(least: Any, sent: bool) -> None:
+    assert worth_sending(summary_of(row(severity="ok")), NotifySettings(minimum_severity=least)) is sent
+    assert not worth_sending(summary_of(row(severity="unknown")), NotifySettings(minimum_severity=least))
+    severe = summary_of(row(severity="ok"), findings=[{"finding": "unschedulable-request", "severity": "critical"}])
+    assert worth_sending(severe, NotifySettings(minimum_severity=least))
+
+
+def test_an_address_comes_from_the_option_a_file_or_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "address"
+    file.write_text("https://hooks.example/T0/secret\n")
+    assert address("https://other.example/x", NotifySettings(url_file=str(file))) == "https://other.example/x"
+    assert address(str(file), NotifySettings()) == "https://hooks.example/T0/secret"
+    assert address(None, NotifySettings(url_file=str(file))) == "https://hooks.example/T0/secret"
+    assert address(None, NotifySettings()) == ""
+
+
+def test_a_file_without_an_address_is_refused_without_showing_what_it_holds(tmp_path: Path) -> None:
+    for content in (b"hooks.example/T0/secret", b"", b"\xff\xfe", b"ftp://h/secret"):
+        (tmp_path / "address").write_bytes(content)
+        with pytest.raises(UsageError) as caught:
+            address(str(tmp_path / "address"), NotifySettings())
+        assert "secret" not in caught.value.message
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        address(str(tmp_path / "none"), NotifySettings())
+
+
+def test_a_summary_without_savings_says_none() -> None:
+    made = summary_of(row(saving_month=None))
+    assert made.saving_month is None
+    assert "month" not in texts(payload(made, NotifySettings()))
+    assert isinstance(made.worst[0], Worst)
