@@ -49,7 +49,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 CARRIED: Final = ("ns", "kind", "workload")
 """Keys that stay when a person walks to another page."""
 
-RESERVED: Final = frozenset({"open", "offset", "limit", "format", "columns"})
+RESERVED: Final = frozenset({"open", "offset", "limit", "format", "columns", "show", "from"})
 """Keys of the same query string that are no filters."""
 
 EMPTY: Final = "none"
