@@ -131,7 +131,11 @@ def main() -> None:
     if not installed():
         sys.exit(MISSING)
     with tempfile.TemporaryDirectory() as work:
-        record("ingest_dirty", "python -m bench.ingest_dirty", list(rows(list(machines(folder / FILE)), Path(work))))
+        record(
+            "ingest_dirty",
+            ".venv/bin/python -m bench.ingest_dirty",
+            list(rows(list(machines(folder / FILE)), Path(work))),
+        )
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def main(arguments: list[str]) -> None:
     intervals = [int(a) for a in arguments] or [300, 60]
     found = [row for interval in intervals for row in rows(interval)]
     name = "scan" if len(intervals) == 2 else f"scan-{intervals[0]}"
-    record(name, " ".join(["python -m bench.scan", *arguments]), found)
+    record(name, " ".join([".venv/bin/python -m bench.scan", *arguments]), found)
 
 
 if __name__ == "__main__":
