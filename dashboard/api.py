@@ -13,18 +13,15 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
 from cotenant.model.errors import CotenantError, NoData, SourceError, StoreError, UsageError
 from cotenant.model.table import Kind, Schema, Table
+from cotenant.model.text import csv_text
 from dashboard import filters
 from dashboard.source import SCHEMAS, Snapshot, Source
 
 MAX_LIMIT: Final = 1_000_000
-FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""A spreadsheet would run a cell that begins so."""
-
 Format = Annotated[Literal["json", "csv"], Query(alias="format", description="json, or csv with raw amounts.")]
 Offset = Annotated[int, Query(ge=0, description="First row.")]
 Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
@@ -100,18 +97,9 @@ def to_csv(table: Table) -> str:
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
         return json.dumps(value)
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return "'" + value
+    if isinstance(value, str):
+        return csv_text(value)
     return "" if value is None else value
-
-
-def totals(snapshot: Snapshot, name: str, search: str) -> dict[str, float]:
-    """Sums of the filtered rows' totals columns (those that end in "_total"), NaN left out."""
-    schema = SCHEMAS[name]
-    table = snapshot.tables[name].table
-    rows = snapshot.rows(name, filters.parse(search, schema))
-    summed = [c.name for c in schema.columns if c.name.endswith("_total")]
-    return {column: float(np.nansum(table.columns[column][rows])) for column in summed}
 
 
 def problem(error: CotenantError) -> Response:

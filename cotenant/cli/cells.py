@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cotenant.cli.text import csv_text, visible
 from cotenant.model.quantity import format_millicores, human_bytes
 from cotenant.model.table import Kind
+from cotenant.model.text import csv_text, visible
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 

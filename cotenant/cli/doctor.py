@@ -13,8 +13,8 @@ from cotenant.cli.command import examples, new_app, session_of
 from cotenant.cli.output import DocumentFormat, DocumentOption, console, print_document
 from cotenant.cli.probes import cluster, machine, metrics, storage
 from cotenant.cli.probes.finding import Finding, State
-from cotenant.cli.text import visible
 from cotenant.edges.clock import SystemClock
+from cotenant.model.text import visible
 from cotenant.settings.load import Loaded
 from cotenant.settings.root import Settings
 from cotenant.settings.store import store_url

@@ -12,13 +12,13 @@ from cotenant.cli.cells import human
 from cotenant.cli.command import examples, new_app, session_of
 from cotenant.cli.output import DocumentFormat, DocumentOption, aligned, print_document
 from cotenant.cli.results import ClusterOption, StoreOption, open_store
-from cotenant.cli.text import visible
 from cotenant.model.cluster import ContainerRole
 from cotenant.model.errors import NoData
 from cotenant.model.reasons import SENTENCES
 from cotenant.model.recommendation import Action, Recommendation, Restart, Trust, Value
 from cotenant.model.resource import Resource
 from cotenant.model.table import Kind
+from cotenant.model.text import visible
 from cotenant.model.usage import DAY_SECONDS
 
 if TYPE_CHECKING:

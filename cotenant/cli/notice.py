@@ -17,12 +17,12 @@ import typer
 
 from cotenant.cli.cells import human
 from cotenant.cli.output import message
-from cotenant.cli.text import visible
 from cotenant.model.errors import NotDelivered, UsageError
 from cotenant.model.quantity import human_bytes
 from cotenant.model.recommendation import Severity
 from cotenant.model.resource import MILLICORES_PER_CORE
 from cotenant.model.table import Kind
+from cotenant.model.text import visible
 
 if TYPE_CHECKING:
     from cotenant.model.table import Table

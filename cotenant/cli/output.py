@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cotenant.cli.text import visible
+from cotenant.model.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from cotenant.cli.output import console, message
-from cotenant.cli.text import visible
 from cotenant.model.progress import Progress
+from cotenant.model.text import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

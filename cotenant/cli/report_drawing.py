@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.cli.text import visible
+from cotenant.model.text import visible
 from cotenant.model.usage import DAY_SECONDS
 from cotenant.model.views import BandSeries
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.model.text import visible
+
 Figure = dict[str, Any]
 
 BLUE: Final = "#3b7ddd"
@@ -51,6 +53,11 @@ def faded(colour: str, alpha: float) -> str:
     """A "#rrggbb" colour with an alpha, as plotly writes it."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha:g})"
+
+
+def plain(name: str) -> str:
+    """A name that plotly shows as it is: its pseudo-HTML needs an escaped "<"."""
+    return visible(name).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def milliseconds(times: Sequence[int]) -> list[float]:

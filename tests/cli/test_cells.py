@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.cli.cells import csv_cell, human, sparkline
-from cotenant.cli.text import csv_text, visible
 from cotenant.model.table import Kind
+from cotenant.model.text import csv_text, visible
 
 
 @pytest.mark.parametrize(
