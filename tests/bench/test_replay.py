@@ -1,0 +1,110 @@
+"""The replay holds the following week out, and compares strategies at exactly the same freed cores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from bench.replay import (
+    CPU,
+    STRATEGIES,
+    Frontier,
+    Moment,
+    World,
+    churn,
+    core_minutes_above,
+    moment,
+    score,
+    short_of_cpu,
+)
+from cotenant.model.usage import DAY_SECONDS, Signal
+from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from recommender.backtest import backtest
+
+
+@cache
+def cluster() -> SyntheticCluster:
+    return generate(SyntheticSpec(nodes=3, workloads=25, days=24, seed=3))
+
+
+def at(day: int, later_factor: float = 1.0) -> Moment:
+    """An origin; what follows it times a factor."""
+    made = cluster()
+    origin = made.spec.grid.start_seconds + day * DAY_SECONDS
+    usage = {}
+    for signal, series in made.usage.items():
+        if not signal.spec.per_node:
+            values = series.values.copy()
+            values[:, series.grid.index_of(origin) :] *= np.float32(later_factor)
+            usage[signal] = replace(series, values=values)
+    return moment(made.inventory, usage, origin)
+
+
+@cache
+def world() -> World:
+    return World("synthetic", [[at(15), at(17)]])
+
+
+def test_nothing_that_comes_after_the_origin_reaches_a_strategy() -> None:
+    one, other = at(15), at(15, later_factor=3.0)
+    assert one.proposals == other.proposals
+    assert np.nanmax(one.followed.usage) < np.nanmax(other.followed.usage)
+    assert all(event.time_seconds < one.known.window.end_seconds for kills in one.known.oom_kills for event in kills)
+    assert one.known.window.end_seconds == one.followed.window.start_seconds
+
+
+def test_history_and_following_week_are_of_the_promised_length() -> None:
+    one = at(15)
+    grid = one.known.usage[Signal.CPU_USAGE_MEAN].grid
+    assert grid.end_seconds - grid.start_seconds == 14 * DAY_SECONDS
+    assert one.followed.days == 7
+
+
+def test_the_present_values_cause_nothing() -> None:
+    one = at(15)
+    found = backtest(one.followed, one.now, one.now)
+    assert found.oom_kills.tolist() == found.now_oom_kills.tolist()
+    assert not found.freed[CPU].any()
+
+
+def test_a_score_sums_the_back_tests_of_all_origins() -> None:
+    found = score(world(), "vpa")
+    each = [backtest(m.followed, m.now, m.amounts("vpa")) for m in world().moments]
+    assert found.evictions == sum(int(o.evictions.sum()) for o in each)
+    assert found.freed_cores == pytest.approx(np.mean([o.freed[CPU].sum() / 1000 for o in each]))
+    days = sum(o.pod_minutes.sum() for o in each) / 1440
+    assert found.throttled == pytest.approx(sum(o.throttled_minutes.sum() for o in each) / days)
+
+
+def test_every_strategy_frees_exactly_the_share_asked_for() -> None:
+    frontier = Frontier(world())
+    for name in STRATEGIES:
+        factor = (1 - 0.5) * frontier.present / frontier.proposed[name]
+        kept = sum(frontier._requested(m, m.amounts(name, factor)) for m in frontier.moments)
+        assert kept == pytest.approx(0.5 * frontier.present, rel=1e-9)
+        # at its own share a strategy does what it does
+        own, scaled = frontier.at(name, frontier.freed_share(name)), frontier.at(name, frontier.freed_share(name) + 0.1)
+        assert scaled.above_request >= own.above_request
+
+
+def test_core_minutes_and_short_days_agree_with_a_plain_count() -> None:
+    followed = at(15).followed
+    requests = np.full(followed.size, 200.0)
+    mean, _ = followed.demand(np.arange(len(followed.cpu_rows)))
+    minutes, days = 0.0, 0
+    for row, owner in zip(mean, followed.cpu_rows, strict=True):
+        if owner >= 0:
+            minutes += sum(max(float(v) - 200, 0) * 5 / 1000 for v in row if np.isfinite(v))
+            for day in row.reshape(7, -1):
+                known = day[np.isfinite(day)]
+                days += bool(len(known)) and (known > 200).sum() > 0.05 * len(known)
+    assert core_minutes_above(followed, requests).sum() == pytest.approx(minutes, rel=1e-5)
+    assert short_of_cpu(followed, requests) == days
+
+
+def test_a_proposal_that_stays_is_no_churn() -> None:
+    same = at(15)
+    assert churn(World("still", [[same, same]]), "cotenant") == 0
