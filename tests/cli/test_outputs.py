@@ -1,0 +1,256 @@
+"""Findings, bundles, report and summaries of one stored scan agree with its rows; real processes, real receivers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store import Store
+from cotenant.model.progress import Silent
+from cotenant.model.quantity import parse_bytes, parse_millicores
+from cotenant.pipeline import corridor
+from cotenant.settings.root import Settings
+from cotenant.sim.demo import CLUSTER, fill
+from profiler.synthetic import SyntheticSpec
+from tests.cli.test_report import Parsed
+from tests.edges.test_webhook import Receiver, status
+
+pytestmark = pytest.mark.slow
+COTENANT = Path(sys.executable).with_name("cotenant")
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+    cluster = fill(store, SyntheticSpec(nodes=6, workloads=60, days=7, seed=5), Silent())
+    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    corridor.publish(made, store, Settings(), demo=True)
+    return store.url
+
+
+def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=180, check=False)
+
+
+def scan(url: str, output: str, *words: str) -> str:
+    done = cotenant("scan", "--offline", "--quiet", "--store", url, "-o", output, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rows_of(url: str, *words: str) -> dict[str, Row]:
+    return {place(r): r for r in json.loads(scan(url, "json", *words))}
+
+
+def place(row: Row) -> str:
+    return f"{row['namespace']}/{row['kind']}/{row['workload']}/{row['container']}"
+
+
+def amounts(resources: dict[str, Any]) -> dict[str, int | None]:
+    """{"requests": {"cpu": "250m"}} -> {"cpu_request": 250}."""
+    parse = {"cpu": parse_millicores, "memory": parse_bytes}
+    return {
+        f"{resource}_{field[:-1]}": None if text is None else parse[resource](text)
+        for field, texts in resources.items()
+        for resource, text in texts.items()
+    }
+
+
+def changed(row: Row) -> dict[str, int | None]:
+    """What a patch of the row's container may hold."""
+    actions = {
+        "cpu_request": "cpu_action", "memory_request": "memory_action",
+        "cpu_limit": "cpu_limit_action", "memory_limit": "memory_limit_action",
+    }  # fmt: skip
+    return {
+        name: row[name]
+        for name, action in actions.items()
+        if row[action] in ("set", "unset") and row[name] != row[f"{name}_now"]
+    }
+
+
+# --- findings ---
+
+
+def test_findings_are_the_same_in_every_format(url: str) -> None:
+    as_json = json.loads(cotenant("findings", "--store", url, "-o", "json").stdout)
+    assert {"idle-workload", "missing-request"} <= {r["finding"] for r in as_json}
+    assert all(r["evidence"] for r in as_json)
+    assert yaml.safe_load(cotenant("findings", "--store", url, "-o", "yaml").stdout) == as_json
+    as_csv = list(csv.DictReader(io.StringIO(cotenant("findings", "--store", url, "-o", "csv").stdout)))
+    assert as_csv == as_json  # every column is text
+    table = cotenant("findings", "--store", url, "--no-headers").stdout.splitlines()
+    assert [line.split()[:2] for line in table] == [[r["finding"], r["severity"]] for r in as_json]
+
+
+def test_findings_can_be_chosen_and_fail_a_pipeline(url: str) -> None:
+    everything = json.loads(cotenant("findings", "--store", url, "-o", "json").stdout)
+    namespace = next(r["namespace"] for r in everything if r["finding"] == "idle-workload")
+    chosen = cotenant("findings", "--store", url, "-n", namespace, "--what", "idle-workload", "-o", "json")
+    expected = [r for r in everything if (r["finding"], r["namespace"]) == ("idle-workload", namespace)]
+    assert json.loads(chosen.stdout) == expected
+    assert "ask whether it is still needed" in chosen.stderr
+    assert cotenant("findings", "--store", url, "--fail-on", "severity=warning").returncode == 3
+    none = cotenant("findings", "--store", url, "--what", "unschedulable-request", "--fail-on", "severity=ok")
+    assert (none.returncode, "nothing found" in none.stderr) == (0, True)
+    wrong = cotenant("findings", "--store", url, "--what", "idle")
+    assert (wrong.returncode, "idle-workload" in wrong.stderr) == (2, True)
+
+
+# --- patches and bundles ---
+
+
+def test_kustomize_patches_hold_exactly_what_the_rows_change(url: str, tmp_path: Path) -> None:
+    rows = rows_of(url)
+    scan(url, "kustomize", "--output-dir", str(tmp_path))
+    found: dict[str, dict[str, int | None]] = {}
+    for file in tmp_path.glob("*/*.yaml"):
+        document = yaml.safe_load(file.read_text())
+        if document["kind"] == "Component":
+            assert all((file.parent / p["path"]).is_file() for p in document["patches"])
+            continue
+        found |= patched(document, file.parent.name)
+    expected = {name: changed(row) for name, row in rows.items() if changed(row)}
+    skipped = {n for n in expected if n not in found}
+    assert found == {n: c for n, c in expected.items() if n not in skipped}
+    told = cotenant("scan", "--offline", "-q", "--store", url, "-o", "kustomize").stderr
+    kinds = {n.split("/")[1] for n in skipped}
+    assert all("no patch for" in line for line in told.splitlines())
+    assert kinds <= {"Job", "Pod"} or "injected" in told
+    assert bool(skipped) == bool(told)
+
+
+def patched(document: Row, namespace: str) -> dict[str, dict[str, int | None]]:
+    spec = document["spec"]
+    pod = (spec["jobTemplate"]["spec"] if document["kind"] == "CronJob" else spec)["template"]["spec"]
+    name = f"{namespace}/{document['kind']}/{document['metadata']['name']}"
+    containers = [*pod.get("containers", ()), *pod.get("initContainers", ())]
+    return {f"{name}/{c['name']}": amounts(c["resources"]) for c in containers}
+
+
+def test_printed_bundles_are_the_files_one_after_the_other(url: str, tmp_path: Path) -> None:
+    for output in ("kustomize", "helm", "ssa"):
+        folder = tmp_path / output
+        scan(url, output, "--output-dir", str(folder))
+        printed = scan(url, output)
+        documents = [d for d in yaml.safe_load_all(printed) if d is not None]
+        names = [line[2:] for line in printed.splitlines() if line.startswith("# ") and (folder / line[2:]).is_file()]
+        assert len(names) == len(documents) == len([p for p in folder.rglob("*") if p.is_file()])
+        for name, document in zip(names, documents, strict=True):
+            assert yaml.safe_load((folder / name).read_text()) == document
+
+
+def test_a_workload_gets_one_kubectl_line(url: str) -> None:
+    lines = scan(url, "patch").splitlines()
+    targets = [tuple(line.split()[3:5]) for line in lines]
+    assert len(set(targets)) == len(targets) > 5
+
+
+def test_a_folder_goes_with_files_only_and_an_unwritable_one_is_told(url: str, tmp_path: Path) -> None:
+    wrong = cotenant("scan", "--offline", "--store", url, "-o", "json", "--output-dir", str(tmp_path))
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "--output-dir does not go with -o json" in wrong.stderr
+    (tmp_path / "file").write_text("")
+    told = cotenant("scan", "--offline", "-q", "--store", url, "-o", "html", "--output-dir", str(tmp_path / "file"))
+    assert told.returncode == 1
+    assert "cannot be written" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+# --- report ---
+
+
+def test_the_report_holds_the_amounts_of_the_json(url: str, tmp_path: Path) -> None:
+    rows = rows_of(url)
+    scan(url, "html", "--output-dir", str(tmp_path))
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    fields = Parsed(text).fields()
+    shown = {
+        name: {field: (exact(rows[name][f"{field}_now"]), exact(rows[name][field])) for field in found}
+        for name, found in fields.items()
+    }
+    assert shown == fields
+    assert set(fields) == {name for name, row in rows.items() if row["cpu_action"] or row["memory_action"]}
+    assert Parsed(scan(url, "html")).fields() == fields
+
+
+def exact(amount: int | None) -> str:
+    return "" if amount is None else str(amount)
+
+
+# --- summaries ---
+
+
+def test_a_summary_arrives_with_the_figures_of_the_rows(url: str, tmp_path: Path) -> None:
+    receiver = Receiver({"/hook": status(200)})
+    (tmp_path / "address").write_text(receiver.url("/hook"))
+    try:
+        words = ("--set", "notify.format=json", "--notify-url", str(tmp_path / "address"))
+        rows = rows_of(url, *words)
+        ((_, body, _),) = receiver.got
+    finally:
+        receiver.server.shutdown()
+        receiver.server.server_close()
+    summary = json.loads(body)
+    assert summary["containers"] == len(rows)
+    assert summary["freed_millicores"] == -sum(r["cpu_delta_total"] or 0 for r in rows.values())
+    dry = cotenant("scan", "--offline", "-q", "--store", url, "--set", "notify.format=json", "--notify-dry-run")
+    assert json.loads(dry.stdout) == summary
+
+
+def test_a_summary_that_does_not_arrive_is_a_note_and_the_scan_stands(url: str) -> None:
+    receiver = Receiver({"/hook": status(500, b"try later")})
+    try:
+        done = cotenant(
+            "scan", "--offline", "--store", url, "-o", "json", "--fail-on", "severity=critical",
+            "--notify-url", receiver.url("/hook"),
+        )  # fmt: skip
+    finally:
+        receiver.server.shutdown()
+        receiver.server.server_close()
+    assert done.returncode == 3  # critical rows, as without a receiver
+    assert json.loads(done.stdout)
+    assert "note: the summary was not delivered: 127.0.0.1 answered 500: try later" in done.stderr
+    assert "/hook" not in done.stderr
+
+
+def test_a_bad_receiver_is_told_before_anything_is_done(url: str) -> None:
+    done = cotenant("scan", "--offline", "--store", url, "--notify-url", "/no/such/file")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be read: No such file" in done.stderr
+
+
+# --- explain ---
+
+
+def test_explain_tells_the_back_test_confidence_money_and_what_applying_costs(url: str) -> None:
+    rows = rows_of(url)
+    name = next(n for n, r in rows.items() if r["backtest_oom_kills"] is not None and r["cpu_action"] == "set")
+    workload, _, container = name.rpartition("/")
+    done = cotenant("explain", workload, "-c", container, "--store", url)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(cotenant("explain", workload, "-c", container, "--store", url, "-o", "json").stdout)[0]
+    assert "back-test:\n  last 7 days" in done.stdout
+    assert f"confidence:\n  {found['trust']['confidence']:.0%}\n  {found['trust']['because'][0]}" in done.stdout
+    assert "USD a month over all pods" in done.stdout
+    assert ("to apply (" in done.stdout) or ("no patch:" in done.stdout) or ("nothing to apply" in done.stdout)
+    for value in found["values"]:
+        for clamp in value["clamps"]:
+            assert f"rule: {clamp['rule']}" in done.stdout
+
+
+def test_explain_of_a_container_that_is_not_there_says_so(url: str) -> None:
+    name = next(iter(rows_of(url)))
+    done = cotenant("explain", name.rpartition("/")[0], "-c", "nope", "--store", url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "has no container nope" in done.stderr
