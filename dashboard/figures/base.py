@@ -18,6 +18,7 @@ BLUE: Final = "#3b7ddd"
 TEAL: Final = "#12a594"
 VIOLET: Final = "#8e6bdf"
 ORANGE: Final = "#e07b2e"
+RED: Final = "#d6404d"
 GREY: Final = "#868e96"
 MAX_POINTS: Final = 2000
 

@@ -1,15 +1,17 @@
-"""The weekly habit: mean CPU usage of allocatable by weekday and hour of the day (UTC), as a heat map. Pure."""
+"""The weekly habit: mean usage by weekday and hour of the day (UTC), as a heat map. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
+from cotenant.model.resource import Resource
 from dashboard import display
 from dashboard.figures import base
-from dashboard.figures.base import Chart
+from dashboard.figures.base import Chart, Figure
+from dashboard.figures.lines import SCALE, UNIT
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -17,19 +19,34 @@ DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 def chart(heat: Sequence[Sequence[float]]) -> Chart:
     """A 7 x 24 map of ratios; cells never seen stay empty."""
     ratios = np.asarray(heat, dtype=np.float64)
+    hover = "%{y} %{x}:00 UTC: %{z:.0f} % of allocatable<extra></extra>"
+    words = _summary(ratios, lambda ratio: f"{display.percent(ratio)} of allocatable CPU")
+    return Chart(_map(100 * ratios, hover, " %"), words)
+
+
+def amounts(heat: Sequence[float], resource: Resource) -> Chart:
+    """A map of 168 mean amounts, Monday 0 h first, in the resource's unit; missing = NaN."""
+    values = np.asarray(heat, dtype=np.float64).reshape(len(DAYS), 24)
+    unit = UNIT[resource]
+    hover = f"%{{y}} %{{x}}:00 UTC: %{{z:,.3~g}} {unit}<extra></extra>"
+    words = _summary(values, lambda value: display.amount(value, resource))
+    return Chart(_map(values / SCALE[resource], hover, ""), words)
+
+
+def _map(values: np.ndarray, hover: str, suffix: str) -> Figure:
     trace = {
         "type": "heatmap",
         "x": list(range(24)),
         "y": list(DAYS),
-        "z": [base.gaps(100 * row) for row in ratios],
+        "z": [base.gaps(row) for row in values],
         "colorscale": "Cividis",
         "xgap": 1,
         "ygap": 1,
-        "hovertemplate": "%{y} %{x}:00 UTC: %{z:.0f} % of allocatable<extra></extra>",
+        "hovertemplate": hover,
         "colorbar": {
             "thickness": 8,
             "outlinewidth": 0,
-            "ticksuffix": " %",
+            "ticksuffix": suffix,
             "len": 1,
             "tickfont": {"size": 11},
             "nticks": 5,
@@ -45,14 +62,14 @@ def chart(heat: Sequence[Sequence[float]]) -> Chart:
         },
         yaxis={"autorange": "reversed", "fixedrange": True, "showgrid": False},
     )
-    return Chart({"data": [trace], "layout": layout}, _summary(ratios))
+    return {"data": [trace], "layout": layout}
 
 
-def _summary(ratios: np.ndarray) -> str:
-    if ratios.size == 0 or np.isnan(ratios).all():
+def _summary(values: np.ndarray, worded: Callable[[float], str]) -> str:
+    if values.size == 0 or np.isnan(values).all():
         return "No usage has been seen yet."
-    high, low = (np.unravel_index(f(ratios), ratios.shape) for f in (np.nanargmax, np.nanargmin))
+    high, low = (np.unravel_index(f(values), values.shape) for f in (np.nanargmax, np.nanargmin))
     return (
-        f"Busiest hour: {DAYS[high[0]]} {high[1]}:00 UTC at {display.percent(float(ratios[high]))} of allocatable CPU; "
-        f"quietest: {DAYS[low[0]]} {low[1]}:00 UTC at {display.percent(float(ratios[low]))}."
+        f"Busiest hour: {DAYS[high[0]]} {high[1]}:00 UTC at {worded(float(values[high]))}; "
+        f"quietest: {DAYS[low[0]]} {low[1]}:00 UTC at {worded(float(values[low]))}."
     )

@@ -9,8 +9,8 @@ from cotenant.model.resource import Resource
 from cotenant.model.views import NamespaceWaste
 from dashboard import display
 from dashboard.figures import base
-from dashboard.figures.band import SCALE, UNIT
 from dashboard.figures.base import Chart
+from dashboard.figures.lines import SCALE, UNIT
 
 LABEL: Final = 18
 """Characters of a name beside its bar; the hover text and the link below have it whole."""

@@ -1,0 +1,81 @@
+"""How evenly nodes are filled: requested against used, one dot a node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.resource import Resource
+from dashboard import display
+from dashboard.figures import base
+from dashboard.figures.base import Chart
+
+WORDS: Final = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
+
+
+def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
+    """From columns of NODES: requested % of allocatable (across) and used % (up)."""
+    room = np.asarray(columns[f"{resource}_allocatable"], dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        asked, used = (
+            100 * np.asarray(columns[f"{resource}_{w}"], dtype=np.float64) / room for w in ("request", "usage")
+        )
+    seen = np.flatnonzero(np.isfinite(asked) & np.isfinite(used))
+    kept, counts = _thinned(asked[seen], used[seen])
+    shown = seen[kept]
+    names = [str(columns["node"][i]) for i in shown]
+    labels = [base.plain(n) + (f" and {c - 1} like it" if c > 1 else "") for n, c in zip(names, counts, strict=True)]
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": asked[shown].tolist(),
+        "y": used[shown].tolist(),
+        "customdata": names,
+        "hovertext": labels,
+        "marker": {"color": base.faded(base.BLUE, 0.6), "size": 9, "line": {"width": 1, "color": base.BLUE}},
+        "hovertemplate": "%{hovertext}: %{x:.0f} % requested, %{y:.0f} % used<extra></extra>",
+    }
+    top = max(100.0, float(asked[shown].max(initial=0)), float(used[shown].max(initial=0))) * 1.04
+    even = {
+        "type": "line",
+        "x0": 0,
+        "y0": 0,
+        "x1": top,
+        "y1": top,
+        "line": {"width": 1, "dash": "dot", "color": base.GREY},
+    }
+    layout = base.layout(
+        margin={"l": 52, "r": 12, "t": 8, "b": 42},
+        shapes=[even],
+        xaxis=_axis(f"{WORDS[resource]} requested, % of allocatable", top),
+        yaxis=_axis("used, %", top),
+        hovermode="closest",
+    )
+    return Chart({"data": [dots], "layout": layout}, _summary(asked[seen], used[seen], columns["node"][seen], resource))
+
+
+def _axis(title: str, top: float) -> dict[str, Any]:
+    return {"range": [0, top], "title": {"text": title, "standoff": 6}, "fixedrange": True, "zeroline": False}
+
+
+def _thinned(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.intp], list[int]]:
+    """Positions to draw and how many nodes each stands for: beyond the limit, one dot per square percent."""
+    if len(x) <= base.MAX_POINTS:
+        return np.arange(len(x)), [1] * len(x)
+    cells = np.column_stack([np.round(x), np.round(y)])
+    _, first, counts = np.unique(cells, axis=0, return_index=True, return_counts=True)
+    return first, counts.tolist()
+
+
+def _summary(asked: npt.NDArray[np.float64], used: npt.NDArray[np.float64], names: Any, resource: Resource) -> str:
+    if not len(used):
+        return f"No node reports {WORDS[resource]} usage."
+    hot, cold = int(used.argmax()), int(used.argmin())
+    return (
+        f"{display.counted(len(used), 'node')}: {np.median(asked):.0f} % of {WORDS[resource]} requested and "
+        f"{np.median(used):.0f} % used at the median; most used {names[hot]} ({used[hot]:.0f} %), "
+        f"least {names[cold]} ({used[cold]:.0f} %)."
+    )

@@ -1,0 +1,72 @@
+"""One node hour by hour: what prod uses, what everything uses, what batch and mid could have taken. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.resource import Resource
+from cotenant.model.usage import HOUR_SECONDS
+from dashboard import display
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.figures.lines import SCALE, UNIT
+
+Floats = npt.NDArray[np.float64]
+DAYS: Final = 7
+
+
+def chart(row: Mapping[str, Any], resource: Resource, allocatable: float | None, ceiling: float | None) -> Chart:
+    """From a row of NODE_HISTORY; `ceiling` is capacity less the safety margin, up to which batch may fill the node.
+
+    Batch reaches from what may not be taken away (system and high-priority pods) up to the ceiling, because that is
+    how its formula measures it. Without a ceiling it stands on the node's usage.
+    """
+    scale = SCALE[resource]
+    columns = {name: _numbers(row[name]) / scale for name in ("total", "prod", "batch", "mid")}
+    times = row["start"] + HOUR_SECONDS * np.arange(len(columns["total"]))
+    recent = np.arange(len(times))[-DAYS * 24 :]
+    x = base.milliseconds(times[recent].tolist())
+    shown = {name: line[recent] for name, line in columns.items()}
+    floor = shown["total"] if ceiling is None else ceiling / scale - shown["batch"]
+    prod = lines.line(x, shown["prod"], "Prod usage", base.BLUE, width=0)
+    traces = [
+        prod | {"fill": "tozeroy", "fillcolor": base.faded(base.BLUE, 0.28)},
+        *_batch(x, floor, shown["batch"]),
+        lines.line(x, shown["total"], "Whole node", base.BLUE, width=2),
+        lines.line(x, shown["mid"], "Mid could take", base.VIOLET, dash="dot"),
+        *([] if allocatable is None else [lines.level(x, allocatable / scale, "Allocatable")]),
+    ]
+    for trace in traces:
+        trace.setdefault("hovertemplate", f"%{{y:,.1f}} {UNIT[resource]}")
+    figure = {"data": traces, "layout": lines.over_time(UNIT[resource], x)}
+    return Chart(figure, _summary(columns, resource, scale, allocatable))
+
+
+def _numbers(cells: Any) -> Floats:
+    return np.array([np.nan if c is None else c for c in cells], dtype=np.float64)
+
+
+def _batch(x: list[float], floor: Floats, amount: Floats) -> list[dict[str, Any]]:
+    """The room of batch as a band; the hover text gives its height, not its upper edge."""
+    some = np.where(amount > 0, floor, np.nan)
+    low = lines.line(x, some, "", base.TEAL, width=0) | lines.HIDDEN
+    top = lines.line(x, some + amount, "Batch could take", base.TEAL, width=1)
+    fill = {"fill": "tonexty", "fillcolor": base.faded(base.TEAL, 0.3), "customdata": base.gaps(amount)}
+    return [low, top | fill | {"hovertemplate": "%{customdata:,.1f}"}]
+
+
+def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allocatable: float | None) -> str:
+    seen = {name: line[~np.isnan(line)] * scale for name, line in columns.items()}
+    if not len(seen["total"]):
+        return "This node reported no usage in the window."
+    words = f"Uses {display.amount(float(seen['total'][-1]), resource)} in the newest hour"
+    if allocatable is not None:
+        words += f" of {display.amount(allocatable, resource)} allocatable"
+    if len(seen["batch"]):
+        low, high = float(seen["batch"].min()), float(seen["batch"].max())
+        words += f"; batch could take {display.amount(low, resource)} to {display.amount(high, resource)} in the window"
+    return words + "."

@@ -1,0 +1,91 @@
+"""Traces that several charts draw: lines over time, levels, the forecast's fan; in the unit shown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from dashboard.figures import base
+
+Floats = npt.NDArray[np.float64]
+Trace = dict[str, Any]
+
+SCALE: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
+UNIT: Final = {Resource.CPU: "cores", Resource.MEMORY: "GiB"}
+HIDDEN: Final = {"hoverinfo": "skip", "hovertemplate": None, "showlegend": False}
+
+
+def line(x: Sequence[float], y: Floats, name: str, colour: str, **style: Any) -> Trace:
+    """A line with gaps where values are missing; `style` are properties of the stroke."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": list(x),
+        "y": base.gaps(y),
+        "line": {"color": colour, "width": 1.5, **style},
+        "connectgaps": False,
+    }
+
+
+def level(x: Sequence[float], height: float, name: str, colour: str = base.GREY, **style: Any) -> Trace:
+    """A horizontal line from the first to the last moment."""
+    ends = [x[0], x[-1]] if len(x) else []
+    return line(ends, np.full(len(ends), height), name, colour, **{"dash": "dot", **style})
+
+
+def fan(paths: Mapping[str, Floats], x: Sequence[float]) -> list[Trace]:
+    """p10..p90 as a band, p95 and p50 as lines: whatever quantiles there are."""
+    traces = []
+    if "0.1" in paths and "0.9" in paths:
+        low, high = (line(x, paths[q], "", base.VIOLET, width=0) for q in ("0.1", "0.9"))
+        filled = {"name": "p10–p90", "fill": "tonexty", "fillcolor": base.faded(base.VIOLET, 0.22)}
+        traces += [low | HIDDEN, high | filled | {"hoverinfo": "skip", "hovertemplate": None}]
+    if "0.95" in paths:
+        traces.append(line(x, paths["0.95"], "p95", base.VIOLET, dash="dot"))
+    if "0.5" in paths:
+        traces.append(line(x, paths["0.5"], "Forecast p50", base.VIOLET, width=2))
+    return traces
+
+
+def vertical(x: float, **style: Any) -> dict[str, Any]:
+    """A thin line from bottom to top, as a layout's shape."""
+    return {
+        "type": "line",
+        "yref": "paper",
+        "x0": x,
+        "x1": x,
+        "y0": 0,
+        "y1": 1,
+        "line": {"width": 1, "color": base.GREY, **style},
+    }
+
+
+def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
+    """Layout of a chart over days: one hover box, legend above, days on the axis."""
+    both = sorted(x)
+    defaults: dict[str, Any] = {
+        "hovermode": "x unified",
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"size": 12}},
+        "margin": {"l": 52, "r": 12, "t": 34, "b": 28},
+        "xaxis": {
+            "type": "date",
+            "tickformat": "%a %d",
+            "dtick": 86_400_000,
+            "range": [both[0], both[-1]] if both else None,
+            "hoverformat": "%a %d %b %H:%M UTC",
+            "fixedrange": True,
+        },
+        "yaxis": {
+            "rangemode": "tozero",
+            "title": {"text": unit, "standoff": 6},
+            "fixedrange": True,
+            "tickformat": "," if unit == "cores" else None,
+        },
+    }
+    return base.layout(**(defaults | more))

@@ -1,0 +1,175 @@
+"""One series told over time: usage, forecast, request, limit, proposal, and a lane of what happened. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.resource import Resource
+from dashboard import display
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.figures.lines import SCALE, UNIT, Floats, Trace
+
+EVENTS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "deploy": ("Deploy", base.BLUE, "triangle-up"),
+    "restart": ("Restart", base.ORANGE, "circle-open"),
+    "oom-kill": ("OOM kill", base.RED, "x"),
+}
+"""Kind of event -> (word, colour, mark); lanes from the bottom up."""
+MARKS: Final = 90
+"""Marks that fit side by side; events closer than that share one, with their number."""
+LANE: Final = 0.075
+FAR: Final = 3.0
+"""A limit this many times above everything else is told in words: drawn, it would flatten the rest."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """A series up to now and its forecast, in the resource's unit; NaN and None = missing."""
+
+    resource: Resource
+    times: Sequence[int]
+    mean: Floats
+    highest: Floats = field(default_factory=lambda: np.empty(0))
+    request: Floats = field(default_factory=lambda: np.empty(0))
+    ahead: Sequence[int] = ()
+    quantiles: Mapping[str, Floats] = field(default_factory=dict)
+    limit: float | None = None
+    proposed: float | None = None
+    """Request after the recommendation."""
+    events: Sequence[tuple[int, str]] = ()
+    """(Unix seconds, kind)."""
+
+
+def chart(line: Line) -> Chart:
+    """Everything about one series on one time axis."""
+    scale, unit = SCALE[line.resource], UNIT[line.resource]
+    past, ahead = base.milliseconds(line.times), base.milliseconds(line.ahead)
+    both = [*past, *ahead]
+    traces = [
+        *lines.fan({q: path / scale for q, path in line.quantiles.items()}, ahead),
+        *_thinned(line.highest / scale, past, "Highest 5 min", base.faded(base.BLUE, 0.45), width=1),
+        *_thinned(line.mean / scale, past, "Usage", base.BLUE, width=2),
+        *_thinned(line.request / scale, past, "Request", base.ORANGE, dash="dash"),
+        *_levels(line, both, scale),
+    ]
+    for trace in traces:
+        trace.setdefault("hovertemplate", f"%{{y:,.3~g}} {unit}")
+    lane, shown = _lane(line.events, both), [k for k in EVENTS if any(k == kind for _, kind in line.events)]
+    layout = lines.over_time(unit, both, shapes=[lines.vertical(ahead[0])] if ahead and past else [])
+    _make_room(layout, shown)
+    return Chart({"data": [*traces, *lane], "layout": layout}, summary(line))
+
+
+def _thinned(values: Floats, x: Sequence[float], name: str, colour: str, **style: Any) -> list[Trace]:
+    """The line if it has any value, in no more points than a trace may have."""
+    if not len(values) or np.isnan(values).all():
+        return []
+    kept = base.thinned(values)
+    return [lines.line([x[i] for i in kept], values[kept], name, colour, **style)]
+
+
+def _levels(line: Line, x: Sequence[float], scale: int) -> list[Trace]:
+    traces = []
+    if line.proposed is not None:
+        traces.append(lines.level(x, line.proposed / scale, "Proposed request", base.TEAL, dash="solid", width=2))
+    if line.limit is not None and not _far(line):
+        traces.append(lines.level(x, line.limit / scale, "Limit", base.RED))
+    return traces
+
+
+def _far(line: Line) -> bool:
+    """Whether the limit stands far above everything else."""
+    others = [line.mean, line.highest, line.request, *line.quantiles.values(), np.array([line.proposed or 0.0])]
+    top = max((float(np.nanmax(o)) for o in others if len(o) and not np.isnan(o).all()), default=0.0)
+    return line.limit is not None and top > 0 and line.limit > FAR * top
+
+
+def _lane(events: Sequence[tuple[int, str]], x: Sequence[float]) -> list[Trace]:
+    """A row of marks per kind of event; near ones share a mark that says how many."""
+    if not events or not x:
+        return []
+    start = min(x)
+    width = max((max(x) - start) / MARKS, 1.0)
+    traces = []
+    for kind, (word, colour, mark) in EVENTS.items():
+        slots: dict[int, list[int]] = defaultdict(list)
+        for time in sorted(t for t, found in events if found == kind):
+            slots[int((1000 * time - start) // width)].append(time)
+        counts = [len(times) for times in slots.values()]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers+text",
+                "name": word,
+                "x": base.milliseconds([times[0] for times in slots.values()]),
+                "y": [word] * len(slots),
+                "yaxis": "y2",
+                "text": [f"{count}" if count > 1 else "" for count in counts],
+                "textposition": "middle right",
+                "textfont": {"size": 11},
+                "marker": {"color": colour, "symbol": mark, "size": 9, "line": {"width": 2, "color": colour}},
+                "showlegend": False,
+                "customdata": [display.counted(count, word) for count in counts],
+                "hovertemplate": "%{customdata}<extra></extra>",
+            }
+        )
+    return [trace for trace in traces if trace["x"]]
+
+
+def _make_room(layout: dict[str, Any], shown: Sequence[str]) -> None:
+    """Put the lane below the chart, one row per kind."""
+    if not shown:
+        return
+    height = LANE * len(shown)
+    layout["yaxis"] = {**layout["yaxis"], "domain": [height + 0.05, 1]}
+    layout["yaxis2"] = {
+        "domain": [0, height],
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": [EVENTS[k][0] for k in shown],
+        "range": [-0.6, len(shown) - 0.4],
+        "fixedrange": True,
+        "showgrid": False,
+        "zeroline": False,
+        "tickfont": {"size": 11},
+    }
+    layout["margin"] = {**layout["margin"], "l": 64}
+
+
+def summary(line: Line) -> str:
+    """What the chart shows, in words."""
+    resource, name = line.resource, "CPU" if line.resource is Resource.CPU else "Memory"
+    if not len(line.mean) or np.isnan(line.mean).all():
+        return f"No {resource} usage in the history."
+    seen = line.mean[~np.isnan(line.mean)]
+    parts = [f"{name}: mean usage {display.amount(float(seen.mean()), resource)}"]
+    if len(line.highest) and not np.isnan(line.highest).all():
+        parts.append(f"highest {display.amount(float(np.nanmax(line.highest)), resource)}")
+    asked = line.request[~np.isnan(line.request)]
+    if len(asked):
+        parts.append(f"requested now {display.amount(float(asked[-1]), resource)}")
+    if line.proposed is not None:
+        parts.append(f"proposed {display.amount(line.proposed, resource)}")
+    if line.limit is not None:
+        parts.append(f"limit {display.amount(line.limit, resource)}" + (" (above the chart)" if _far(line) else ""))
+    return ", ".join(parts) + _forecast_words(line) + _event_words(line) + "."
+
+
+def _forecast_words(line: Line) -> str:
+    top = line.quantiles.get("0.95", np.empty(0))
+    if not len(top) or np.isnan(top).all():
+        return ""
+    at = int(np.nanargmax(top))
+    return f"; forecast p95 highest at {display.amount(top[at], line.resource)}, {display.moment(line.ahead[at])}"
+
+
+def _event_words(line: Line) -> str:
+    counts = Counter(kind for _, kind in line.events)
+    words = [display.counted(counts[kind], word) for kind, (word, *_) in EVENTS.items() if counts[kind]]
+    return f"; {', '.join(words)}" if words else ""
