@@ -77,8 +77,8 @@ class VpaSettings(Section, frozen=True):
 class ProfileSettings(Section, frozen=True):
     """One profile of strategy `cotenant`: the quantile and the margins that a word such as "balanced" stands for."""
 
-    cpu_fraction: Annotated[float, setting("Quantile of one pod's demand (usage + throttled).", gt=0, le=1)] = 0.9
-    cpu_margin_fraction: Annotated[float, setting("Added to the CPU demand.", ge=0, le=10)] = 0.1
+    cpu_fraction: Annotated[float, setting("Quantile of one pod's demand (usage + throttled).", gt=0, le=1)] = 0.95
+    cpu_margin_fraction: Annotated[float, setting("Added to the CPU demand.", ge=0, le=10)] = 0.05
     memory_margin_fraction: Annotated[float, setting("Added to the highest memory ever seen.", ge=0, le=10)] = 0.15
 
 
@@ -88,7 +88,7 @@ class ProfilesSettings(Section, frozen=True):
     conservative: Annotated[ProfileSettings, setting("For what must never wait.")] = ProfileSettings(0.98, 0.15, 0.3)
     balanced: Annotated[ProfileSettings, setting("For the busy hours, not for the rare burst.")] = ProfileSettings()
     aggressive: Annotated[ProfileSettings, setting("For what may wait, and be started again.")] = ProfileSettings(
-        0.8, 0.05, 0.1
+        0.9, 0.0, 0.1
     )
 
 
@@ -113,7 +113,7 @@ class SeveritySettings(Section, frozen=True):
     ok_bytes: Annotated[int, setting("Memory over all replicas.", unit="bytes", ge=0)] = 128 * MIB
     throttled_share: Annotated[
         float, setting("Share of the CPU demand refused by the limit from which throttling is a risk.", ge=0, le=1)
-    ] = 0.01
+    ] = 0.03
 
 
 class CotenantSettings(Section, frozen=True):
@@ -169,6 +169,9 @@ class CotenantSettings(Section, frozen=True):
     hpa_target_max_percent: Annotated[
         int, setting("Highest utilisation target proposed to an autoscaler.", unit="percent", ge=1, le=100)
     ] = 90
+    weekly_peak_ratio: Annotated[
+        float, setting("Busiest hour of the week / the other terms, above which it counts as a peak of its own.", ge=1)
+    ] = 1.5
     uneven_ratio: Annotated[
         float, setting("Highest pod's p95 / median pod's p95 above which replicas count as uneven.", ge=1)
     ] = 2.0

@@ -1,11 +1,11 @@
 """Strategy `cotenant`: demand of the busy hours, nothing forgotten that hurts, every value with its reasons.
 
-CPU request = the largest of a quantile of one pod's demand, its busiest half hour of the day and its busiest hour of
-the week (means over all days and weeks, so that neither a nightly job nor a Monday peak is lost to decay) + margin;
-projected over the next days where it grows from week to week; of the highest pod where replicas are uneven. Demand is
-usage + throttled without the start-up phase: a quota that starved the container does not talk the request down, a
-warm-up does not talk it up. CPU limit = kept in its ratio to the request, never below the highest demand seen + margin,
-start-up included; absent stays absent.
+CPU request = the largest of a quantile of one pod's demand (of the whole window or of the decaying histogram, whichever
+is higher), its busiest half hour of the day and, where it stands out, its busiest hour of the week (means over all days
+and weeks, so that neither a nightly job nor a Monday peak is lost) + margin; projected over the next days where it
+grows from week to week; of the highest pod where replicas are uneven. Demand is usage + throttled without the start-up
+phase: a quota that starved the container does not talk the request down, a warm-up does not talk it up. CPU limit =
+kept in its ratio to the request, never below the highest demand seen + margin, start-up included; absent stays absent.
 Memory request = limit = the highest working set ever seen (5-minute maxima, start-up included) + margin; an OOM kill
 raises it at once to max(limit at the kill + 100 MiB, x 1.2), however short the history (only a raise; a cut needs the
 full history); no cut while memory leaks.

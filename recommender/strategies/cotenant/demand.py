@@ -32,13 +32,15 @@ Groups = Mapping[int, Mapping[str, float]]
 class Demand:
     """One resource of all containers, (n,).
 
-    wanted: the proposal with its margin; urgent: the part of it that needs no history (an OOM kill); highest: most that
-    was ever seen in one pod; startup: most during start-up; reserved: what request = limit has to hold; columns: the
-    rule's further figures, shown as inputs; groups: figures of node groups, by container; throttled_share, high: p95 of
-    the demand, for the risk; leak: bytes a day.
+    largest_node: capacity, 0 = unknown. wanted: the proposal with its margin; urgent: the part of it that needs no
+    history (an OOM kill); highest: most that was ever seen in one pod; startup: most during start-up; reserved: what
+    request = limit has to hold; columns: the rule's further figures, shown as inputs; groups: figures of node groups,
+    by container; high: p95 of the demand, and throttled_share: for the risk; leak: bytes a day; pods: seen of the
+    container; runs: of its job's template (else 0).
     """
 
     resource: Resource
+    largest_node: int
     wanted: Floats
     urgent: Floats
     highest: Floats
@@ -49,32 +51,33 @@ class Demand:
     high: Floats
     throttled_share: Floats
     leak: Floats
+    pods: Integers
     runs: Integers
     span_days: Floats
     coverage: Floats
 
 
 def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> Demand:
-    """Quantile, busiest half hour of the day and hour of the week, projected where they grow; with margin."""
-    portrait, pods, group = evidence.portraits[CPU], summarise(evidence), jobs.groups(evidence)
-    fractions = np.array([p.cpu_fraction for p in policies])
-    quantile = _quantiles(evidence, fractions)
+    """Quantile, busiest half hour of the day, peak of the week; projected where they grow; with margin."""
+    portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
+    fractions = np.array([(p.cpu_fraction, RISK_FRACTION, own.guaranteed_fraction) for p in policies]).reshape(-1, 3)
+    pods = summarise(evidence, fractions)
+    quantile, high, reserved = (np.fmax(_decayed(evidence, fractions[:, k]), pods.quantiles[:, k]) for k in range(3))
     half_hour = evidence.from_portrait(CPU, np.fmax.reduce(portrait.slots, axis=(1, 2), initial=np.nan))
     grown = trend.growth(evidence, own)
     uneven = pods.highest_p95 > own.uneven_ratio * pods.median_p95
-    groups = daemons.by_group(evidence, CPU, fractions.tolist())
+    groups = daemons.by_group(evidence, CPU, fractions[:, 0].tolist())
+    usual = np.fmax(quantile, half_hour)
     terms = {
         "demand_quantile": quantile * grown.factor,
         "busiest_half_hour": half_hour * grown.mean_factor,
-        "busiest_weekly_hour": pods.weekly_hour * grown.mean_factor,
+        "weekly_peak": np.where(pods.weekly_hour > own.weekly_peak_ratio * usual, pods.weekly_hour, np.nan),
         "highest_pod_if_uneven": np.where(uneven, pods.highest_p95, np.nan),
         "neediest_node_group": _neediest(len(evidence), groups),
     }
     startup = jobs.shared(evidence.from_portrait(CPU, portrait.startup_max), group)
     steady = jobs.shared(np.fmax.reduce(list(terms.values()), axis=0), group)
     margin = 1 + np.array([p.cpu_margin_fraction for p in policies])
-    high = jobs.shared(_quantiles(evidence, np.full(len(evidence), RISK_FRACTION)), group)
-    reserved = jobs.shared(_quantiles(evidence, np.full(len(evidence), own.guaranteed_fraction)), group)
     shown = {
         "growth_per_week": np.where(grown.per_week > 0, grown.per_week, np.nan),
         "highest_pod_p95": np.where(uneven, pods.highest_p95, np.nan),
@@ -86,14 +89,15 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
     wanted = np.where(np.isfinite(steady), steady, startup) * margin
     return Demand(
         CPU,
+        _largest_node(evidence, CPU),
         wanted,
         urgent=np.full(len(evidence), np.nan),
         highest=jobs.shared(_highest(evidence, CPU), group),
         startup=startup,
-        reserved=np.fmax(wanted, reserved * margin),
+        reserved=np.fmax(wanted, jobs.shared(reserved, group) * margin),
         columns={n: c for n, c in terms.items() if n != "highest_pod_if_uneven"} | shown,
         groups=groups,
-        high=high,
+        high=jobs.shared(high, group),
         throttled_share=np.nan_to_num(pods.throttled_share),
         leak=np.full(len(evidence), np.nan),
         **_history(evidence, CPU, group),
@@ -111,6 +115,7 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
     wanted, leak = np.fmax(highest * margin, urgent), trend.leak(evidence, own)
     return Demand(
         MEMORY,
+        _largest_node(evidence, MEMORY),
         wanted,
         urgent=urgent,
         highest=highest,
@@ -125,7 +130,11 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
     )
 
 
-def _quantiles(evidence: Evidence, fractions: Floats) -> Floats:
+def _largest_node(evidence: Evidence, resource: Resource) -> int:
+    return max((node.capacity.get(resource, 0) for node in evidence.inventory.nodes), default=0)
+
+
+def _decayed(evidence: Evidence, fractions: Floats) -> Floats:
     """Decaying quantile of each container at its own fraction, (n,).
 
     A bucket's end may lie 5 % (or, for an idle container, 10 m) above all that was seen: never more than the maximum.
@@ -169,8 +178,10 @@ def _history(evidence: Evidence, resource: Resource, group: Integers) -> dict[st
     portrait = evidence.portraits[resource]
     last = jobs.shared(evidence.from_portrait(resource, portrait.last_seconds), group)
     first = -jobs.shared(-evidence.from_portrait(resource, portrait.first_seconds), group)
+    pods = evidence.pods_seen(daemons.SOURCE[resource])
     return {
-        "runs": jobs.runs(evidence, evidence.pods_seen(daemons.SOURCE[resource]), group),
+        "pods": pods,
+        "runs": jobs.runs(evidence, pods, group),
         "span_days": np.nan_to_num((last - first) / 86_400.0),
         "coverage": np.nan_to_num(evidence.from_portrait(resource, portrait.coverage)),
     }

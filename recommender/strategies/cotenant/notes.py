@@ -12,12 +12,10 @@ from cotenant.model.quantity import format_millicores, human_bytes
 from cotenant.model.recommendation import Action, Field, Value
 from cotenant.model.resource import Resource
 from recommender.evidence import Evidence
-from recommender.strategies.cotenant.daemons import SOURCE
 from recommender.strategies.cotenant.demand import Demand
 from recommender.strategies.cotenant.jobs import template
 from recommender.strategies.cotenant.policy import Policy
 
-__all__ = ["SOURCE", "of"]
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SLOW_START: Final = 1.5
 """Start-up maximum above this many times the steady request is worth a word."""
@@ -28,26 +26,26 @@ def of(
 ) -> tuple[str, ...]:
     """All notes of one container, those about ignored annotations first."""
     by_field = {(v.resource, v.field): v for v in values}
-    said = [*policy.notes, *_of_role(evidence, index), *_of_start(demand[CPU], index, by_field)]
+    said = [*policy.notes, *_of_role(evidence, demand[CPU], index), *_of_start(demand[CPU], index, by_field)]
     said += _of_memory(demand[MEMORY], index)
     said += _of_usage(demand[CPU], index)
     said += _of_groups(demand, index)
     said += (
         f"{v.resource} {v.field} is larger than any node: {_amount(v.resource, v.now)}"
         for v in values
-        if _absurd(evidence, v)
+        if v.field is Field.REQUEST and v.now is not None and 0 < demand[v.resource].largest_node < v.now
     )
     return tuple(said)
 
 
-def _of_role(evidence: Evidence, index: int) -> Iterator[str]:
+def _of_role(evidence: Evidence, demand: Demand, index: int) -> Iterator[str]:
     workload = evidence.workloads[index]
     container = workload.container(evidence.containers[index].container)
     if container is not None and container.role is ContainerRole.INJECTED:
         yield "injected into the pods by a webhook: a patch of the workload's template does not reach it"
     if container is not None and container.role is ContainerRole.INIT:
         yield "init container: the pod requests the larger of it and the sum of the others, not both"
-    if workload.ref.kind == "Job" and template(workload) != workload.ref.name:
+    if workload.ref.kind == "Job" and demand.runs[index] > demand.pods[index]:
         yield f"one of the runs of {template(workload)}: sized by all of them"
 
 
@@ -95,11 +93,6 @@ def _of_groups(demand: Mapping[Resource, Demand], index: int) -> Iterator[str]:
                 f"{resource} by node group: {_amount(resource, groups[most])} on {most}, "
                 f"{_amount(resource, groups[least])} on {least}; one template serves all, so the largest counts"
             )
-
-
-def _absurd(evidence: Evidence, value: Value) -> bool:
-    largest = max((n.capacity.get(value.resource, 0) for n in evidence.inventory.nodes), default=0)
-    return value.field is Field.REQUEST and value.now is not None and 0 < largest < value.now
 
 
 def _amount(resource: Resource, amount: float | None) -> str:

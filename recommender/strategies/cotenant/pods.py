@@ -1,8 +1,7 @@
 """What the portraits pool away, read from the pods' own series: the week's busiest hour, uneven replicas, throttling.
 
-One pass over CPU demand (usage + throttled) in half-hour means, a block of containers at a time. A portrait forgets by
-decay; the mean of one hour of the week over all weeks and pods does not, and one burst in it is diluted by the others.
-Pure.
+One pass over CPU demand (usage + throttled), a block of containers at a time. A portrait forgets by decay; a quantile
+in which every sample weighs the same and the mean of one hour of the week over all weeks and pods do not. Pure.
 """
 
 from __future__ import annotations
@@ -32,29 +31,34 @@ WARM_UP_SLOTS: Final = 2
 class Pods:
     """Columns over n containers, NaN = unknown, millicores of one pod.
 
-    weekly_hour: busiest hour of the week, mean over weeks and pods; highest_p95, median_p95: p95 of the half-hour means
-    of the highest and of the median pod (of those seen for a day); throttled_share: refused part of the demand, 0..1.
+    quantiles: (n, k) of all pods' samples together, each weighing the same; weekly_hour: busiest hour of the week, mean
+    over weeks and pods; highest_p95, median_p95: p95 of the half-hour means of the highest and of the median pod (of
+    those seen for a day); throttled_share: refused part of the demand, 0..1.
     """
 
+    quantiles: Floats
     weekly_hour: Floats
     highest_p95: Floats
     median_p95: Floats
     throttled_share: Floats
 
 
-def summarise(evidence: Evidence) -> Pods:
-    """The columns for all containers of the evidence."""
-    columns = Pods(*(np.full(len(evidence), np.nan) for _ in range(4)))
+def summarise(evidence: Evidence, fractions: Floats) -> Pods:
+    """The columns for all containers of the evidence; `fractions` (n, k) says which quantiles of each, 0..1."""
+    columns = Pods(np.full(fractions.shape, np.nan), *(np.full(len(evidence), np.nan) for _ in range(4)))
     signal = Signal.CPU_USAGE_MEAN
     if signal not in evidence.usage or not evidence.usage[signal].grid.size:
         return columns
     grid, beside = evidence.usage[signal].grid, throttled_rows(evidence)
     for owners, rows in _blocks(evidence.usage_rows[signal]):
-        values, throttled = demand_of(evidence, rows, beside)
-        means = _half_hours(_steady(values), grid)
-        met, place = np.unique(owners, return_inverse=True)
+        wanted, throttled = demand_of(evidence, rows, beside)
+        values = _steady(wanted)
+        means = _half_hours(values, grid)
+        met, first, place = np.unique(owners, return_index=True, return_inverse=True)
+        for container, pods in zip(met, np.split(values, first[1:]), strict=True):
+            columns.quantiles[container] = _quantiles(pods, fractions[container])
         columns.weekly_hour[met] = _busiest_hour(means, grid, place, len(met))
-        columns.throttled_share[met] = _share(throttled, values, place, len(met))
+        columns.throttled_share[met] = _share(throttled, wanted, place, len(met))
         p95 = np.where(
             np.isfinite(means).sum(axis=1) >= LEAST_HALF_HOURS, row_percentile(0.95)(means.astype(np.float32)), np.nan
         )
@@ -98,6 +102,15 @@ def _steady(values: FloatMatrix) -> FloatMatrix:
     slot = np.arange(values.shape[1])
     young = (first > 0)[:, None] & (slot <= first[:, None] + WARM_UP_SLOTS)
     return np.where(young, np.float32(np.nan), values)
+
+
+def _quantiles(values: FloatMatrix, fractions: Floats) -> Floats:
+    """Smallest seen amounts that at least these shares of the samples do not exceed; NaN without a sample."""
+    seen = values[np.isfinite(values)]
+    if not seen.size:
+        return np.full(len(fractions), np.nan)
+    ranks = np.clip(np.ceil(fractions * seen.size).astype(np.int64) - 1, 0, seen.size - 1)
+    return np.partition(seen, ranks)[ranks].astype(np.float64)
 
 
 def _half_hours(values: FloatMatrix, grid: TimeGrid) -> Floats:

@@ -98,7 +98,8 @@ def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
 
 def stepped(place: Place, resource: Resource, draft: Draft) -> Draft:
     """Whole cores where the class needs them, the settings' ladder, the annotations' bounds (the maximum last)."""
-    if resource is CPU and place.workload.qos in WHOLE_CORES and (draft.now or 0) % MILLICORES_PER_CORE == 0:
+    bound = place.workload.qos in WHOLE_CORES and bool(draft.now) and (draft.now or 1) % MILLICORES_PER_CORE == 0
+    if resource is CPU and bound:
         cores = -(-draft.amount // MILLICORES_PER_CORE) * MILLICORES_PER_CORE
         draft = draft.moved(f"whole cores for {place.workload.qos}", cores, Reason.QOS_CLASS)
     steps = place.own.cpu_steps_millicores if resource is CPU else place.own.memory_steps_bytes
@@ -141,7 +142,9 @@ def _decided_by(place: Place, demand: Demand) -> tuple[Reason, str]:
             formula = f"max(highest ever seen x {margin:g}, limit at an OOM kill + bump)"
             return Reason.OOM_BUMP if won else Reason.OBSERVED_MAXIMUM, formula
         return Reason.OBSERVED_MAXIMUM, f"highest ever seen x {margin:g}"
-    terms = f"p{100 * place.policy.cpu_fraction:g} of demand, busiest half hour, busiest hour of the week"
+    terms = f"p{100 * place.policy.cpu_fraction:g} of demand, busiest half hour"
+    if np.isfinite(demand.columns["weekly_peak"][i]):
+        terms += ", busiest hour of the week"
     if place.workload.ref.kind == "DaemonSet":
         terms += ", neediest node group"
     if np.isfinite(demand.columns["highest_pod_p95"][i]):

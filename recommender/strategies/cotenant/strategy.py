@@ -208,7 +208,7 @@ def _inputs(run: Run, index: int, resource: Resource, made: Made) -> dict[str, f
         margin_fraction=policy.margin_fraction(resource),
         days=float(demand.span_days[index]),
         coverage=float(demand.coverage[index]),
-        pods=int(run.evidence.pods_seen(notes.SOURCE[resource])[index]),
+        pods=int(demand.pods[index]),
     )
     if resource is MEMORY:
         inputs["oom_kills"] = len(run.evidence.oom_kills[index])

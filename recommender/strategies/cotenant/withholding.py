@@ -25,14 +25,13 @@ def reasons(evidence: Evidence, demand: Demand, policies: Sequence[Policy], own:
     present = np.fmax(evidence.requests[resource], evidence.limits[resource])
     urgent = np.isfinite(demand.urgent) & ~(demand.urgent <= present)
     episodic = jobs.episodic(evidence)
-    largest = max((node.capacity.get(resource, 0) for node in evidence.inventory.nodes), default=0)
     short = (demand.span_days < own.minimum_days) & ~(episodic & (demand.runs >= own.minimum_runs))
     cases = {
         Reason.EXCLUDED: _flags(
             c.container in p.excluded or p.skip for c, p in zip(evidence.containers, policies, strict=True)
         ),
         Reason.NO_DATA: ~np.isfinite(demand.wanted),
-        Reason.IMPLAUSIBLE: (largest > 0) & (demand.highest > BEYOND_ANY_NODE * largest),
+        Reason.IMPLAUSIBLE: (demand.largest_node > 0) & (demand.highest > BEYOND_ANY_NODE * demand.largest_node),
         Reason.BEST_EFFORT: _flags(_asks_for_nothing(evidence, i) and p.keep_qos_class for i, p in enumerate(policies)),
         Reason.NOT_ENOUGH_HISTORY: short & ~urgent,
         Reason.LOW_COVERAGE: ~(demand.coverage >= own.minimum_coverage) & ~(urgent | episodic),
