@@ -19,7 +19,7 @@ from cotenant.model.quality import Defect, QualityRecord
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.settings.profiler import ProfilerSettings
 from profiler.pooling import by_node, total
-from profiler.sightings import NODE_SUMS, Sightings, merged, with_history
+from profiler.sightings import NODE_SUMS, Sightings, declared_by_lasting, init_containers, merged, with_history
 
 STATE_DOCUMENT: Final = "pull"
 
@@ -102,7 +102,9 @@ def pull(
     inventory = merged(store.read_inventory(), source.inventory(now, (start, now)), keep_since)
     store.write_inventory(inventory)
     state, seen, known = opened(state, spans), Sightings(), len(state.holes)
-    for block in source.blocks(spans, progress):
+    starting = init_containers(inventory)
+    for raw in source.blocks(spans, progress):
+        block = replace(raw, usage=tuple((s, declared_by_lasting(s, usage, starting)) for s, usage in raw.usage))
         state = _stored(block, store, state)
         seen.add(block.usage)
     notes = _node_totals(store, spans, inventory, seen)

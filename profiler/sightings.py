@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.cluster import Container, Event, EventKind, Inventory, Pod
+from cotenant.model.cluster import Container, ContainerRole, Event, EventKind, Inventory, Pod
 from cotenant.model.identity import PodContainerRef
 from cotenant.model.resource import Resource
 from cotenant.model.usage import Signal, Usage
@@ -89,6 +89,22 @@ class Sightings:
     def _see_events(self, kind: EventKind, usage: Usage[Any]) -> None:
         for i, k in zip(*np.nonzero(np.nan_to_num(usage.values)), strict=True):
             self.events.append((int(usage.grid.start_seconds + k * usage.grid.step_seconds), kind, usage.refs[i]))
+
+
+def init_containers(inventory: Inventory) -> frozenset[PodContainerRef]:
+    """Containers that only start a pod, of all pods."""
+    names = {w.ref: [c.name for c in w.containers if c.role is ContainerRole.INIT] for w in inventory.workloads}
+    return frozenset(
+        PodContainerRef(p.namespace, p.name, name) for p in inventory.pods for name in names.get(p.workload, ())
+    )
+
+
+def declared_by_lasting(signal: Signal, usage: Usage[Any], starting: frozenset[PodContainerRef]) -> Usage[Any]:
+    """Requests and limits without those of containers that only start a pod: they are not held while it runs."""
+    if signal not in _AMOUNTS or starting.isdisjoint(usage.refs):
+        return usage
+    kept = [i for i, ref in enumerate(usage.refs) if ref not in starting]
+    return replace(usage, refs=tuple(usage.refs[i] for i in kept), values=usage.values[kept])
 
 
 def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:

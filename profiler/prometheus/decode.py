@@ -19,7 +19,7 @@ from cotenant.model.errors import SourceProtocol
 from cotenant.model.identity import NodeRef, PodContainerRef
 from cotenant.model.quality import Defect
 from cotenant.model.usage import FloatMatrix, Signal, TimeGrid, Usage
-from profiler.prometheus.parts import LIMITS, OOM, REQUESTS, RESTARTS, Kind, Part
+from profiler.prometheus.parts import LIMITS, OOM, REQUESTS, RESTARTS, Kind, Part, of_any
 from profiler.prometheus.plan import Query
 
 Floats = npt.NDArray[np.float64]
@@ -225,7 +225,7 @@ _AMOUNTS: Final = {
 def _read_gauges(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]:
     out = []
     for (metric, resource), (signal, scale) in _AMOUNTS.items():
-        rows = [i for i, x in enumerate(block.labels) if (x.name, x.resource) == (metric, resource)]
+        rows = [i for i, x in enumerate(block.labels) if (of_any(x.name), x.resource) == (metric, resource)]
         chosen = block.take(rows, block.values[rows])
         out.append(_joined(signal, chosen, chosen.slots * scale, map(_container, chosen.labels)))
     return out
@@ -235,7 +235,7 @@ def _read_counters(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]
     """Restarts are the counter's steps; an OOM kill is a restart with that reason, or a step of the kubelet's."""
 
     def stepped(metric: str) -> tuple[list[PodContainerRef], Floats]:
-        rows = [i for i, x in enumerate(block.labels) if x.name == metric]
+        rows = [i for i, x in enumerate(block.labels) if of_any(x.name) == metric]
         chosen = block.take(rows, increases(block.values[rows]))
         refs = [_container(labels) for labels in chosen.labels]
         named = _joined(Signal.RESTARTS, chosen, chosen.values, refs)
@@ -244,7 +244,9 @@ def _read_counters(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]
     restarts, restarted = stepped(RESTARTS)
     events, killed = stepped(OOM)
     for_reason = {
-        _container(x): v for x, v in zip(block.labels, block.slots, strict=True) if x.name not in (RESTARTS, OOM)
+        _container(x): v
+        for x, v in zip(block.labels, block.slots, strict=True)
+        if of_any(x.name) not in (RESTARTS, OOM)
     }
     none = np.full(block.query.grid.size, np.nan)
     by_reason = [

@@ -21,10 +21,23 @@ MEMORY: Final = "container_memory_working_set_bytes"
 OOM: Final = "container_oom_events_total"
 REQUESTS: Final = "kube_pod_container_resource_requests"
 LIMITS: Final = "kube_pod_container_resource_limits"
-INIT_REQUESTS: Final = "kube_pod_init_container_resource_requests"
-INIT_LIMITS: Final = "kube_pod_init_container_resource_limits"
 RESTARTS: Final = "kube_pod_container_status_restarts_total"
 TERMINATED: Final = "kube_pod_container_status_last_terminated_reason"
+_POD, _POD_INIT = "kube_pod_container_", "kube_pod_init_container_"
+
+
+def of_init(metric: str) -> str:
+    """kube-state-metrics' name of a container's metric for init containers and sidecars."""
+    return metric.replace(_POD, _POD_INIT)
+
+
+def of_any(metric: str) -> str:
+    """The metric's name whichever container it speaks of."""
+    return metric.replace(_POD_INIT, _POD)
+
+
+INIT_REQUESTS: Final = of_init(REQUESTS)
+INIT_LIMITS: Final = of_init(LIMITS)
 CPU_RULE: Final = "node_namespace_pod_container:container_cpu_usage_seconds_total:sum_rate5m"
 """kubernetes-mixin's 5-minute rate; its older sum_irate rules are spot values and not used."""
 
@@ -154,15 +167,15 @@ def _maximum(rates: Rates, own: tuple[Matcher, ...]) -> Part:
 
 
 def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[Part, ...]:
-    """Requests and limits, and the counters behind restarts and OOM kills."""
+    """Requests and limits, and the counters behind restarts and OOM kills, sidecars' too."""
     own = of_labels(labels)
     # The last value inside the hour: looked up every 15 minutes, so that short-lived pods are found at the price of
     # four samples; read in full where scrapes are as rare as that.
     head, tail = "last_over_time(", "[3600s])" if rates.scrape_seconds >= 600 else "[3599s:900s])"
-    gauges = (named(REQUESTS, LIMITS), Matcher("resource", "=~", "cpu|memory"), *own)
+    gauges = (named(REQUESTS, LIMITS, INIT_REQUESTS, INIT_LIMITS), Matcher("resource", "=~", "cpu|memory"), *own)
     # Only a kill's reason matters; series without the label are the counters.
     counters = (
-        named(RESTARTS, TERMINATED, OOM),
+        named(RESTARTS, TERMINATED, *map(of_init, (RESTARTS, TERMINATED)), OOM),
         Matcher("reason", "=~", "|OOMKilled"),
         Matcher("container", "!=", ""),
         *own,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import signal as signals
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import fsspec
@@ -20,7 +21,18 @@ from hypothesis import strategies as st
 from cotenant.edges.store import Store, days, documents, files, parquet, tables
 from cotenant.edges.store.days import Day
 from cotenant.edges.store.version import NewerVersionError
-from cotenant.model.cluster import Container, Event, EventKind, Inventory, Node, Pod, Workload
+from cotenant.model.cluster import (
+    Container,
+    ContainerRole,
+    Event,
+    EventKind,
+    Inventory,
+    LimitRange,
+    Node,
+    Pod,
+    Quota,
+    Workload,
+)
 from cotenant.model.errors import CotenantError, NoData, StoreCorrupt, StoreError, UsageError
 from cotenant.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.model.quality import Defect, QualityRecord
@@ -381,12 +393,45 @@ INVENTORY = Inventory(
     "prod",
     MIDNIGHT,
     (Node("n1", {Resource.CPU: 4000}, {Resource.CPU: 3900, Resource.MEMORY: 2**40}, {"zone": "a"}),),
-    (Workload(WEB, 2, (Container("main", {Resource.CPU: 100}, {}),)),),
+    (
+        Workload(
+            WEB,
+            2,
+            (
+                Container("main", {Resource.CPU: 100}, {}, restarts_on=(Resource.MEMORY,)),
+                Container("proxy", {}, {Resource.MEMORY: 2**28}, ContainerRole.SIDECAR),
+            ),
+            annotations={"cotenant.dev/profile": "balanced"},
+        ),
+    ),
     (Pod("shop", "web-1", WEB, "n1", MIDNIGHT - 60), Pod("shop", "web-0", WEB, "n1", 0, MIDNIGHT)),
     (Event(MIDNIGHT, EventKind.OOM_KILL, PodContainerRef("shop", "web-1", "main"), 2**30),),
     ("no access",),
+    (LimitRange("shop", Resource.CPU, 50, None, 2.5),),
+    (Quota("shop", "team", Resource.MEMORY, True, 2**40, 2**39),),
+    "1.35.4",
 )
 QUALITY = QualityRecord(MIDNIGHT, "prometheus", 30.0, 12, 10_000, math.nan, defects={Defect.NEGATIVE: 3}, notes=("x",))
+
+
+def test_an_inventory_from_before_roles_bounds_and_annotations_still_loads() -> None:
+    store = Store("memory://before", "prod")
+    store.write_inventory(INVENTORY)
+    memory = fsspec.filesystem("memory")
+    envelope = json.loads(memory.cat("/before/prod/inventory.json"))
+    for name in ("limit_ranges", "quotas", "server_version"):
+        del envelope["document"][name]
+    for workload in envelope["document"]["workloads"]:
+        del workload["annotations"]
+        for container in workload["containers"]:
+            del container["role"], container["restarts_on"]
+    memory.pipe_file("/before/prod/inventory.json", json.dumps(envelope).encode())
+    found = store.read_inventory()
+    # Everything that was known is there; what was not is the default.
+    (web,) = INVENTORY.workloads
+    bare = tuple(replace(c, role=ContainerRole.MAIN, restarts_on=()) for c in web.containers)
+    workloads = (replace(web, annotations={}, containers=bare),)
+    assert found == replace(INVENTORY, limit_ranges=(), quotas=(), server_version="", workloads=workloads)
 
 
 def test_an_inventory_survives_the_round_trip(url: str) -> None:

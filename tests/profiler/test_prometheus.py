@@ -38,8 +38,15 @@ EXPRESSIONS = {
     Signal.CPU_THROTTLED_MEAN: (f"rate(container_cpu_cfs_throttled_seconds_total{{{CONTAINERS}}}[5m])", 1000.0),
     Signal.MEMORY_WORKING_SET_MAX: (f"max_over_time(container_memory_working_set_bytes{{{CONTAINERS}}}[5m])", 1.0),
     Signal.NODE_CPU_USAGE_MEAN: ('rate(container_cpu_usage_seconds_total{id="/"}[5m])', 1000.0),
-    Signal.CPU_REQUEST: ('last_over_time(kube_pod_container_resource_requests{resource="cpu"}[3599s:15m])', 1000.0),
-    Signal.MEMORY_LIMIT: ('last_over_time(kube_pod_container_resource_limits{resource="memory"}[3599s:15m])', 1.0),
+    # Sidecars' amounts have metrics of init containers; no container here only starts its pod.
+    Signal.CPU_REQUEST: (
+        'last_over_time({__name__=~"kube_pod_(init_)?container_resource_requests",resource="cpu"}[3599s:15m])',
+        1000.0,
+    ),
+    Signal.MEMORY_LIMIT: (
+        'last_over_time({__name__=~"kube_pod_(init_)?container_resource_limits",resource="memory"}[3599s:15m])',
+        1.0,
+    ),
 }
 
 

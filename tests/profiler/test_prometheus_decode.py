@@ -137,6 +137,23 @@ def test_requests_and_limits_come_apart_by_metric_and_resource() -> None:
     }  # fmt: skip
 
 
+def test_a_sidecars_kills_and_amounts_come_under_the_names_of_init_containers() -> None:
+    grid = TimeGrid(START, 3600, 2)
+    own = {"namespace": "n", "pod": "p", "container": "proxy"}
+    steps = ({**own, "__name__": "kube_pod_init_container_status_restarts_total"},
+             [(START, "0"), (at(0, grid), "0"), (at(1, grid), "1")])  # fmt: skip
+    reason = ({**own, "__name__": "kube_pod_init_container_status_last_terminated_reason", "reason": "OOMKilled"},
+              [(at(1, grid), "1")])  # fmt: skip
+    counted, _ = decoded(PARTS["counters"], steps, reason, grid=grid)
+    found = {n.signal: n.usage.values.tolist() for n in counted}
+    assert found == {Signal.RESTARTS: [[0, 1]], Signal.OOM_KILLS: [[0, 1]]}
+    amount = ({**own, "__name__": "kube_pod_init_container_resource_limits", "resource": "memory"},
+              [(at(0, grid), "100"), (at(1, grid), "200")])  # fmt: skip
+    declared, _ = decoded(PARTS["amounts"], amount, grid=grid)
+    told = {n.signal: (n.usage.refs, n.usage.values.tolist()) for n in declared if n.usage.refs}
+    assert told == {Signal.MEMORY_LIMIT: ((PodContainerRef("n", "p", "proxy"),), [[100, 200]])}
+
+
 def test_an_oom_kill_is_a_restart_whose_reason_says_so() -> None:
     hours = TimeGrid(START, HOUR_SECONDS, 3)
     times = [START + k * HOUR_SECONDS for k in range(4)]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cotenant.model.cluster import ContainerRole, Inventory, Pod, Workload
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid
 from profiler.prometheus import PrometheusSource
 from profiler.synthetic import SyntheticSpec, generate
-from tests.profiler.conftest import Served, profiler_settings, serve
+from tests.profiler.conftest import Served, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress
 from tests.support.prometheus import MISSING, installed
@@ -87,6 +90,27 @@ def test_a_running_pod_requests_what_the_scheduler_counts(declared: Served, foun
     truth, ours = running(declared.cluster.inventory), running(found)
     assert set(ours) == set(truth)
     assert {name: pod.requests for name, pod in ours.items()} == {name: pod.requests for name, pod in truth.items()}
+
+
+def test_history_holds_what_sidecars_request_and_not_what_only_starts_a_pod(declared: Served, tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    pulled(store, declared.end, profiler_settings(declared.server.url))
+    grid = TimeGrid.between(declared.end - DAY_SECONDS, declared.end, 3600)
+    for signal in (Signal.CPU_REQUEST, Signal.MEMORY_LIMIT):
+        truth, ours = declared.cluster.usage[signal], store.read(signal, grid)
+        kept = {ref: values[-1] for ref, values in zip(ours.refs, ours.values, strict=True) if values[-1] > 0}
+        meant = {ref: values[-1] for ref, values in zip(truth.refs, truth.values, strict=True) if values[-1] > 0}
+        assert kept == meant
+        roles = {ref: role_of(declared.cluster.inventory, ref) for ref in ours.refs}
+        assert ContainerRole.SIDECAR in roles.values()
+        assert ContainerRole.INIT not in roles.values()
+
+
+def role_of(inventory: Inventory, ref: PodContainerRef) -> ContainerRole:
+    owner = inventory.owners()[ref.namespace, ref.pod]
+    container = next(w for w in inventory.workloads if w.ref == owner).container(ref.container)
+    assert container is not None
+    return container.role
 
 
 def test_all_of_it_costs_one_query(declared: Served) -> None:

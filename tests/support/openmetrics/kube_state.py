@@ -38,7 +38,7 @@ def samples(writer: Writer) -> Iterator[int]:
             yield from _amounts(writer, name, signals)
     for name, make in _BESIDE.items():
         if writer.dress.wants(name):
-            writer.family(name, "gauge")
+            writer.family(name, "counter" if name.endswith("_total") else "gauge")
             yield from make(writer, name)
 
 
@@ -211,6 +211,12 @@ def _init_info(writer: Writer, name: str) -> Iterator[int]:
         yield writer.constant(name, labels, writer.cluster.life(pod))
 
 
+def _init_restarts(writer: Writer, name: str) -> Iterator[int]:
+    """Nothing of the kind ever restarts in the synthetic cluster."""
+    for pod, container in _init(writer):
+        yield writer.constant(name, _of_pod(pod) | {"container": container.name}, writer.cluster.life(pod), 0.0)
+
+
 def _init_amounts(writer: Writer, name: str) -> Iterator[int]:
     for pod, container in _init(writer):
         for resource, amount in (container.requests if name.endswith("requests") else container.limits).items():
@@ -281,6 +287,7 @@ _BESIDE: Final[dict[str, Callable[[Writer, str], Iterator[int]]]] = {
     "kube_pod_init_container_info": _init_info,
     "kube_pod_init_container_resource_requests": _init_amounts,
     "kube_pod_init_container_resource_limits": _init_amounts,
+    "kube_pod_init_container_status_restarts_total": _init_restarts,
     "kube_node_labels": _node_labels,
     "kube_node_info": _node_info,
     "kubernetes_build_info": _build,
