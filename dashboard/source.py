@@ -18,13 +18,18 @@ from cotenant.edges.clock import Clock, SystemClock
 from cotenant.edges.store import Store
 from cotenant.model.errors import NoData
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.quality import QualityRecord
 from cotenant.model.recommendation import Recommendation
 from cotenant.model.table import Kind, Schema, Table
 from cotenant.model.views import (
+    COVERAGE,
+    COVERAGE_BY_DAY,
     EVENTS,
+    FINDINGS,
     FORECASTS,
     NODE_HISTORY,
     NODES,
+    RECLAIMABLE,
     RECOMMENDATION_LOG,
     RECOMMENDATIONS,
     WORKLOADS,
@@ -39,7 +44,9 @@ from dashboard.story import Foreseen, Row, Story, Subject
 FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
 """FORECASTS without the paths, which are read one at a time."""
 
-SCHEMAS: Final[Mapping[str, Schema]] = {s.name: s for s in (WORKLOADS, RECOMMENDATIONS, NODES, FORECAST_LIST)}
+SCHEMAS: Final[Mapping[str, Schema]] = {
+    s.name: s for s in (WORKLOADS, RECOMMENDATIONS, NODES, RECLAIMABLE, FINDINGS, FORECAST_LIST)
+}
 REMEMBERED_QUERIES: Final = 32
 REMEMBERED_STORIES: Final = 16
 
@@ -71,6 +78,16 @@ class Snapshot:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """How the data came: pulls (newest last), lost days as (signal, day start, file), coverage by namespace and day."""
+
+    pulls: tuple[QualityRecord, ...] = ()
+    lost: tuple[tuple[str, int, str], ...] = ()
+    namespaces: tuple[Row, ...] = ()
+    days: tuple[Row, ...] = ()
+
+
 class Source(Protocol):
     """Answers for one cluster; raises CotenantError when the place behind it cannot be read."""
 
@@ -85,6 +102,12 @@ class Source(Protocol):
 
     def foreseen(self, subject: Subject) -> Foreseen | None:
         """One forecast with its quantile paths and the usage before it; None when there is none."""
+
+    def node_history(self, node: str) -> Mapping[str, Row]:
+        """Rows of NODE_HISTORY by resource; none when the results do not name the node."""
+
+    def upkeep(self) -> Upkeep:
+        """What is kept about pulls, gaps and lost days."""
 
 
 class StoreSource:
@@ -141,7 +164,7 @@ class StoreSource:
     def story(self, ref: WorkloadRef) -> Story | None:
         """The workload's rows of every table, read when asked for; the last few stories are kept."""
         snapshot = self.snapshot()
-        row = _row_of(snapshot.tables[WORKLOADS.name], _key_of(ref))
+        row = row_of(snapshot.tables[WORKLOADS.name], _key_of(ref))
         if row is None:
             return None
         key = (snapshot.version, ref)
@@ -163,7 +186,7 @@ class StoreSource:
             log=self._rows(RECOMMENDATION_LOG, where),
         )
 
-    def _rows(self, schema: Schema, where: Mapping[str, str]) -> list[Row]:
+    def _rows(self, schema: Schema, where: Mapping[str, str] | None = None) -> list[Row]:
         """Rows of a table that hold these texts; none when the table was never written."""
         try:
             return list(self._store.read_table(schema, where).rows())
@@ -173,10 +196,23 @@ class StoreSource:
     def foreseen(self, subject: Subject) -> Foreseen | None:
         """The forecast's row, and the history of the same workload, node or cluster."""
         snapshot = self.snapshot()
-        if _row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
+        if row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
             return None
         found = self._rows(FORECASTS, subject.where)
         return Foreseen.of(found[0], self._before(subject, snapshot)) if found else None
+
+    def node_history(self, node: str) -> Mapping[str, Row]:
+        """Read when asked for: the hours of all nodes are too many to keep."""
+        return {str(row["resource"]): row for row in self._rows(NODE_HISTORY, {"node": node})}
+
+    def upkeep(self) -> Upkeep:
+        """Read when asked for; a table that was never written is empty."""
+        return Upkeep(
+            self._store.read_quality(),
+            tuple((hole.signal.value, hole.start_seconds, hole.path) for hole in self._store.holes()),
+            tuple(self._rows(COVERAGE)),
+            tuple(self._rows(COVERAGE_BY_DAY)),
+        )
 
     def _before(self, subject: Subject, snapshot: Snapshot) -> Row | None:
         """Hourly means up to the forecast, under the names of a portrait's row."""
@@ -199,11 +235,11 @@ def _key_of(ref: WorkloadRef) -> dict[str, str]:
     return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
 
 
-def _row_of(indexed: Indexed, where: Mapping[str, str]) -> Row | None:
+def row_of(indexed: Indexed, where: Mapping[str, str]) -> Row | None:
     """The first row that holds these texts."""
-    mask = np.ones(len(indexed.table), dtype=bool)
+    mask = np.ones(len(indexed), dtype=bool)
     for column, text in where.items():
         words = indexed.vocabulary[column]
         wanted = text or filters.EMPTY
         mask &= indexed.codes[column] == (words.index(wanted) if wanted in words else -1)
-    return next(indexed.table.take(np.flatnonzero(mask)[:1]).rows(), None)
+    return next(indexed.take(np.flatnonzero(mask)[:1]).rows(), None)
