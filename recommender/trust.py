@@ -153,19 +153,14 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> Finding:
     if not (isfinite(older) and isfinite(newer)):
         return Finding(0.5, f"Too short a history to compare {_WHAT[resource]} of its halves.")
     larger, smaller = max(older, newer), min(older, newer)
-    score = smaller / larger if larger > 0 else 1.0
-    change = "as much" if score > 0.995 or older <= 0 else f"{100 * abs(newer / older - 1):.0f} % {_way(older, newer)}"
-    return Finding(
-        max(score, 0.0), f"The newer half of the history asks for {change} {_WHAT[resource]}{_than(change)}."
-    )
-
-
-def _way(older: float, newer: float) -> str:
-    return "more" if newer > older else "less"
-
-
-def _than(change: str) -> str:
-    return " as the older one" if change == "as much" else " than the older one"
+    score, what = max(smaller / larger, 0.0) if larger > 0 else 1.0, _WHAT[resource]
+    if score > 0.995:
+        return Finding(score, f"Both halves of the history ask for as much {what}.")
+    if smaller <= 0:
+        return Finding(score, f"Only one half of the history asks for {what}.")
+    way = "more" if newer > older else "less"
+    change = f"{100 * abs(newer / older - 1):.0f} % {way} {what}"
+    return Finding(score, f"The newer half of the history asks for {change} than the older one.")
 
 
 def _tried(backtest: Backtest, grounds: Grounds, index: int) -> Finding:
@@ -182,7 +177,7 @@ def _tried(backtest: Backtest, grounds: Grounds, index: int) -> Finding:
         times = f"{backtest.evictions} times in {days}"
         return Finding(score, f"Back-test: memory passed the proposed request {times}, and not the present one.")
     if more:
-        return Finding(score, f"Back-test: {more:.0f} more minutes throttled in {days}.")
+        return Finding(score, f"Back-test: {more:.1f} more minutes throttled in {days}.")
     return Finding(score, f"Back-test: no harm in {days} that the present values would not have done.")
 
 

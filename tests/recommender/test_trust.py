@@ -78,7 +78,7 @@ def test_more_throttling_or_evictions_than_now_lower_it() -> None:
     throttled = told(backtest=replace(HARMLESS, throttled_minutes=302.4))
     # the mean falls by 0.5 / 8 and the weakest from 0.6 to 0.5
     assert told().confidence - throttled.confidence == pytest.approx((0.1 + 0.5 / 8) / 2, abs=1e-6)
-    assert scores(throttled, "Back-test") == "Back-test: 302 more minutes throttled in 7 days."
+    assert scores(throttled, "Back-test") == "Back-test: 302.4 more minutes throttled in 7 days."
     evicted = told(backtest=replace(HARMLESS, evictions=3))  # one a pod and week
     assert evicted.confidence == pytest.approx(throttled.confidence)
     assert scores(evicted, "Back-test").startswith("Back-test: memory passed the proposed request 3 times in 7 days")
@@ -92,8 +92,15 @@ def test_halves_that_ask_for_different_amounts_lower_it() -> None:
     cpu[:, 7 * DAY :] = 500
     found = told(replace(GOOD, cpu=cpu))
     assert "The newer half of the history asks for 25 % more CPU than the older one." in found.because
-    assert "The newer half of the history asks for as much memory as the older one." in found.because
+    assert "Both halves of the history ask for as much memory." in found.because
     assert found.confidence < told().confidence
+
+
+def test_a_half_without_any_demand_makes_the_other_doubtful() -> None:
+    cpu = flat(400)
+    cpu[:, : 8 * DAY] = 0
+    found = told(replace(GOOD, cpu=cpu))
+    assert found.because[0] == "Only one half of the history asks for CPU."
 
 
 def test_a_single_pod_is_no_comparison() -> None:
