@@ -29,7 +29,7 @@ NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><title>cotenant</title>
 <h1>No such page</h1><p>This address leads nowhere.</p></html>"""
 
 
-def no_patch(_recommendation: Recommendation) -> str:
+def no_patch(*_recommendations: Recommendation) -> str:
     """Nothing to copy: who joins the rooms hands in the recommender's."""
     return ""
 
@@ -38,13 +38,15 @@ def create_app(
     source: Source,
     settings: DashboardSettings,
     clock: Clock | None = None,
-    patch: Callable[[Recommendation], str] = no_patch,
+    patch: Callable[..., str] = no_patch,
+    manifest: Callable[..., str] = no_patch,
+    currency: str = "USD",
 ) -> FastAPI:
     """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics.
 
-    `patch` writes the command that the drawer offers to copy.
+    `patch` and `manifest` write what pages offer to copy: a command, and YAML; `currency` is the price sheet's.
     """
-    view = View(source, settings, (clock or SystemClock()).now_seconds, patch)
+    view = View(source, settings, (clock or SystemClock()).now_seconds, patch, manifest, currency)
     base = settings.base_path
     app = FastAPI(
         title="cotenant",

@@ -46,7 +46,7 @@ THEME: Final[dict[str, Any]] = {
     "defaultRadius": "sm",
     "respectReducedMotion": True,
 }
-KEYS_HELP: Final = (("/", "search"), ("t", "light or dark"), ("Esc", "close what is open"), ("?", "this list"))
+KEYS_HELP: Final = (("/", "search"), ("t", "light or dark"), ("Esc", "close what is open, or back"), ("?", "this list"))
 
 
 def layout(view: View, pages: Sequence[Page]) -> Component:
@@ -121,22 +121,25 @@ def _navbar(base: str, pages: Sequence[Page]) -> Component:
 def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list[Component]:
     """The pages that exist, the current one marked; links carry the filters that make sense everywhere."""
     kept = filters.carried(search)
+    here = path.split("/", maxsplit=1)[0]
+    marked = next((page.parent for page in pages if page.parent and page.path == here), here)
     return [
         html.Li(
             dcc.Link(
                 [html.Span(page.title), html.Kbd(f"g {page.letter}")],
                 href=f"{base}{page.path}" + (f"?{kept}" if kept else ""),
-                className="nav-link current" if page.path == path.split("/", maxsplit=1)[0] else "nav-link",
+                className="nav-link current" if page.path == marked else "nav-link",
                 id=f"nav-{page.letter}",
             ),
             **({"aria-current": "page"} if page.path == path else {}),
         )
         for page in pages
+        if not page.parent
     ]
 
 
 def _help(pages: Sequence[Page]) -> Component:
-    keys = [*((f"g {p.letter}", p.title) for p in pages), *KEYS_HELP]
+    keys = [*((f"g {p.letter}", p.title) for p in pages if not p.parent), *KEYS_HELP]
     rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(words)]) for key, words in keys]
     table = html.Table(html.Tbody(rows), className="inputs")
     return dmc.Modal(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from dash import Dash
 from dash.development.base_component import Component
 
-from cotenant.model.recommendation import Recommendation
 from cotenant.settings.dashboard import DashboardSettings
 from dashboard.source import Source
 
@@ -20,8 +19,12 @@ class View:
     source: Source
     settings: DashboardSettings
     now_seconds: Callable[[], float]
-    patch: Callable[[Recommendation], str]
-    """A command that applies a recommendation, as text to copy; empty when there is nothing to apply."""
+    patch: Callable[..., str]
+    """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""
+    manifest: Callable[..., str]
+    """The same as YAML."""
+    currency: str
+    """What the price sheet is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +39,5 @@ class Page:
     register: Callable[[Dash, View], None]
     below: Callable[[View, tuple[str, ...], str], Component] | None = None
     """An address below the page's: from the view, the unescaped parts after `path`, and the query string."""
+    parent: str = ""
+    """Path of the page that is marked in the navigation in this one's place; such a page is not listed itself."""

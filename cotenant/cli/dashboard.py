@@ -14,6 +14,7 @@ from cotenant.cli.results import ClusterOption, StoreOption, open_store
 
 if TYPE_CHECKING:
     from cotenant.edges.store import Store
+    from cotenant.model.recommendation import Recommendation
     from cotenant.settings.root import Settings
 
 app = new_app()
@@ -44,6 +45,20 @@ def serve_store(store: Store, settings: Settings, ready: Callable[[str], None]) 
     from dashboard.source import StoreSource
     from recommender.patches import kubectl_command
 
-    app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, patch=kubectl_command)
+    app = create_app(
+        StoreSource(store, settings.dashboard),
+        settings.dashboard,
+        patch=kubectl_command,
+        manifest=manifest,
+        currency=settings.recommender.prices.currency,
+    )
     with suppress(KeyboardInterrupt):
         serve(app, settings.dashboard.host, settings.dashboard.port, ready)
+
+
+def manifest(*found: Recommendation) -> str:
+    """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
+    from cotenant.cli.writing import as_yaml
+    from recommender.manifests import server_side_apply
+
+    return "".join(as_yaml(file) for file in server_side_apply(found, {r.container for r in found}))

@@ -1,4 +1,4 @@
-"""How usage is distributed: the decaying histogram, its quantiles, and where request, limit and proposal stand. Pure."""
+"""How usage is distributed: the decaying histogram, its quantiles, and where request, proposal and limit are. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _bars(starts: Floats, ends: Floats, weights: Floats, unit: str) -> dict[str,
         "y": (100 * weights).tolist(),
         "customdata": np.column_stack([starts, ends]).tolist(),
         "marker": {"color": base.faded(base.BLUE, 0.6), "line": {"width": 0}},
-        "hovertemplate": f"%{{customdata[0]:,.3~g}}–%{{customdata[1]:,.3~g}} {unit}: %{{y:.2~g}} % of time<extra></extra>",
+        "hovertemplate": f"%{{customdata[0]:,.3~g}}–%{{customdata[1]:,.3~g}} {unit}: %{{y:.2~g}} %<extra></extra>",
     }
 
 

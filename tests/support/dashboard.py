@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from cotenant.cli.dashboard import manifest
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
 from cotenant.model.progress import Silent
@@ -48,7 +49,7 @@ def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> R
 def app_of(made: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:
     """The application on these results, at a clock that stands `age_seconds` after the history's end."""
     clock = FixedClock(made.end_seconds + age_seconds)
-    return create_app(StoreSource(made.store, settings), settings, clock, kubectl_command)
+    return create_app(StoreSource(made.store, settings), settings, clock, kubectl_command, manifest)
 
 
 def app_on(source: Source, settings: DashboardSettings = QUICK, now_seconds: float = 0.0) -> Any:
