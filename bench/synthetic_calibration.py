@@ -29,7 +29,7 @@ Matrix = npt.NDArray[np.float32]
 Column = npt.NDArray[np.float64]
 Table = Mapping[str, Column]
 """Statistic -> one value per series."""
-COMMAND = "python -m bench.synthetic_calibration"
+COMMAND = ".venv/bin/python -m bench.synthetic_calibration"
 LONG_DAYS = 14
 """Series shorter than this say nothing about days and weeks."""
 

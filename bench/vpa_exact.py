@@ -199,7 +199,7 @@ def main() -> int:
     wrong = quantity_mismatches(texts, ask(binary, [json.dumps({"quantity": t}, ensure_ascii=False) for t in texts]))
     record(
         "vpa_exact",
-        "python -m bench.vpa_exact",
+        ".venv/bin/python -m bench.vpa_exact",
         [
             below(
                 "largest difference to VPA's recommender, relative",
