@@ -73,14 +73,22 @@ def recommend(strategy: Strategy, evidence: Evidence, settings: RecommenderSetti
     """
     try:
         made = strategy.recommend(evidence, settings)
-        if len(made) != len(evidence):
-            raise ValueError(f"{len(made)} recommendations for {len(evidence)} containers")
+        _check(made, evidence)
     except Exception as error:  # noqa: BLE001 - whatever a strategy stumbles over, the others go on
         if len(evidence) > 1:
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
         return [_failed(strategy.name, evidence, settings, error)] if len(evidence) else []
     return made
+
+
+def _check(made: list[Recommendation], evidence: Evidence) -> None:
+    """ValueError unless there is one recommendation for each container, in their order."""
+    if len(made) != len(evidence):
+        raise ValueError(f"{len(made)} recommendations for {len(evidence)} containers")
+    for found, container in zip(made, evidence.containers, strict=True):
+        if found.container != container:
+            raise ValueError(f"a recommendation for {found.container} in the place of {container}")
 
 
 def recommendation(
