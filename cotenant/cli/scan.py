@@ -28,6 +28,25 @@ if TYPE_CHECKING:
 
 app = new_app()
 
+PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")]
+TokenOption = Annotated[
+    str | None, typer.Option("--bearer-token-file", metavar="FILE", help="File with a bearer token.")
+]
+HeaderOption = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Further header.")]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that every series carries."),
+]
+KubeconfigOption = Annotated[
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels through this cluster.")
+]
+ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
+WindowOption = Annotated[int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")]
+StrategyOption = Annotated[str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Who recommends.")]
+FolderOption = Annotated[
+    Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for -o html, kustomize, helm, ssa.")
+]
+
 
 @app.command(
     epilog=examples(
@@ -43,35 +62,21 @@ app = new_app()
 )
 def scan(
     ctx: typer.Context,
-    prometheus: Annotated[
-        str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")
-    ] = None,
-    bearer_token_file: Annotated[str | None, typer.Option(metavar="FILE", help="File with a bearer token.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Further header.")
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that every series carries."),
-    ] = None,
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels through this cluster."),
-    ] = None,
-    context: Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")] = None,
-    window_days: Annotated[
-        int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")
-    ] = None,
-    strategy: Annotated[str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Who recommends.")] = None,
+    prometheus: PrometheusOption = None,
+    bearer_token_file: TokenOption = None,
+    header: HeaderOption = None,
+    label: LabelOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    window_days: WindowOption = None,
+    strategy: StrategyOption = None,
     offline: Annotated[bool, typer.Option("--offline", help="Ask nobody; use what is stored.")] = False,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
     output: Annotated[ScanFormat, typer.Option("--output", "-o", help="How to write the rows.")] = ScanFormat.TABLE,
-    output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for -o html, kustomize, helm, ssa.")
-    ] = None,
+    output_dir: FolderOption = None,
     no_headers: NoHeadersOption = False,
     fail_on: FailOnOption = None,
     notify_url: NotifyOption = None,
