@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from cotenant.model.table import Kind, Schema, Table
 from cotenant.model.text import csv_text
 from dashboard import filters
 from dashboard.source import SCHEMAS, Snapshot, Source
+from dashboard.status import status
 
 MAX_LIMIT: Final = 1_000_000
 Format = Annotated[Literal["json", "csv"], Query(alias="format", description="json, or csv with raw amounts.")]
@@ -27,8 +28,8 @@ Offset = Annotated[int, Query(ge=0, description="First row.")]
 Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
 
 
-def router(source: Source, prefix: str) -> APIRouter:
-    """The API below `prefix`: overview, one endpoint per table, explain."""
+def router(source: Source, prefix: str, now_seconds: Callable[[], float]) -> APIRouter:
+    """The API below `prefix`: overview, one endpoint per table, explain, one node's hours, health."""
     api = APIRouter(prefix=prefix, tags=["results"])
 
     @api.get("/overview", summary="Everything on the overview page")
@@ -44,6 +45,19 @@ def router(source: Source, prefix: str) -> APIRouter:
         if found is None:
             raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
         return _json(found)
+
+    @api.get("/nodes/{node}/history", summary="One node hour by hour: total, prod, batch, mid by resource")
+    def node_history(node: str) -> Response:
+        found = source.node_history(node)
+        if not found:
+            raise NoData(f"no history of a node named {node}")
+        return _json(found)
+
+    @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
+    def health() -> Response:
+        upkeep = source.upkeep()
+        now = status(source.snapshot().overview, upkeep, now_seconds())
+        return _json({"status": now, "coverage": upkeep.namespaces, "coverage_by_day": upkeep.days})
 
     for schema in SCHEMAS.values():
         _add_table(api, source, schema)

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import dash_ag_grid as dag
 
+from cotenant.model.finding import FINDING_SENTENCES
 from cotenant.model.reasons import SENTENCES
 from cotenant.model.table import Column, Kind, Schema
 from dashboard.filters import Query
 
-CHIPS: Final = frozenset({"severity", "qos", "priority", "pattern"})
+CHIPS: Final = frozenset({"severity", "qos", "priority", "pattern", "finding"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
 WIDTHS: Final[Mapping[str, int]] = {
     "namespace": 108,
@@ -73,8 +74,8 @@ def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int
 
 
 def sentences() -> dict[str, str]:
-    """Reason code -> sentence, for tooltips."""
-    return {reason.value: sentence for reason, sentence in SENTENCES.items()}
+    """Code of a reason or finding -> sentence, for tooltips."""
+    return {code.value: sentence for code, sentence in (*SENTENCES.items(), *FINDING_SENTENCES.items())}
 
 
 def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import dash_mantine_components as dmc
@@ -16,6 +17,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.model.errors import CotenantError
+from dashboard import display
 from dashboard.figures.base import Chart
 
 Children: TypeAlias = Any
@@ -47,6 +49,20 @@ def figure(chart: Chart, id_: str, height: int) -> Component:
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:
     """A word on a coloured ground; the word alone carries the meaning."""
     return html.Span(word, className=f"chip tone-{tone}", **({"title": title} if title else {}))
+
+
+def moment(seconds: float) -> Component:
+    """A moment in UTC, that the time-zone switch may show in the browser's own zone."""
+    return html.Time(display.moment(seconds), dateTime=_iso(seconds), className="moment")
+
+
+def day(seconds: float) -> Component:
+    """A UTC day."""
+    return html.Time(_iso(seconds)[:10], dateTime=_iso(seconds)[:10])
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def stat(label: str, value: str, detail: Children = "", *, bar: float | None = None) -> Component:

@@ -150,6 +150,11 @@
     if (name === "recommendations") {
       const open = [row.namespace, row.kind, row.workload, row.container].map(encodeURIComponent).join("/");
       ct.go(ct.withParam("open", open));
+    } else if (name === "nodes") {
+      ct.go(ct.base() + "nodes/" + encodeURIComponent(row.node));
+    } else if (name === "findings") {
+      ct.go(row.kind === "Node" ? ct.base() + "nodes/" + encodeURIComponent(row.workload)
+        : ct.base() + "recommendations?" + new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload }));
     } else if (name === "workloads") {
       const query = new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload });
       ct.go(ct.base() + "recommendations?" + query);

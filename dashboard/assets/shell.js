@@ -68,6 +68,12 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
       window.cotenant.go(window.cotenant.withParam("open", ""));
   },
 
+  // A dot of the nodes' chart leads to its node.
+  openNode(click) {
+    const point = click && click.points && click.points[0];
+    if (point) window.cotenant.go(window.cotenant.base() + "nodes/" + encodeURIComponent(point.customdata));
+  },
+
   // A bar of the waste ranking leads to the namespace's workloads.
   drill(click) {
     const point = click && click.points && click.points[0];

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboard.pages import overview, recommendations, workloads
+from dashboard.pages import findings, health, nodes, overview, recommendations, workloads
 from dashboard.view import Page
 
-ALL: Final[tuple[Page, ...]] = (overview.PAGE, workloads.PAGE, recommendations.PAGE)
+ALL: Final[tuple[Page, ...]] = (
+    overview.PAGE,
+    workloads.PAGE,
+    recommendations.PAGE,
+    nodes.PAGE,
+    findings.PAGE,
+    health.PAGE,
+)

@@ -1,0 +1,39 @@
+"""How complete the history is: share of slots with a sample, one bar a day. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from dashboard import display
+from dashboard.figures import base
+from dashboard.figures.base import Chart
+
+
+def chart(days: Sequence[Mapping[str, Any]]) -> Chart:
+    """From rows of COVERAGE_BY_DAY, oldest first."""
+    shares = np.array([np.nan if d["coverage"] is None else d["coverage"] for d in days], dtype=np.float64)
+    trace = {
+        "type": "bar",
+        "x": base.milliseconds([int(d["day"]) for d in days]),
+        "y": base.gaps(100 * shares),
+        "marker": {"color": [base.faded(base.TEAL if s >= 0.9 else base.ORANGE, 0.75) for s in shares]},
+        "hovertemplate": "%{x|%a %d %b}: %{y:.1f} %<extra></extra>",
+    }
+    layout = base.layout(
+        bargap=0.2,
+        xaxis={"type": "date", "tickformat": "%d %b", "fixedrange": True, "showgrid": False},
+        yaxis={"range": [0, 100], "ticksuffix": " %", "fixedrange": True, "nticks": 3},
+    )
+    return Chart({"data": [trace], "layout": layout}, _summary(days, shares))
+
+
+def _summary(days: Sequence[Mapping[str, Any]], shares: np.ndarray) -> str:
+    if not len(shares) or np.isnan(shares).all():
+        return "No day has a sample."
+    worst = int(np.nanargmin(shares))
+    day = datetime.fromtimestamp(days[worst]["day"], UTC).strftime("%a %d %b")
+    return f"{display.counted(len(days), 'day')}; the least complete is {day} with {display.percent(shares[worst])}."

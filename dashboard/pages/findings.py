@@ -1,0 +1,44 @@
+"""Findings: what a person should know about workloads and nodes, beside recommendations; a row leads to its subject."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dash import Dash, html
+from dash.development.base_component import Component
+
+from cotenant.model.views import FINDINGS
+from dashboard import listing, panels
+from dashboard.listing import Listing
+from dashboard.view import Page, View
+
+LIST: Final = Listing(
+    schema=FINDINGS,
+    path="findings",
+    noun="finding",
+    shown=("severity", "finding", "namespace", "kind", "workload", "container", "evidence"),
+    facets=(("finding", "Finding"), ("severity", "Severity"), ("kind", "Kind"), ("ns", "Namespace")),
+    order="-severity",
+)
+
+
+def render(view: View, search: str) -> Component:
+    """The page."""
+    lead = html.P(
+        "Idle, missing, impossible, leaking, uneven: with the figures behind it. Enter or click: the subject."
+    )
+    return html.Div(
+        [
+            html.Div([html.H1("Findings"), lead], className="page-head"),
+            panels.guarded(lambda: listing.body(LIST, view, search)),
+        ],
+        className="page list-page",
+    )
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks."""
+    listing.register(app, view, LIST)
+
+
+PAGE: Final = Page("findings", "Findings", "i", render, register)

@@ -1,0 +1,182 @@
+"""Health: where the data came from, what was missing and mended, when jobs last ran, and what runs this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from dash import Dash, Input, Output, html
+from dash.development.base_component import Component
+
+from cotenant.model.quality import DEFECT_SENTENCES, QualityRecord
+from cotenant.model.text import visible
+from dashboard import display, panels
+from dashboard.figures import completeness
+from dashboard.source import Upkeep
+from dashboard.status import Job, Status, status
+from dashboard.view import Page, View
+
+NAMESPACES_SHOWN: Final = 15
+DAYS_HEIGHT: Final = 170
+
+
+def render(view: View, _search: str) -> Component:
+    """The page; its callback redraws it when results change."""
+    lead = html.P("Where the data came from, what was missing in them, and when each job last did its work.")
+    body = html.Div(panels.guarded(lambda: contents(view)), id="health-body")
+    return html.Div([html.Div([html.H1("Health"), lead], className="page-head"), body], className="page")
+
+
+def contents(view: View) -> Component:
+    """Everything below the heading. Shown without results too: then it matters most."""
+    upkeep = view.source.upkeep()
+    now = status(view.source.snapshot().overview, upkeep, view.now_seconds())
+    return html.Div(
+        [
+            html.Div([_jobs(now), _process(now), _permissions(now)], className="row thirds"),
+            _pulls(now.pulls),
+            html.Div([_defects(now), _lost(now)], className="row halves"),
+            *_coverage(upkeep),
+        ]
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]], label: str) -> Component:
+    """A table of words and numbers; the first column names the row."""
+    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
+    body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
+    table = html.Table([head, html.Tbody(body)], className="facts", **{"aria-label": label})
+    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
+
+
+def _jobs(now: Status) -> Component:
+    rows = [(job.name, _age(job), job.words) for job in now.jobs]
+    return panels.panel("Jobs", _table(("What", "Last success", "Left behind"), rows, "Jobs"))
+
+
+def _age(job: Job) -> Any:
+    if job.last_seconds is None or job.age_seconds is None:
+        return panels.chip("never", "orange")
+    return [html.Span(f"{display.duration(job.age_seconds)} ago"), html.Br(), panels.moment(job.last_seconds)]
+
+
+def _process(now: Status) -> Component:
+    rows = [("settings", now.settings_digest or display.MISSING), ("strategy", now.strategy or display.MISSING)]
+    rows += list(now.versions.items())
+    listed = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in rows]
+    return panels.panel("Settings and versions", html.Table(html.Tbody(listed), className="inputs"))
+
+
+def _permissions(now: Status) -> Component:
+    return panels.panel(
+        "Permissions",
+        html.P(now.permissions, className="said"),
+        html.P("What a scan may read of Prometheus and the cluster, each with its fix, is tried by:", className="said"),
+        html.Pre(html.Code("cotenant doctor"), className="command", tabIndex=0),
+        html.H3("Notes of the last analysis"),
+        html.Ul([html.Li(visible(n)) for n in now.notes] or [html.Li("Nothing to report.")], className="notes"),
+    )
+
+
+def _pulls(pulls: Sequence[QualityRecord]) -> Component:
+    note = "Newest first. Coverage is the share of 5-minute slots with a sample while a pod was alive."
+    if not pulls:
+        why = "The store holds no account of a pull."
+        nothing = panels.empty(
+            "Nothing was pulled yet.", why=why, command="cotenant scan --prometheus URL\ncotenant demo"
+        )
+        return panels.panel("Sources", nothing)
+    heads = (
+        "When",
+        "Source",
+        "Scrape interval",
+        "Queries",
+        "Samples",
+        "Server time",
+        "Own time",
+        "Coverage",
+        "Defects",
+    )
+    rows = [
+        (
+            panels.moment(p.time_seconds),
+            visible(p.source),
+            display.duration(p.scrape_interval_seconds),
+            f"{p.queries:,}",
+            f"{p.samples:,}",
+            f"{p.server_seconds:,.1f} s",
+            f"{p.client_seconds:,.1f} s",
+            display.percent(p.coverage),
+            f"{sum(p.defects.values()):,}",
+        )
+        for p in pulls
+    ]
+    return panels.panel("Sources", _table(heads, rows, "Pulls"), note=note)
+
+
+def _defects(now: Status) -> Component:
+    newest = now.pulls[0] if now.pulls else None
+    found = {d: n for d, n in newest.defects.items() if n} if newest else {}
+    if not found:
+        words = "The last pull found nothing to mend." if newest else "No pull yet, so nothing was looked at."
+        return panels.panel("What was mended", html.P(words, className="said"))
+    rows = [(d.value, f"{n:,}", DEFECT_SENTENCES[d]) for d, n in sorted(found.items(), key=lambda pair: -pair[1])]
+    return panels.panel(
+        "What was mended", _table(("Defect", "Count", "What was done"), rows, "Defects of the last pull")
+    )
+
+
+def _lost(now: Status) -> Component:
+    if not now.lost_days:
+        return panels.panel("Lost days", html.P("Every stored day can be read.", className="said"))
+    rows = [(visible(s), panels.day(start), visible(path)) for s, start, path in now.lost_days]
+    note = (
+        "Their files could not be read and were set aside; the next scan fills the holes that the source still knows."
+    )
+    return panels.panel("Lost days", _table(("Signal", "Day", "Set aside as"), rows, "Lost days"), note=note)
+
+
+def _coverage(upkeep: Upkeep) -> list[Component]:
+    """By day and by namespace, where the results hold it."""
+    made = []
+    if upkeep.days:
+        drawn = completeness.chart(upkeep.days)
+        note = "Share of 5-minute slots with a sample, by UTC day."
+        made.append(panels.panel("Coverage by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note))
+    if upkeep.namespaces:
+        made.append(_namespaces(upkeep))
+    return [html.Div(made, className="row halves")] if made else []
+
+
+def _namespaces(upkeep: Upkeep) -> Component:
+    rows = sorted(upkeep.namespaces, key=lambda r: (r["coverage"] or 0.0, -(r["longest_gap_seconds"] or 0)))
+    shown = [
+        (
+            visible(r["namespace"]),
+            f"{r['series'] or 0:,}",
+            display.percent(_known(r["coverage"])),
+            display.duration(r["longest_gap_seconds"] or 0),
+            panels.moment(r["newest"]) if r["newest"] else display.MISSING,
+        )
+        for r in rows[:NAMESPACES_SHOWN]
+    ]
+    rest = len(rows) - len(shown)
+    note = "Worst first" + (f"; {rest:,} more have at least this coverage." if rest > 0 else ".")
+    heads = ("Namespace", "Series", "Coverage", "Longest gap", "Newest sample")
+    return panels.panel("Gaps by namespace", _table(heads, shown, "Coverage by namespace"), note=note)
+
+
+def _known(ratio: float | None) -> float:
+    return float(np.nan) if ratio is None else ratio
+
+
+def register(app: Dash, view: View) -> None:
+    """Redraw when results change."""
+
+    @app.callback(Output("health-body", "children"), Input("version", "data"), prevent_initial_call=True)
+    def _redraw(_version: str) -> Component:
+        return panels.guarded(lambda: contents(view))
+
+
+PAGE: Final = Page("health", "Health", "h", render, register)

@@ -1,0 +1,246 @@
+"""Nodes: how full each is and what it can lend; a node's own page shows its hours and every term of the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+
+from cotenant.model.errors import UsageError
+from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.model.resource import Resource
+from cotenant.model.text import visible
+from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE
+from dashboard import display, lending, listing, panels
+from dashboard.figures import balance, colocation
+from dashboard.lending import Lent
+from dashboard.listing import Listing
+from dashboard.source import Snapshot, row_of
+from dashboard.view import Page, View
+
+LIST: Final = Listing(
+    schema=NODES,
+    path="nodes",
+    noun="node",
+    shown=(
+        "node",
+        "pods",
+        "cpu_allocatable",
+        "cpu_request",
+        "cpu_usage",
+        "batch_cpu",
+        "mid_cpu",
+        "cpu_peak",
+        "memory_allocatable",
+        "memory_request",
+        "memory_usage",
+        "batch_memory",
+        "mid_memory",
+        "reason",
+    ),
+    facets=(("reason", "Reason"),),
+    order="-cpu_usage",
+)
+SCATTER_HEIGHT: Final = 300
+HOURS_HEIGHT: Final = 330
+CHOICES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
+
+
+def render(view: View, search: str) -> Component:
+    """The list under a chart of all its nodes."""
+    lead = html.P("What is requested, used and lendable on each node now. Enter or click: its hours and formulas.")
+    switch = dmc.SegmentedControl(id="balance-resource", value="cpu", data=CHOICES, size="xs")
+    dots = panels.panel(
+        "Requested against used",
+        html.Div(panels.guarded(lambda: _balance(view, search, Resource.CPU)), id="balance"),
+        aside=switch,
+        note="One dot a node. Below the line a node uses less than is requested on it. A dot leads to its node.",
+    )
+    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    if view.source.snapshot().overview is None:
+        return html.Div([html.Div([html.H1("Nodes"), lead], className="page-head"), body], className="page")
+    return html.Div(
+        [html.Div([html.H1("Nodes"), lead], className="page-head"), dots, html.Div(body, className="list-below")],
+        className="page tall-page",
+    )
+
+
+def _balance(view: View, search: str, resource: Resource) -> Component:
+    snapshot = view.source.snapshot()
+    try:
+        query = LIST.query(search)
+    except UsageError as error:
+        return panels.failed(error.message, error.fix)
+    rows = snapshot.rows(NODES.name, query)
+    if not len(rows):
+        return panels.empty("No node matches these filters." if query.filtered else "The analysis holds no node.")
+    columns = snapshot.tables[NODES.name].take(rows).columns
+    return panels.figure(balance.chart(columns, resource), "balance-figure", SCATTER_HEIGHT)
+
+
+def below(view: View, parts: tuple[str, ...], _search: str) -> Component:
+    """One node's page."""
+    if len(parts) != 1:
+        return _unknown(view, "/".join(parts))
+    return html.Div(panels.guarded(lambda: _node(view, parts[0])), id="node-body", className="page")
+
+
+def _unknown(view: View, name: str) -> Component:
+    why = "It may have left the cluster, or the link is old."
+    link = ("All nodes", f"{view.settings.base_path}nodes")
+    return html.Div([html.H1("Node"), panels.empty(f"No node is named {visible(name)}.", why=why, link=link)])
+
+
+def _node(view: View, name: str) -> Component:
+    snapshot = view.source.snapshot()
+    if snapshot.overview is None:
+        return html.Div([html.H1("Node"), panels.no_results()])
+    row = row_of(snapshot.tables[NODES.name], {"node": name})
+    if row is None:
+        return _unknown(view, name)
+    lent = lent_by(snapshot, name)
+    trail = html.P([dcc.Link("Nodes", href=f"{view.settings.base_path}nodes"), " / "], className="trail")
+    head = html.Div(
+        [html.Div([trail, html.H1(visible(name))], className="trail-head"), _state(row)], className="page-head"
+    )
+    return html.Div(
+        [
+            head,
+            _numbers(row, snapshot),
+            html.Div([_hours(view, name, r, row, lent) for r in Resource], className="row halves"),
+            html.Div(
+                [_terms(lent.get((b, r)), b, r) for r in Resource for b in ("batch", "mid")], className="row quarters"
+            ),
+        ]
+    )
+
+
+def _state(row: Mapping[str, Any]) -> Component:
+    reason = str(row["reason"] or Reason.OK.value)
+    if reason == Reason.OK.value:
+        return html.P(display.counted(int(row["pods"] or 0), "pod"))
+    words = SENTENCES[Reason(reason)] if reason in set(Reason) else ""
+    return html.P([panels.chip(reason, "orange"), f" {words} {display.counted(int(row['pods'] or 0), 'pod')}."])
+
+
+def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent]:
+    """The node's rows of RECLAIMABLE by band and resource."""
+    indexed = snapshot.tables[RECLAIMABLE.name]
+    words = indexed.vocabulary["node"]
+    place = words.index(node) if node in words else -1
+    rows = indexed.take(np.flatnonzero(indexed.codes["node"] == place)).rows()
+    found = [Lent.of(row) for row in rows]
+    return {(lent.band, lent.resource): lent for lent in found}
+
+
+def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
+    stats = [_used(row, r) for r in Resource]
+    for band, detail in (("batch", "from what prod pods do not use"), ("mid", "from what prod will not use for long")):
+        cpu, memory = (display.amount(row[f"{band}_{r}"], r) for r in Resource)
+        stats.append(panels.stat(f"{band.capitalize()} reclaimable now", f"{cpu} · {memory}", detail))
+    stats.append(_peak(row, snapshot))
+    return html.Div(stats, className="stats five")
+
+
+def _used(row: Mapping[str, Any], resource: Resource) -> Component:
+    used, room, asked = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
+    share = used / room if used is not None and room else float("nan")
+    requested = f", {display.percent(asked / room)} requested" if asked is not None and room else ""
+    detail = f"{display.percent(share)} of {display.amount(room, resource)}{requested}"
+    label = "CPU used now" if resource is Resource.CPU else "Memory used now"
+    return panels.stat(label, display.amount(used, resource), detail, bar=share)
+
+
+def _peak(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
+    key = {"scope": "node", "name": row["node"], "resource": Resource.CPU.value}
+    ahead = row_of(snapshot.tables[FORECASTS.name], key)
+    height = display.amount(row["cpu_peak"], Resource.CPU)
+    if ahead is None or ahead["peak_time"] is None:
+        return panels.stat("Next peak", "none", f"No window stands out; the highest value expected is {height}.")
+    window = f"{display.moment(ahead['peak_time'])}–{display.clock(ahead['peak_end'])}" if ahead["peak_end"] else ""
+    return panels.stat(
+        "Next peak", f"{display.clock(ahead['peak_time'])} UTC", f"{height} at the 95 % quantile; {window}"
+    )
+
+
+def _hours(
+    view: View, name: str, resource: Resource, row: Mapping[str, Any], lent: Mapping[tuple[str, Resource], Lent]
+) -> Component:
+    title = f"{'CPU' if resource is Resource.CPU else 'Memory'} hour by hour"
+    note = "Batch fills the node up to its safety margin; what batch pods use already is part of it."
+    hours = view.source.node_history(name).get(resource.value)
+    if hours is None or not any(v is not None for v in hours["total"]):
+        why = "The source showed no usage of this node in the window."
+        return panels.panel(title, panels.empty("No history of this node.", why=why, command="cotenant doctor"))
+    batch = lent.get(("batch", resource))
+    drawn = colocation.chart(hours, resource, row[f"{resource}_allocatable"], batch.ceiling if batch else None)
+    return panels.panel(title, panels.figure(drawn, f"hours-{resource}", HOURS_HEIGHT), note=note)
+
+
+def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:
+    title = f"{band.capitalize()} {'CPU' if resource is Resource.CPU else 'memory'}"
+    if lent is None:
+        return panels.panel(title, panels.empty("The results hold no terms of this amount.", command="cotenant scan"))
+    signs = lending.signs(lent)
+    rows = [
+        html.Tr(
+            [
+                html.Th([html.Span(sign, className="sign"), lending.WORDS.get(term, term)], scope="row"),
+                html.Td(display.amount(lent.terms[term], resource)),
+            ]
+        )
+        for term, sign in signs.items()
+    ]
+    total = html.Tr(
+        [
+            html.Th([html.Span("=", className="sign"), title], scope="row"),
+            html.Td(display.amount(lent.amount, resource)),
+        ],
+        className="sum",
+    )
+    why = (
+        [html.P(lending.why_not_more(lent), className="verdict")]
+        if band == "batch" or lent.reason is not Reason.OK
+        else []
+    )
+    table = html.Table(html.Tbody([*rows, total]), className="inputs terms")
+    code = html.Pre(html.Code(lending.formula(lent)), className="formula", tabIndex=0)
+    return panels.panel(title, *why, table, code, note=f"policy {lent.policy}")
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks; the dots follow the URL and the switch; an open node follows newer results."""
+    listing.register(app, view, LIST)
+
+    @app.callback(
+        Output("balance", "children"),
+        Input("url", "search"),
+        Input("balance-resource", "value"),
+        Input("version", "data"),
+        prevent_initial_call=True,
+    )
+    def _dots(search: str | None, resource: str, _version: str) -> Component:
+        return panels.guarded(lambda: _balance(view, search or "", Resource(resource)))
+
+    @app.callback(
+        Output("node-body", "children"), Input("version", "data"), State("url", "pathname"), prevent_initial_call=True
+    )
+    def _renew(_version: str, pathname: str) -> Component:
+        return panels.guarded(lambda: _node(view, unquote(pathname.rstrip("/").rsplit("/", 1)[-1])))
+
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "openNode"), Input("balance-figure", "clickData"), prevent_initial_call=True
+    )
+
+
+def address(base: str, node: str) -> str:
+    """Where a node's page is."""
+    return f"{base}nodes/{quote(node, safe='')}"
+
+
+PAGE: Final = Page("nodes", "Nodes", "n", render, register, below)
