@@ -97,9 +97,7 @@ def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> Fo
     amounts = _amounts(rows.state)
     classes = marks if marks is not None else _marks(rows)
     pods = tuple(_pods(now_seconds, rows, owner, amounts, classes))
-    notes = () if marks is not None or classes else (
-        "QoS and priority are unknown: no access to the Kubernetes API, and kube-state-metrics shows no such labels",
-    )  # fmt: skip
+    notes = () if marks is not None else tuple(_unknown(bool(classes), rows.state))
     annotations = declared.own_annotations(rows.state)
     workloads = tuple(
         replace(w, annotations=annotations.get(w.ref, {})) for w in _workloads(pods, amounts, _autoscalers(rows.state))
@@ -110,6 +108,15 @@ def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> Fo
         server_version=declared.server_version(rows.state),
     )  # fmt: skip
     return Found(inventory, unknown, _addresses(rows.state))
+
+
+def _unknown(classes: bool, state: declared.State) -> Iterable[str]:
+    """What nobody tells when there is no access to the Kubernetes API."""
+    blind = "no access to the Kubernetes API, and kube-state-metrics"
+    if not classes:
+        yield f"QoS and priority are unknown: {blind} shows no such labels"
+    if not any(state[metric] for metric in declared.ANNOTATED):
+        yield f"annotations of workloads are unknown: {blind} exports none (--metric-annotations-allowlist)"
 
 
 def _owners(series: Mapping[str, list[dict[str, str]]]) -> tuple[dict[Key, WorkloadRef], int]:

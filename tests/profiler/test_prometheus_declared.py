@@ -148,6 +148,18 @@ def test_the_effective_request_is_never_below_what_runs_at_once(given: list[tupl
     assert found == {CPU: max(moments)}
 
 
+def test_what_nobody_tells_is_a_note_and_what_somebody_tells_is_none() -> None:
+    blind = build("c", 1000, Rows.of((), ()), None).inventory
+    assert [note.partition(":")[0] for note in blind.notes] == [
+        "QoS and priority are unknown",
+        "annotations of workloads are unknown",
+    ]
+    exported = {"__name__": "kube_job_annotations", "namespace": "n", "job_name": "j"}
+    told = build("c", 1000, Rows.of((), [(exported, 1.0)]), None).inventory
+    assert [note for note in told.notes if "annotations" in note] == []
+    assert build("c", 1000, Rows.of((), ()), {}).inventory.notes == ()
+
+
 def test_the_snapshot_stays_one_question() -> None:
     # All of it fits in one selector; a server refuses expressions far longer than this.
     assert len("|".join(STATE)) < 2000
