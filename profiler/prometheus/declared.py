@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from cotenant.model.bounds import QUOTA_KEYS, tightest
 from cotenant.model.cluster import LimitRange, Quota
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.resource import Resource
@@ -35,14 +37,6 @@ DECLARED: Final = (LIMIT_RANGE, QUOTA, BUILD, *ANNOTATED)
 
 _OURS: Final = "annotation_cotenant_dev_"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
-_QUOTA_KEYS: Final = {
-    "cpu": (Resource.CPU, False),
-    "memory": (Resource.MEMORY, False),
-    "requests.cpu": (Resource.CPU, False),
-    "requests.memory": (Resource.MEMORY, False),
-    "limits.cpu": (Resource.CPU, True),
-    "limits.memory": (Resource.MEMORY, True),
-}
 _NODE_LABELS: Final = {
     re.sub(r"[^a-zA-Z0-9_]", "_", name): name
     for name in (
@@ -69,20 +63,25 @@ def amount(resource: Resource, value: float) -> int:
 
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:
-    """Bounds on containers: where a namespace has several LimitRanges, the tightest, because all must be kept."""
-    found: dict[tuple[str, Resource], dict[str, float]] = {}
-    for x, value in state[LIMIT_RANGE]:
-        resource = next((r for r in Resource if r == x.get("resource")), None)
-        tighter = {"min": max, "max": min, "maxLimitRequestRatio": min}.get(x.get("constraint", ""))
-        if resource and tighter and x.get("type") == "Container":
-            bounds = found.setdefault((x.get("namespace", ""), resource), {})
-            bounds[x["constraint"]] = tighter(value, bounds.get(x["constraint"], value))
-    return tuple(_limit_range(*key, found[key]) for key in sorted(found))
+    """Bounds on containers, one for each namespace and resource that has any."""
+    return tightest(found for x, value in state[LIMIT_RANGE] if (found := _limit_range(x, value)))
 
 
-def _limit_range(namespace: str, resource: Resource, bounds: Mapping[str, float]) -> LimitRange:
-    least, most = (None if (b := bounds.get(side)) is None else amount(resource, b) for side in ("min", "max"))
-    return LimitRange(namespace, resource, least, most, bounds.get("maxLimitRequestRatio"))
+def _limit_range(labels: Mapping[str, str], value: float) -> LimitRange | None:
+    """The one bound that a series tells; None where it is a default, or bounds something else than containers."""
+    resource = next((r for r in Resource if r == labels.get("resource")), None)
+    if resource is None or labels.get("type") != "Container":
+        return None
+    bare = LimitRange(labels.get("namespace", ""), resource)
+    match labels.get("constraint"):
+        case "min":
+            return replace(bare, minimum=amount(resource, value))
+        case "max":
+            return replace(bare, maximum=amount(resource, value))
+        case "maxLimitRequestRatio":
+            return replace(bare, max_ratio=value)
+        case _:
+            return None
 
 
 def quotas(state: State) -> tuple[Quota, ...]:
@@ -92,7 +91,7 @@ def quotas(state: State) -> tuple[Quota, ...]:
     """
     found: dict[tuple[str, str, Resource, bool], dict[str, float]] = {}
     for x, value in sorted(state[QUOTA], key=lambda pair: "." in pair[0].get("resource", "")):
-        if (key := _QUOTA_KEYS.get(x.get("resource", ""))) and x.get("type") in ("hard", "used"):
+        if (key := QUOTA_KEYS.get(x.get("resource", ""))) and x.get("type") in ("hard", "used"):
             name = x.get("namespace", ""), x.get("resourcequota", "")
             found.setdefault((*name, *key), {})[x["type"]] = value
     return tuple(

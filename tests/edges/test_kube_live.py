@@ -16,10 +16,10 @@ from cotenant.edges.kube.projection import (
     effective_request,
     limit_ranges_of,
     quotas_of,
-    tightest,
     version_of,
 )
 from cotenant.edges.store import Store
+from cotenant.model.bounds import tightest
 from cotenant.model.cluster import (
     Autoscaler,
     Container,

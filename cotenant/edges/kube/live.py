@@ -21,6 +21,7 @@ from cotenant.edges.kube.objects import (
     QuotaObject,
     VersionObject,
 )
+from cotenant.model.bounds import tightest
 from cotenant.model.cluster import Autoscaler, Container, LimitRange, Node, Pod, Quota
 from cotenant.model.errors import ClusterError, QuantityError
 from cotenant.model.identity import WorkloadRef
@@ -134,7 +135,7 @@ def _marks(
 
 def _limit_ranges(client: KubeClient, notes: list[str]) -> tuple[LimitRange, ...] | None:
     found = _all(projection.limit_ranges_of, _listed(client, LIMIT_RANGES, LimitRangeObject, notes), notes)
-    return None if found is None else projection.tightest([bounds for group in found for bounds in group])
+    return None if found is None else tightest([bounds for group in found for bounds in group])
 
 
 def _quotas(client: KubeClient, notes: list[str]) -> tuple[Quota, ...] | None:

@@ -21,6 +21,7 @@ from cotenant.edges.kube.objects import (
     Quantities,
     QuotaObject,
 )
+from cotenant.model.bounds import QUOTA_KEYS, tightest
 from cotenant.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.qos import priority_of, qos_of
@@ -30,15 +31,6 @@ from cotenant.model.resource import Resource
 Amounts = dict[Resource, int]
 ANNOTATION_PREFIX: Final = "cotenant.dev/"
 _VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
-_QUOTA_KEYS: Final = {
-    "cpu": (Resource.CPU, False),
-    "memory": (Resource.MEMORY, False),
-    "requests.cpu": (Resource.CPU, False),
-    "requests.memory": (Resource.MEMORY, False),
-    "limits.cpu": (Resource.CPU, True),
-    "limits.memory": (Resource.MEMORY, True),
-}
-"""What a ResourceQuota may name -> resource, and whether it counts limits; `cpu` is short for `requests.cpu`."""
 
 
 def node_of(node: NodeObject) -> Node:
@@ -175,21 +167,6 @@ def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> L
     return LimitRange(namespace, resource, least, most, None if ratio is None else parse_millicores(ratio, what) / 1000)
 
 
-def tightest(ranges: Sequence[LimitRange]) -> tuple[LimitRange, ...]:
-    """One bound for each namespace and resource, sorted: all LimitRanges of a namespace must be kept."""
-    found: dict[tuple[str, Resource], LimitRange] = {}
-    for one in ranges:
-        old = found.get((one.namespace, one.resource), one)
-        found[one.namespace, one.resource] = LimitRange(
-            one.namespace,
-            one.resource,
-            max((m for m in (old.minimum, one.minimum) if m is not None), default=None),
-            min((m for m in (old.maximum, one.maximum) if m is not None), default=None),
-            min((r for r in (old.max_ratio, one.max_ratio) if r is not None), default=None),
-        )
-    return tuple(found[key] for key in sorted(found))
-
-
 def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
     """A ResourceQuota's bounds on CPU and memory; the status' `hard` is what is enforced now."""
     meta, used = thing.metadata, thing.status.used or {}
@@ -200,9 +177,9 @@ def _quotas(meta: Meta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
     what = f"ResourceQuota {meta.namespace}/{meta.name}"
     seen: set[tuple[Resource, bool]] = set()
     for key in sorted(hard, key=lambda k: "." not in k):
-        if key in _QUOTA_KEYS and _QUOTA_KEYS[key] not in seen:
-            seen.add(_QUOTA_KEYS[key])
-            resource, of_limits = _QUOTA_KEYS[key]
+        if key in QUOTA_KEYS and QUOTA_KEYS[key] not in seen:
+            seen.add(QUOTA_KEYS[key])
+            resource, of_limits = QUOTA_KEYS[key]
             amounts = (parse_amount(resource, text, what) for text in (hard[key], used.get(key, 0)))
             yield Quota(meta.namespace, meta.name, resource, of_limits, *amounts)
 
