@@ -183,6 +183,9 @@ class CotenantSettings(Section, frozen=True):
         int, setting("Full days since the last restart that a leak is judged by.", unit="days", ge=3, le=90)
     ] = 7
     leak_rise_fraction: Annotated[float, setting("Rise of the daily maxima over them that counts.", ge=0)] = 0.1
+    leak_agreement: Annotated[
+        float, setting("Share of pairs of days of which the later one is higher.", gt=0.5, le=1)
+    ] = 0.8
     severity: Annotated[SeveritySettings, setting("How a change is graded.")] = SeveritySettings()
 
 
@@ -244,12 +247,9 @@ class FindingSettings(Section, frozen=True):
     system_namespaces: Annotated[
         list[str], setting("Namespaces whose quiet workloads and missing limits are left alone.")
     ] = msgspec.field(default_factory=lambda: ["kube-system"])
-    leak_fraction_per_day: Annotated[
-        float, setting("Steady growth of a pod's memory, relative to its mean, that is a leak.", gt=0, le=10)
-    ] = 0.03
-    leak_fit: Annotated[
-        float, setting("Share of the memory's variance that a straight line must explain.", gt=0, le=1)
-    ] = 0.8
+    leak_critical_days: Annotated[
+        float, setting("A leak that reaches the memory limit within this time is critical.", unit="days", ge=0)
+    ] = 7.0
     skew_ratio: Annotated[
         float, setting("Busiest pod / median pod, above which replicas are uneven.", gt=1, le=1000)
     ] = 2.0

@@ -45,7 +45,7 @@ def test_an_autoscaled_workload_keeps_its_number_of_pods() -> None:
     def pods_wanted(made: Recommendation) -> int:
         """The autoscaler's rule at the busiest moment of the days after."""
         target = float(value(made, CPU).inputs.get("hpa_target_percent", scaler.targets[CPU]))
-        total = case.held_out(CPU).sum(axis=0).max()
+        total = float(case.held_out(CPU).sum(axis=0).max())
         return math.ceil(total / (amount(made, CPU) * target / 100) - 1e-9)
 
     # criterion: no more pods than the 4 that were enough

@@ -2,7 +2,8 @@
 
 Growth compares each day with the same weekday one or more weeks before (so that a weekend is no decline) and takes the
 median of those slopes (Theil and Sen's estimator by season); it counts when nearly all pairs agree. A leak is judged by
-each pod's daily maxima since its container last began: nearly all days above the day before, the newest the highest.
+each pod's daily maxima since its container last began: of most pairs of days the later one is higher, and the median
+slope over all pairs comes to a rise that matters.
 """
 
 from __future__ import annotations
@@ -141,8 +142,10 @@ def _leak_of_rows(days: FloatMatrix, own: CotenantSettings) -> Floats:
     enough = np.flatnonzero(np.isfinite(days).sum(axis=1) >= own.leak_days)
     for row in enough:
         seen = days[row][np.isfinite(days[row])].astype(np.float64)
-        steps = np.diff(seen)
-        rising = (steps > 0).mean() >= AGREEMENT and seen[-1] == seen.max()
-        real = rising and seen[-1] >= (1 + own.leak_rise_fraction) * seen[0] > 0
-        found[row] = np.median(steps) if real else 0.0
+        older, newer = np.triu_indices(len(seen), k=1)
+        slopes = (seen[newer] - seen[older]) / (newer - older)
+        slope = float(np.median(slopes))
+        rising = (slopes > 0).mean() >= own.leak_agreement
+        real = rising and slope * (len(seen) - 1) >= own.leak_rise_fraction * seen[0] > 0
+        found[row] = slope if real else 0.0
     return found
