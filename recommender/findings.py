@@ -22,9 +22,10 @@ from cotenant.model.quantity import format_millicores, human_bytes
 from cotenant.model.recommendation import Severity
 from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
-from cotenant.settings.recommender import FindingSettings
+from cotenant.settings.recommender import CotenantSettings, FindingSettings
 from recommender.evidence import Evidence, row_maximum, row_percentile
 from recommender.severity import absolute_severity
+from recommender.strategies.cotenant.trend import leak
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 DAEMONS: Final = frozenset({"DaemonSet", "Node"})
@@ -44,14 +45,16 @@ def find(
     evidence: Evidence,
     node_usage: Mapping[Signal, Usage[NodeRef]],
     settings: FindingSettings,
+    own: CotenantSettings,
 ) -> list[Finding]:
-    """Everything found, the most severe first, then by kind and name."""
+    """Everything found, the most severe first, then by kind and name; `own` says what a leak is."""
     found = [
         *idle_workloads(evidence, settings),
         *idle_nodes(inventory, node_usage, evidence.window, settings),
         *missing(evidence, settings),
         *unschedulable(inventory),
         *uneven(evidence, settings),
+        *leaking(evidence, settings, own),
     ]
     return sorted(found, key=lambda f: (-f.severity.rank, f.kind, str(f.subject)))
 
@@ -209,6 +212,19 @@ def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
     for i, found in figures.items():
         level = Severity.WARNING if i in starved else Severity.OK
         yield Finding(FindingKind.SKEW, evidence.containers[i], level, found)
+
+
+def leaking(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[Finding]:
+    """Containers whose memory grows from day to day since their pods last began, by the strategy's own test."""
+    grows, highest = leak(evidence, own), evidence.highest(SOURCE[MEMORY])
+    for i in np.flatnonzero(np.isfinite(grows)).tolist():
+        a_day, seen, limit = grows[i], highest[i], evidence.limits[MEMORY][i]
+        left = float(np.maximum(limit - seen, 0)) / a_day  # NaN without a limit
+        figures: Figures = {"memory_growth_a_day_bytes": round(a_day), "memory_max_of_a_pod_bytes": round(seen)}
+        if np.isfinite(left):
+            figures |= {"memory_limit_bytes": round(limit), "days_to_the_limit": round(left, 1)}
+        level = Severity.CRITICAL if left <= settings.leak_critical_days else Severity.WARNING
+        yield Finding(FindingKind.LEAK, evidence.containers[i], level, figures)
 
 
 def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tuple[int, float, float, int]]:

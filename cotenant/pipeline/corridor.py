@@ -64,7 +64,8 @@ def analyse(
     evidence = _evidence(history, settings, server)
     progress.advance()
     recommendations = _recommended(history, evidence, settings)
-    findings = tuple(find(history.inventory, evidence, history.node_usage, settings.recommender.findings))
+    own = settings.recommender
+    findings = tuple(find(history.inventory, evidence, history.node_usage, own.findings, own.cotenant))
     progress.advance()
     return Analysis(
         history=history,

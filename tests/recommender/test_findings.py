@@ -18,8 +18,18 @@ from cotenant.model.resource import GIB, MIB, Resource
 from cotenant.model.table import Table
 from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.model.views import FINDINGS
-from cotenant.settings.recommender import FindingSettings
-from recommender.findings import find, idle_nodes, idle_workloads, missing, pod_request, rows, uneven, unschedulable
+from cotenant.settings.recommender import CotenantSettings, FindingSettings
+from recommender.findings import (
+    find,
+    idle_nodes,
+    idle_workloads,
+    leaking,
+    missing,
+    pod_request,
+    rows,
+    uneven,
+    unschedulable,
+)
 from tests.support.evidence import END, STEP, Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -244,6 +254,27 @@ def test_pods_that_were_gone_for_most_of_the_last_day_do_not_count() -> None:
     assert list(uneven(evidence_of(Case(cpu=cpu)), SETTINGS)) == []
 
 
+# --- leaks ---
+
+
+def test_memory_that_grows_every_day_is_found_with_the_days_that_are_left() -> None:
+    # 1 GiB at the beginning of the week, 100 MiB more each day: 1,724 MiB at the end; 2 GiB are 3.2 days away
+    memory = GIB + 100 * MIB * np.arange(WEEK)[None] * STEP / DAY_SECONDS
+    (found,) = leaking(evidence_of(Case(memory=memory, limits={MEMORY: 2 * GIB})), SETTINGS, CotenantSettings())
+    assert found.kind is FindingKind.LEAK
+    assert found.severity is Severity.CRITICAL
+    assert abs(float(found.evidence["memory_growth_a_day_bytes"]) / MIB - 100) < 1
+    assert abs(float(found.evidence["days_to_the_limit"]) - 3.2) < 0.1
+    (far,) = leaking(evidence_of(Case(memory=memory, limits={MEMORY: 32 * GIB})), SETTINGS, CotenantSettings())
+    assert far.severity is Severity.WARNING
+    (open_end,) = leaking(evidence_of(Case(memory=memory)), SETTINGS, CotenantSettings())
+    assert "days_to_the_limit" not in open_end.evidence
+
+
+def test_even_memory_is_no_leak() -> None:
+    assert list(leaking(evidence_of(Case(memory=quiet(GIB))), SETTINGS, CotenantSettings())) == []
+
+
 # --- all together ---
 
 
@@ -251,7 +282,7 @@ def test_the_most_severe_comes_first_and_every_row_is_unique_and_readable() -> N
     evidence = evidence_of(Case("old", cpu=quiet(1), memory=quiet(600 * MIB)), Case("big", cpu=quiet(300)))
     big = replace(evidence.workloads[1], containers=(Container("c0", {CPU: 9000}),))
     inventory = Inventory("test", END, (node(),), (evidence.workloads[0], big), ())
-    found = find(inventory, evidence, {}, SETTINGS)
+    found = find(inventory, evidence, {}, SETTINGS, CotenantSettings())
     ranks = [f.severity.rank for f in found]
     assert ranks == sorted(ranks, reverse=True)
     assert found[0].kind is FindingKind.UNSCHEDULABLE
