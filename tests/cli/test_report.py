@@ -10,13 +10,13 @@ import pytest
 
 from cotenant.cli.report import MOST_ROWS, Contents, page
 from cotenant.cli.report_drawing import band, bar, heat, sparkline
-from cotenant.cli.text import visible
 from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.quality import Defect, QualityRecord
 from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Backtest, Clamp, Field, Recommendation, Trust, Value
 from cotenant.model.resource import GIB, Resource
 from cotenant.model.table import Table
+from cotenant.model.text import visible
 from cotenant.model.views import FINDINGS, RECOMMENDATIONS, WORKLOADS, BandSeries
 from tests.support.overview import overview
 
