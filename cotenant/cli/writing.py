@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,12 +111,19 @@ def as_yaml(file: File) -> str:
     """The file's text: comments, then the document; strings that a YAML reader could take for another type quoted."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        """SafeDumper that quotes."""
-
-    Dumper.add_representer(str, _quoted)
     head = "".join(f"# {line}\n" for line in file.comments)
-    return head + str(yaml.dump(file.document, Dumper=Dumper, sort_keys=False, allow_unicode=False, width=2**20))
+    return head + str(yaml.dump(file.document, Dumper=_dumper(), sort_keys=False, allow_unicode=False, width=2**20))
+
+
+@cache
+def _dumper() -> Any:
+    """PyYAML's safe dumper that quotes strings a reader could take for another type."""
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    made: Any = type("QuotingDumper", (base,), {})
+    made.add_representer(str, _quoted)
+    return made
 
 
 def save(folder: Path, path: str, text: str) -> None:

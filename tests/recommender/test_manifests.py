@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -113,6 +114,31 @@ def test_kubectl_kustomize_applies_the_component_to_the_right_workload_alone(tmp
     assert built["cron"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["resources"] == changed
     untouched = built["web-v1"]["template"]["spec"]["containers"][0]["resources"]  # "." in the target is no wildcard
     assert untouched == container["resources"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl")
+def test_kubectl_takes_the_line_and_merges_it_into_the_right_containers(tmp_path: Path) -> None:
+    limited = {"limits": {"cpu": "500m", "memory": "512Mi"}}
+    pod = {
+        "initContainers": [{"name": "proxy", "image": "p", "restartPolicy": "Always"}],
+        "containers": [{"name": "app", "image": "i", "resources": limited}, {"name": "other", "image": "j"}],
+    }
+    head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
+    words = shlex.split(kubectl_command(made(), made(container="proxy", role=ContainerRole.SIDECAR)))
+    assert words[:5] == ["kubectl", "patch", "-n", "shop", "deployment/web"]
+    local = ["kubectl", "patch", "--local", "-f", str(tmp_path / "web.yaml"), *words[5:], "-o", "yaml"]
+    done = subprocess.run(local, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    merged = yaml.safe_load(done.stdout)["spec"]["template"]["spec"]
+    requests = {"cpu": "250m", "memory": "1150Mi"}
+    assert merged["containers"] == [
+        {"name": "app", "image": "i", "resources": {"limits": {"memory": "512Mi"}, "requests": requests}},
+        {"name": "other", "image": "j"},
+    ]
+    assert merged["initContainers"][0]["resources"]["requests"] == requests
 
 
 def test_helm_values_of_one_container_stand_at_the_root_and_of_several_below_their_names() -> None:
