@@ -1,1 +1,1 @@
-"""Usage of pods and nodes: where history comes from (Prometheus or the synthetic cluster) and what it condenses to (portraits)."""
+"""Usage of pods and nodes: where history comes from (Prometheus or synthetic) and what it condenses to (portraits)."""
