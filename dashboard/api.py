@@ -9,28 +9,49 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from cotenant.model.errors import CotenantError, NoData, SourceError, StoreError, UsageError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.recommendation import Recommendation
 from cotenant.model.table import Kind, Schema, Table
-from cotenant.model.text import csv_text
+from cotenant.model.text import csv_text, visible
+from cotenant.model.views import RECOMMENDATIONS
 from dashboard import filters
-from dashboard.source import SCHEMAS, Snapshot, Source
+from dashboard.source import SCHEMAS, Snapshot
 from dashboard.status import status
+from dashboard.view import View
 
 MAX_LIMIT: Final = 1_000_000
-Format = Annotated[Literal["json", "csv"], Query(alias="format", description="json, or csv with raw amounts.")]
+GRAMMAR: Final = (
+    "Filters: a key may hold several values, by commas, by repeating it, or as `key in (a,b)`; `!=` and `notin` exclude; "
+    "`*` stands for any characters, a backslash makes the next character plain; an empty cell is `none`. "
+    "Different filters must all hold."
+)
+FILTER_WORDS: Final = {
+    "ns": "Rows of this namespace.",
+    "row": "Single rows by their key columns, percent-escaped and joined by slashes.",
+    "reason": "Rows that carry this reason code for CPU or memory.",
+}
+MAX_MANIFESTS: Final = 2_000
+"""Rows that one YAML export may hold."""
+
+Format = Annotated[
+    Literal["json", "csv", "yaml"],
+    Query(alias="format", description="json, csv with raw amounts, or yaml: what applies recommendations."),
+]
 Offset = Annotated[int, Query(ge=0, description="First row.")]
 Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
 
 
-def router(source: Source, prefix: str, now_seconds: Callable[[], float]) -> APIRouter:
+def router(view: View, prefix: str) -> APIRouter:
     """The API below `prefix`: overview, one endpoint per table, explain, one node's hours, health."""
-    api = APIRouter(prefix=prefix, tags=["results"])
+    api, source = APIRouter(prefix=prefix, tags=["results"]), view.source
 
     @api.get("/overview", summary="Everything on the overview page")
     def overview() -> Response:
@@ -56,17 +77,20 @@ def router(source: Source, prefix: str, now_seconds: Callable[[], float]) -> API
     @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
     def health() -> Response:
         upkeep = source.upkeep()
-        now = status(source.snapshot().overview, upkeep, now_seconds())
+        now = status(source.snapshot().overview, upkeep, view.now_seconds())
         return _json({"status": now, "coverage": upkeep.namespaces, "coverage_by_day": upkeep.days})
 
     for schema in SCHEMAS.values():
-        _add_table(api, source, schema)
+        _add_table(api, view, schema)
     return api
 
 
-def _add_table(api: APIRouter, source: Source, schema: Schema) -> None:
+def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
     def table(request: Request, form: Format = "json", offset: Offset = 0, limit: Limit = MAX_LIMIT) -> Response:
-        return answer(source.snapshot(), schema, request.url.query, form, slice(offset, offset + limit))
+        search, window = request.url.query, slice(offset, offset + limit)
+        if form == "yaml":
+            return manifests(view, schema, search, window)
+        return answer(view.source.snapshot(), schema, search, form, window)
 
     api.add_api_route(
         f"/{schema.name}",
@@ -83,7 +107,7 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
     """Rows of a table under a query string; UsageError for an unknown filter."""
     indexed = snapshot.tables[schema.name]
     rows = snapshot.rows(schema.name, filters.parse(search, schema))
-    page = indexed.take(rows[window])
+    page = narrowed(indexed.take(rows[window]), filters.columns(search, schema))
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}
         return Response(to_csv(page), media_type="text/csv; charset=utf-8", headers=headers)
@@ -96,6 +120,43 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
         "rows": list(page.rows()),
     }
     return _json(document)
+
+
+def manifests(view: View, schema: Schema, search: str, window: slice) -> Response:
+    """YAML documents that apply the chosen containers' recommendations; UsageError where there is nothing to apply."""
+    if schema.name != RECOMMENDATIONS.name:
+        raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
+    snapshot = view.source.snapshot()
+    rows = snapshot.rows(schema.name, filters.parse(search, schema))[window]
+    if len(rows) > MAX_MANIFESTS:
+        fix = "Narrow the filter, or use `cotenant scan --offline -o ssa --output-dir DIR`."
+        raise UsageError(f"{len(rows):,} rows are too many for one YAML file; at most {MAX_MANIFESTS:,}.", fix=fix)
+    chosen = {tuple(row[k] for k in schema.key) for row in snapshot.tables[schema.name].take(rows).rows()}
+    by_workload: dict[WorkloadRef, list[Recommendation]] = {}
+    for namespace in sorted({key[0] for key in chosen}):
+        for found in view.source.explanations(namespace):
+            ref = found.container.workload
+            if (ref.namespace, ref.kind, ref.name, found.container.container) in chosen:
+                by_workload.setdefault(ref, []).append(found)
+    texts = [_manifest(view, ref, found) for ref, found in by_workload.items()]
+    body = "---\n".join(text for text in texts if text) or "# Nothing changes in these rows.\n"
+    headers = {"Content-Disposition": f'attachment; filename="{schema.name}.yaml"'}
+    return Response(body, media_type="application/yaml; charset=utf-8", headers=headers)
+
+
+def _manifest(view: View, ref: WorkloadRef, found: Sequence[Recommendation]) -> str:
+    try:
+        return view.manifest(*found)
+    except UsageError as error:
+        return f"# {visible(ref.namespace)}/{visible(ref.kind)}/{visible(ref.name)}: {visible(error.message)}\n"
+
+
+def narrowed(table: Table, names: Sequence[str]) -> Table:
+    """Only these columns, in this order; all of them where none is named."""
+    if not names:
+        return table
+    schema = replace(table.schema, columns=tuple(table.schema.column(n) for n in names))
+    return Table(schema, {n: table.columns[n] for n in names})
 
 
 def to_csv(table: Table) -> str:
@@ -132,7 +193,7 @@ def _json(document: Any, status: int = 200) -> Response:
 
 def _described(schema: Schema) -> str:
     lines = (f"- `{c.name}` ({_unit(c.kind)}): {c.doc}" for c in schema.columns)
-    return "Every filter may come several times, and with `!=` to exclude. Columns:\n\n" + "\n".join(lines)
+    return GRAMMAR + "\n\nColumns:\n\n" + "\n".join(lines)
 
 
 def _unit(kind: Kind) -> str:
@@ -140,7 +201,10 @@ def _unit(kind: Kind) -> str:
 
 
 def _filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:
-    keys: Iterable[tuple[str, str]] = [(k, f"Rows with this {k}.") for k in filters.keys_of(schema)]
+    keys: Iterable[tuple[str, str]] = [
+        (k, FILTER_WORDS.get(k, f"Rows with this {k}.")) for k in filters.keys_of(schema)
+    ]
+    keys = [*keys, ("columns", "Columns to return, in this order, separated by commas; all where none is named.")]
     words = [*keys, ("q", "Words that the row's name must contain."), ("sort", "Column to sort by; - descends.")]
     many = {"type": "array", "items": {"type": "string"}}
     return [{"name": n, "in": "query", "required": False, "description": d, "schema": many} for n, d in words]

@@ -55,7 +55,7 @@ def create_app(
         openapi_url=f"{base}openapi.json",
         redoc_url=None,
     )
-    app.include_router(api.router(source, f"{base}api/v1", view.now_seconds))
+    app.include_router(api.router(view, f"{base}api/v1"))
     app.add_exception_handler(CotenantError, _problem)
     health = Health(view)
     health.add_to(app, base)

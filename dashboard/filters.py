@@ -25,6 +25,7 @@ from cotenant.model.recommendation import Severity
 from cotenant.model.table import Kind, Schema, Table
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "row": (),
     "ns": ("namespace",),
     "kind": ("kind",),
     "workload": ("workload", "name"),
@@ -44,7 +45,10 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "scope": ("scope",),
     "model": ("model",),
 }
-"""Filter key -> columns of which any may match; a table knows those keys of which it has a column."""
+"""Filter key -> columns of which any may match; a table knows those keys of which it has a column.
+
+`row` names single rows by their key columns, escaped and joined by slashes: `row=pay/Deployment/checkout/app`.
+"""
 
 CARRIED: Final = ("ns", "kind", "workload")
 """Keys that stay when a person walks to another page."""
@@ -94,7 +98,15 @@ class Query:
 def keys_of(schema: Schema) -> tuple[str, ...]:
     """Filter keys that a table understands."""
     names = {c.name for c in schema.columns}
-    return tuple(key for key, columns in KEYS.items() if names.intersection(columns))
+    return tuple(key for key, columns in KEYS.items() if not columns or names.intersection(columns))
+
+
+def columns(search: str, schema: Schema) -> tuple[str, ...]:
+    """The columns that a query string asks for (`columns=a,b`), in its order; empty = not said."""
+    asked = [name for key, value, _ in _parts(search) if key == "columns" for name in value.split(",") if name]
+    for name in asked:
+        _require(name, [c.name for c in schema.columns], f"{schema.name}: no column")
+    return tuple(dict.fromkeys(asked))
 
 
 def literal(text: str) -> str:
@@ -351,7 +363,25 @@ def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:
     return mask
 
 
+def _is_row(indexed: Indexed, values: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Rows whose key columns are exactly one of these paths."""
+    mask = np.zeros(len(indexed), dtype=bool)
+    for value in values:
+        path = [unquote_plus(part) for part in "".join(_plain_parts(value)).split("/")]
+        key = indexed.table.schema.key
+        if len(path) != len(key):
+            continue
+        same = np.ones(len(indexed), dtype=bool)
+        for column, text in zip(key, path, strict=True):
+            places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == (text or EMPTY)]
+            same &= np.isin(indexed.codes[column], places)
+        mask |= same
+    return mask
+
+
 def _holds(indexed: Indexed, key: str, values: Iterable[str]) -> npt.NDArray[np.bool_]:
+    if key == "row":
+        return _is_row(indexed, values)
     parts = [_plain_parts(pattern) for pattern in values]
     exact, globs = frozenset(p[0] for p in parts if len(p) == 1), [p for p in parts if len(p) > 1]
     mask = np.zeros(len(indexed), dtype=bool)

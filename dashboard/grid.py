@@ -28,7 +28,9 @@ WIDTHS: Final[Mapping[str, int]] = {
     "severity": 96,
     "replicas": 84,
     "sparkline": 146,
-    "node": 180,
+    "node": 150,
+    "finding": 150,
+    "evidence": 620,
     "cpu_request": 110,
     "cpu_delta_total": 108,
     "memory_delta_total": 124,
@@ -53,6 +55,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "tooltipShowDelay": 400,
     "animateRows": False,
     "ensureDomOrder": True,
+    "rowSelection": {"mode": "multiRow", "checkboxes": False, "headerCheckbox": False, "enableClickSelection": False},
 }
 
 
@@ -109,7 +112,8 @@ def _look(column: Column) -> dict[str, Any]:
         return {"cellRenderer": "CotenantSparkline", "sortable": False}
     if column.kind.numeric:
         return _number(column) | ({"cellRenderer": "CotenantRatio"} if column.kind is Kind.RATIO else {})
-    return {"tooltipField": column.name}
+    text = {"function": "cotenantText(params)"}
+    return {"valueFormatter": text, "tooltipValueGetter": text}
 
 
 def _number(column: Column) -> dict[str, Any]:

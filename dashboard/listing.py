@@ -21,6 +21,7 @@ from dashboard.source import Snapshot
 from dashboard.view import View
 
 FACET_VALUES: Final = 40
+PATCHES: Final = "What applies the recommendations of these rows, as YAML to review and apply elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Listing:
     totals: Callable[[Snapshot, Query], Sequence[Component]] = lambda _snapshot, _query: ()
     shape: Callable[[Sequence[dict[str, Any]]], None] = lambda _definitions: None
     """Last touches on the column definitions."""
+    patches: bool = False
+    """Whether its rows can be exported as YAML that applies them."""
 
     def query(self, search: str) -> Query:
         """The URL's query, in the list's own order unless the URL says another."""
@@ -54,28 +57,43 @@ def body(listing: Listing, view: View, search: str) -> Component:
         query = listing.query(search)
     except UsageError:
         query = listing.query("")
-    table = grid.component(listing.schema, listing.shown, query, view.settings.page_rows)
+    shown = _columns(listing, search)
+    table = grid.component(listing.schema, shown, query, view.settings.page_rows)
     listing.shape(table.columnDefs)
     frame = html.Div(
         [table, html.Div(id=f"trouble-{name}", className="trouble", role="alert", hidden=True)],
         className="grid-frame",
         id=f"frame-{name}",
-        **{"data-path": listing.path, "data-order": listing.order, "data-shown": ""},
+        **{
+            "data-path": listing.path,
+            "data-order": listing.order,
+            "data-columns": ",".join(listing.shown),
+            "data-key": ",".join(listing.schema.key),
+            "data-shown": "",
+        },
     )
     side = html.Aside(panels.skeleton(160, 160), id=f"facets-{name}", className="facets", **{"aria-label": "Filters"})
     tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
-    head = html.Div([tools, _chooser(listing)], className="list-head")
+    head = html.Div([tools, _chooser(listing, shown)], className="list-head")
     return html.Div([side, html.Div([head, frame], className="list-main")], className="list")
 
 
-def _chooser(listing: Listing) -> Component:
-    """Which columns the grid shows; remembered by the browser."""
+def _columns(listing: Listing, search: str) -> tuple[str, ...]:
+    """The columns of the URL, else the list's own."""
+    try:
+        return filters.columns(search, listing.schema) or listing.shown
+    except UsageError:
+        return listing.shown
+
+
+def _chooser(listing: Listing, shown: Sequence[str]) -> Component:
+    """Which columns the grid shows: in the URL, and remembered by the browser."""
     name = listing.schema.name
     boxes = [dmc.Checkbox(label=c.title, value=c.name, size="xs") for c in listing.schema.columns]
     group = dmc.CheckboxGroup(
         children=html.Div(boxes, className="column-boxes"),
         id=f"columns-{name}",
-        value=list(listing.shown),
+        value=list(shown),
         persistence=True,
         persistence_type="local",
         **{"aria-label": "Columns"},
@@ -199,19 +217,26 @@ def _active(query: Query) -> list[Component]:
 
 
 def _exports(listing: Listing, view: View, encoded: str) -> Component:
-    base = f"{view.settings.base_path}api/v1/{listing.schema.name}"
+    name = listing.schema.name
+    base = f"{view.settings.base_path}api/v1/{name}"
+    forms = ("csv", "json", "yaml") if listing.patches else ("csv", "json")
+    words = {"csv": "These rows and columns as CSV", "json": "These rows and columns as JSON", "yaml": PATCHES}
     links = [
         html.A(
             form.upper(),
             href=f"{base}?{encoded}&format={form}",
-            className="quiet-link",
-            download=f"{listing.schema.name}.{form}",
-            title=f"Exactly these rows as {form.upper()}",
-            id=f"export-{form}-{listing.schema.name}",
+            className="quiet-link export",
+            download=f"{name}.{form}",
+            title=words[form],
+            id=f"export-{form}-{name}",
+            **{"data-grid": name},
         )
-        for form in ("csv", "json")
+        for form in forms
     ]
-    return html.Span(["Export ", *links], className="exports")
+    address = html.A("API", href=f"{base}?{encoded}", className="quiet-link export", title="The same rows for scripts",
+                     id=f"export-api-{name}", target="_blank", **{"data-grid": name})  # fmt: skip
+    picked = html.Span(id=f"picked-{name}", className="picked", role="status")
+    return html.Span([picked, "Export ", *links, address], className="exports")
 
 
 def _href(query: Query) -> str:

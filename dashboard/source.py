@@ -97,6 +97,9 @@ class Source(Protocol):
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """The full recommendation of one container with its inputs; None when there is none."""
 
+    def explanations(self, namespace: str) -> list[Recommendation]:
+        """The full recommendations of a namespace that the results name."""
+
     def story(self, ref: WorkloadRef) -> Story | None:
         """Everything kept about one workload; None when the results do not name it."""
 
@@ -157,9 +160,12 @@ class StoreSource:
         wanted = WorkloadRef(namespace, kind, workload)
         return next((r for r in self._explained(wanted) if r.container.container == container), None)
 
+    def explanations(self, namespace: str) -> list[Recommendation]:
+        """The namespace's document."""
+        return self._store.read_document(f"explain@{namespace}", list[Recommendation]) or []
+
     def _explained(self, ref: WorkloadRef) -> list[Recommendation]:
-        stored = self._store.read_document(f"explain@{ref.namespace}", list[Recommendation]) or []
-        return [r for r in stored if r.container.workload == ref]
+        return [r for r in self.explanations(ref.namespace) if r.container.workload == ref]
 
     def story(self, ref: WorkloadRef) -> Story | None:
         """The workload's rows of every table, read when asked for; the last few stories are kept."""
@@ -239,7 +245,7 @@ def row_of(indexed: Indexed, where: Mapping[str, str]) -> Row | None:
     """The first row that holds these texts."""
     mask = np.ones(len(indexed), dtype=bool)
     for column, text in where.items():
-        words = indexed.vocabulary[column]
-        wanted = text or filters.EMPTY
-        mask &= indexed.codes[column] == (words.index(wanted) if wanted in words else -1)
-    return next(indexed.take(np.flatnonzero(mask)[:1]).rows(), None)
+        places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == (text or filters.EMPTY)]
+        mask &= np.isin(indexed.codes[column], places)
+    found = indexed.take(np.flatnonzero(mask)).rows()
+    return next((row for row in found if all(row[column] == text for column, text in where.items())), None)

@@ -31,15 +31,31 @@
     const size = Math.abs(value), places = size >= 100 ? 0 : size >= 10 ? 1 : 2;
     return value.toLocaleString("en-US", { maximumFractionDigits: places });
   }
-  function cores(m) { return Math.abs(m) < 1000 ? digits(Math.round(m)) + " m" : digits(m / 1000); }
+  // Characters that are invisible or turn the reading order are written out, as cotenant/model/text.py does.
+  function visible(text) {
+    return String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu, (c) => {
+      const code = c.codePointAt(0).toString(16);
+      return code.length <= 2 ? "\\x" + code.padStart(2, "0") : code.length <= 4 ? "\\u" + code.padStart(4, "0") : "\\U" + code.padStart(8, "0");
+    });
+  }
+  const milli = () => window.cotenant.units === "milli";
+  function cores(m) {
+    if (milli()) return digits(Math.round(m)) + " m";
+    return plainCores(m);
+  }
+  function plainCores(m) { return Math.abs(m) < 1000 ? digits(Math.round(m)) + " m" : digits(m / 1000); }
   function gib(bytes) {
+    if (milli()) return digits(bytes / KIB ** 2) + " MiB";
     const size = Math.abs(bytes);
     for (const [power, name] of [[4, "TiB"], [3, "GiB"], [2, "MiB"], [1, "KiB"]])
       if (size >= KIB ** power) return digits(bytes / KIB ** power) + " " + name;
     return digits(bytes) + " B";
   }
   function moment(seconds) {
-    const text = new Date(1000 * seconds).toUTCString(); // "Thu, 12 Nov 2026 18:00:00 GMT"
+    const at = new Date(1000 * seconds);
+    if (window.cotenant.zone === "local")
+      return at.toLocaleString("en-GB", { weekday: "short", hour: "2-digit", minute: "2-digit" }).replace(",", "");
+    const text = at.toUTCString(); // "Thu, 12 Nov 2026 18:00:00 GMT"
     return text.slice(0, 3) + " " + text.slice(17, 22);
   }
   function amount(value, kind) {
@@ -53,12 +69,13 @@
     }
   }
   functions.cotenantAmount = (params, kind) => amount(params.value, kind);
+  functions.cotenantText = (params) => (params.value === null || params.value === undefined ? "" : visible(params.value));
   functions.cotenantReason = (params) => (params.context.sentences || {})[params.value] || params.value;
   const kindOf = (field) => (field.startsWith("cpu") ? "millicores" : "bytes");
 
   // --- cells; text from the cluster only ever becomes text nodes ---
   components.CotenantChip = (props) =>
-    props.value ? h("span", { className: "chip tone-" + String(props.value).replace(/[^a-z]/gi, "").toLowerCase() }, props.value) : null;
+    props.value ? h("span", { className: "chip tone-" + String(props.value).replace(/[^a-z]/gi, "").toLowerCase() }, visible(props.value)) : null;
 
   // A reason that asks for attention is a chip, the plain "ok" is not.
   components.CotenantReason = (props) =>
@@ -110,7 +127,7 @@
 
   function filtersOf(search) {
     const params = new URLSearchParams(search || "");
-    ["sort", "open", "offset", "limit", "format"].forEach((key) => params.delete(key));
+    ["sort", "open", "offset", "limit", "format", "columns", "show", "from"].forEach((key) => params.delete(key));
     return params;
   }
 
@@ -156,12 +173,50 @@
       ct.go(row.kind === "Node" ? ct.base() + "nodes/" + encodeURIComponent(row.workload)
         : ct.base() + "recommendations?" + new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload }));
     } else if (name === "workloads") {
-      const query = new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload });
-      ct.go(ct.base() + "recommendations?" + query);
+      const name = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
+      ct.go(ct.base() + "workload/" + name + location.search); // the filters stay, for the way back
     }
   }
 
+  // The columns in sight, in their order, go to the URL unless they are the list's own.
+  function columnsToUrl(api, name) {
+    const frame = document.getElementById("frame-" + name);
+    if (!frame || window.cotenant.page() !== frame.dataset.path) return;
+    const shown = api.getAllDisplayedColumns().map((c) => c.getColId()).join();
+    const wanted = shown === frame.dataset.columns ? "" : shown;
+    if ((new URLSearchParams(location.search).get("columns") || "") !== wanted)
+      window.cotenant.go(window.cotenant.withParam("columns", wanted), true);
+  }
+
+  // Row numbers move when the order changes, so selected rows are remembered by their key.
+  function pickedRows(api, name) {
+    const key = document.getElementById("frame-" + name).dataset.key.split(",");
+    return api.getSelectedRows().map((row) => key.map((k) => encodeURIComponent(row[k])).join("/"));
+  }
+
+  // An export link leads to exactly what is shown: these columns, and the selected rows if there are any.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("a.export");
+    const api = link && window.dash_ag_grid.getApi("grid-" + link.dataset.grid);
+    if (!api) return;
+    const url = new URL(link.href);
+    url.searchParams.set("columns", api.getAllDisplayedColumns().map((c) => c.getColId()).join());
+    url.searchParams.delete("row");
+    pickedRows(api, link.dataset.grid).forEach((row) => url.searchParams.append("row", row));
+    link.href = url;
+  }, true);
+
+  window.cotenant.redraw = () => document.querySelectorAll(".grid-frame").forEach((frame) => {
+    const api = window.dash_ag_grid && window.dash_ag_grid.getApi("grid-" + frame.id.slice("frame-".length));
+    if (api) api.refreshCells({ force: true });
+  });
+
   function wire(api, name) {
+    api.addEventListener("columnMoved", (event) => { if (event.finished) columnsToUrl(api, name); });
+    api.addEventListener("selectionChanged", () => {
+      const count = api.getSelectedNodes().length, box = document.getElementById("picked-" + name);
+      if (box) box.textContent = count ? count + " selected · " : "";
+    });
     api.addEventListener("rowClicked", (event) => {
       if (!String(getSelection())) openRow(name, event.data);
     });
@@ -214,6 +269,7 @@
       const all = api.getColumns().map((c) => c.getColId());
       api.setColumnsVisible(all.filter((c) => !chosen.includes(c)), false);
       api.setColumnsVisible(chosen, true);
+      columnsToUrl(api, id.replace("grid-", ""));
     },
   });
 })();

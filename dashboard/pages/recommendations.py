@@ -84,6 +84,7 @@ LIST: Final = Listing(
     order="cpu_delta_total",
     totals=totals,
     shape=_shape,
+    patches=True,
 )
 
 

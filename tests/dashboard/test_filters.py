@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -182,7 +183,7 @@ def test_paging_words_are_no_filters() -> None:
 
 def test_each_table_knows_its_own_keys() -> None:
     assert {"qos", "priority", "pattern"} <= set(filters.keys_of(WORKLOADS))
-    assert set(filters.keys_of(NODES)) == {"node", "reason"}
+    assert set(filters.keys_of(NODES)) == {"row", "node", "reason"}
 
 
 def test_facets_count_under_the_other_filters_only() -> None:
@@ -195,6 +196,28 @@ def test_facets_count_under_the_other_filters_only() -> None:
 def test_a_row_with_one_reason_twice_counts_once() -> None:
     counts = dict(filters.facet(INDEXED, Query(), "reason"))
     assert counts == {"ok": 3, "floor": 1, "oom-bump": 1}
+
+
+def test_single_rows_are_named_by_their_key() -> None:
+    assert shown("row=pay/Deployment/checkout/app&row=shop/Deployment/cart/app") == ["checkout", "cart"]
+    assert shown("row=none/Pod/checkpoint/x") == ["checkpoint"]
+    assert shown("row=pay/Deployment/checkout") == []
+
+
+@given(WORDS)
+def test_a_row_is_found_whatever_it_is_called(name: str) -> None:
+    rows = [{**ROWS[0], "workload": name}, {**ROWS[0], "workload": name + "2"}]
+    indexed = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    path = "/".join(quote(part, safe="") for part in ("pay", "Deployment", name, "app"))
+    found = filters.select(indexed, filters.parse("row=" + quote(path, safe=""), RECOMMENDATIONS))
+    assert found.tolist() == [0]
+
+
+def test_columns_are_no_filter_and_unknown_ones_are_refused() -> None:
+    assert filters.columns("columns=workload,kind&ns=pay", RECOMMENDATIONS) == ("workload", "kind")
+    assert filters.parse("columns=workload,kind", RECOMMENDATIONS) == Query()
+    with pytest.raises(UsageError, match="no column 'wrkload'"):
+        filters.columns("columns=wrkload", RECOMMENDATIONS)
 
 
 def test_a_chosen_value_that_nothing_matches_stays_to_be_removed() -> None:
