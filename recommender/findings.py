@@ -32,6 +32,8 @@ DAEMONS: Final = frozenset({"DaemonSet", "Node"})
 """Owners of pods that belong to a node: daemons, and static pods, whose owner is the node itself."""
 NEVER_IDLE: Final = frozenset({"DaemonSet", "Node", "Job", "CronJob"})
 """Kinds that rest by nature: agents, and what runs now and then."""
+AT_WORK: Final = frozenset({ContainerRole.MAIN, ContainerRole.SIDECAR})
+"""Roles whose use tells whether a workload works; an injected proxy talks to its control plane all day."""
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ON_RECLAIMED: Final = frozenset({PriorityClass.BATCH, PriorityClass.MID, PriorityClass.FREE})
 """Classes whose pods ask for extended resources or nothing, so that a missing CPU request is no mistake."""
@@ -80,7 +82,7 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Fi
     for workload, positions in _by_workload(evidence):
         if workload.ref.kind in NEVER_IDLE or not workload.replicas or _is_system(workload.ref, settings):
             continue
-        running = [i for i in positions if _role(evidence, i) is not ContainerRole.INIT]
+        running = [i for i in positions if _role(evidence, i) in AT_WORK]
         used = float(highest[running].sum()) if running else np.nan
         if known[running].all() and used <= settings.idle_pod_millicores:
             requested = {r: _requested(workload, r) for r in Resource}

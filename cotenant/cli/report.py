@@ -20,7 +20,7 @@ from cotenant.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.quality import DEFECT_SENTENCES, QualityRecord
 from cotenant.model.reasons import SENTENCES, Reason
-from cotenant.model.recommendation import Recommendation, Severity
+from cotenant.model.recommendation import Recommendation, Restart, Severity
 from cotenant.model.resource import GIB, MILLICORES_PER_CORE
 from cotenant.model.table import Kind
 
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 500
 MOST_FINDINGS: Final = 200
 ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.OK, Severity.GOOD, Severity.UNKNOWN)
+RESTARTS: Final = {
+    Restart.NONE: "no restart",
+    Restart.IN_PLACE: "can be resized in place",
+    Restart.ROLLOUT: "starts new pods",
+}
 HEADLINES: Final = (
     ("CPU utilisation", "cpu_utilisation"),
     ("CPU requests commitment", "cpu_requests_commitment"),
@@ -289,7 +294,7 @@ def _effect(row: Row, currency: str) -> str:
 def _backtest(row: Row, found: Recommendation | None) -> str:
     """What the proposal would have done, in words; nothing where it was not tried."""
     tried = found.backtest if found else None
-    if tried is None:
+    if found is None or tried is None:
         return '<span class="dim">not tried</span>'
     words = [
         f"{tried.oom_kills} OOM kills (now {tried.now_oom_kills})",
@@ -300,6 +305,7 @@ def _backtest(row: Row, found: Recommendation | None) -> str:
     if row["confidence"] is not None:
         confidence = row["confidence"]
         words.append(f"confidence {confidence:.0%}")
+    words.append(RESTARTS[found.restart])
     return "<br>".join(text(w) for w in words)
 
 

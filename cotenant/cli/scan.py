@@ -114,7 +114,7 @@ def scan(
         if receiver:
             send(receiver, _summary_of(results, namespace), settings.notify)
     if not quiet:
-        _summary(place, rows)
+        _summary(results)
     if threshold and threshold.findings(rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)
 
@@ -188,16 +188,18 @@ def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
     return summarise(overview, results.rows, kept, results.settings.recommender.prices.currency)
 
 
-def _summary(store: Store, rows: Table) -> None:
-    from cotenant.model.views import Overview
+def _summary(results: Results) -> None:
+    from cotenant.model.views import FINDINGS, Overview
 
-    overview = store.read_document("overview", Overview)
+    rows, overview = results.rows, results.store.read_document("overview", Overview)
     if overview is None:
         return
     counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
     message(f"{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
     for note in overview.notes:
         message(f"note: {note}")
+    if found := results.table(FINDINGS):
+        message(f"{len(found)} findings beside them: cotenant findings.")
     message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
 
 

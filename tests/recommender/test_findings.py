@@ -89,6 +89,15 @@ def test_a_second_container_at_work_keeps_a_workload_busy() -> None:
     assert list(idle_workloads(evidence_of(Case(cpu=quiet(1), requests=ASKED, containers=2)), SETTINGS)) == []
 
 
+def test_an_injected_proxy_at_work_does_not_hide_an_idle_workload() -> None:
+    evidence = evidence_of(Case(cpu=quiet(1), requests=ASKED, containers=2))
+    parts = (Container("c0", ASKED), Container("c1", ASKED, role=ContainerRole.INJECTED))
+    injected = replace(evidence.workloads[0], containers=parts)
+    (found,) = idle_workloads(replace(evidence, workloads=(injected, injected)), SETTINGS)
+    assert found.evidence["cpu_max_of_a_pod_millicores"] == 1
+    assert found.evidence["cpu_requested_millicores"] == 1000  # what it asks for counts all the same
+
+
 # --- idle nodes ---
 
 
