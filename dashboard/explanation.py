@@ -1,8 +1,8 @@
-"""What the drawer says about one recommendation: its values, reasons, inputs and formulas, and the patch. Pure."""
+"""What pages say about recommendations: values, reasons, inputs, formulas, rules, trust, and the patch. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import dash_mantine_components as dmc
@@ -14,6 +14,7 @@ from cotenant.model.quantity import format_amount
 from cotenant.model.reasons import SENTENCES
 from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
 from cotenant.model.resource import Resource
+from cotenant.model.text import visible
 from dashboard import display, panels
 
 TITLES: Final = {
@@ -31,9 +32,37 @@ def body(
     if recommendation is None:
         why = "It may have gone with the latest results, or the link is old."
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why)
-    values = recommendation.values
-    told = [_value(v, repeated=any(_same(v, w) for w in values[:place])) for place, v in enumerate(values)]
-    return html.Div([_head(recommendation), *told, _patch(recommendation, patch)], className="explain")
+    parts = [_head(recommendation), *values(recommendation), *trust([recommendation]), *said(recommendation)]
+    return html.Div([*parts, patches([recommendation], patch)], className="explain")
+
+
+def values(recommendation: Recommendation) -> list[Component]:
+    """Each field with its change, reason, formula, rules and inputs; the same inputs only once."""
+    found = recommendation.values
+    return [_value(v, repeated=any(_same(v, w) for w in found[:place])) for place, v in enumerate(found)]
+
+
+def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
+    """The least confidence of them and the sentences behind it, weakest first."""
+    known = [r.trust for r in recommendations if r.trust is not None]
+    if not known:
+        return []
+    least = min(known, key=lambda t: t.confidence)
+    head = html.Div([html.H3("Confidence"), html.Strong(display.percent(least.confidence))], className="panel-head")
+    reasons = html.Ul([html.Li(sentence) for sentence in least.because], className="reasons")
+    return [html.Section([head, reasons], className="value")]
+
+
+def said(recommendation: Recommendation) -> list[Component]:
+    """Notes of the strategy, and what the source was asked."""
+    made = []
+    if recommendation.notes:
+        notes = html.Ul([html.Li(visible(note)) for note in recommendation.notes], className="notes")
+        made.append(html.Section([html.H3("Notes"), notes], className="value"))
+    if recommendation.queries:
+        asked = [html.Pre(html.Code(visible(query))) for query in recommendation.queries]
+        made.append(html.Details([html.Summary("Queries"), *asked], className="more"))
+    return made
 
 
 def _head(recommendation: Recommendation) -> Component:
@@ -70,7 +99,8 @@ def _value(value: Value, *, repeated: bool) -> Component:
     reason = html.P([panels.chip(value.reason.value), html.Span(SENTENCES[value.reason])], className="reason")
     title = html.Div([html.H3(TITLES[value.resource, value.field]), *rating])
     return html.Section(
-        [title, html.P(line, className="change"), reason, *_formula(value), *([] if repeated else _inputs(value))],
+        [title, html.P(line, className="change"), reason, *_formula(value), *_rules(value)]
+        + ([] if repeated else _inputs(value)),
         className="value",
     )
 
@@ -89,6 +119,16 @@ def _formula(value: Value) -> list[Component]:
     return [html.Pre(html.Code(value.formula), className="formula")] if value.formula else []
 
 
+def _rules(value: Value) -> list[Component]:
+    """Which rules moved the amount, and which annotations were heard."""
+    unit = value.resource
+    moved = [
+        f"{visible(c.rule)}: {display.amount(c.before, unit)} → {display.amount(c.after, unit)}" for c in value.clamps
+    ]
+    heard = [f"by annotation: {visible(override)}" for override in value.overrides]
+    return [html.Ul([html.Li(text) for text in (*moved, *heard)], className="notes")] if moved or heard else []
+
+
 def _inputs(value: Value) -> list[Component]:
     if not value.inputs:
         return []
@@ -102,30 +142,40 @@ def _inputs(value: Value) -> list[Component]:
 def _input(name: str, given: float | str, resource: Resource) -> str:
     """An input is an amount of the value's resource, unless its name says what else it is."""
     if isinstance(given, str):
-        return given
-    if name.endswith(("fraction", "coverage")):
-        return display.percent(given)
-    if name.endswith("_seconds"):
-        return display.duration(given)
-    if name.endswith(("days", "hours", "pods", "kills", "samples", "replicas")):
-        return f"{given:,.4g}"
-    return display.amount(given, resource)
+        return visible(given)
+    worded = next((words for endings, words in INPUTS if name.endswith(endings)), None)
+    return worded(given) if worded else display.amount(given, resource)
 
 
-def _patch(recommendation: Recommendation, patch: Callable[[Recommendation], str]) -> Component:
+INPUTS: Final[tuple[tuple[tuple[str, ...], Callable[[float], str]], ...]] = (
+    (("fraction", "coverage", "share"), display.percent),
+    (("_percent",), lambda given: f"{given:,.4g} %"),
+    (("_millicores",), display.cores),
+    (("_seconds",), display.duration),
+    (("days", "hours", "pods", "kills", "samples", "replicas"), lambda given: f"{given:,.4g}"),
+)
+"""How inputs are worded whose names end so; the others are amounts."""
+
+
+def patches(
+    recommendations: Sequence[Recommendation], patch: Callable[..., str], manifest: Callable[..., str] | None = None
+) -> Component:
+    """What to copy for one workload: a kubectl command, and YAML where somebody writes it."""
     try:
-        command = patch(recommendation)
+        command = patch(*recommendations)
+        document = manifest(*recommendations) if manifest and command else ""
     except UsageError as error:
         return html.P(f"No patch: {error.message}", className="panel-note")
     if not command:
         return html.P(
             "No patch: nothing changes, or the kind has no template that can be patched.", className="panel-note"
         )
-    copy = dmc.CopyButton(
-        value=command, copiedChildren="Copied", children="Copy", size="xs", variant="default", id="copy-patch"
-    )
-    note = "Text to copy. This dashboard only reads: it applies nothing."
-    head = html.Div([html.H3("Patch"), copy], className="panel-head")
-    return html.Section(
-        [head, html.P(note, className="panel-note"), html.Pre(html.Code(command), className="command", tabIndex=0)]
-    )
+    note = html.P("Text to copy. This dashboard only reads: it applies nothing.", className="panel-note")
+    yaml = [_copied("YAML for kubectl apply --server-side", document, "copy-yaml")] if document else []
+    return html.Div([note, _copied("Patch", command, "copy-patch"), *yaml])
+
+
+def _copied(title: str, text: str, id_: str) -> Component:
+    copy = dmc.CopyButton(value=text, copiedChildren="Copied", children="Copy", size="xs", variant="default", id=id_)
+    head = html.Div([html.H3(title), copy], className="panel-head")
+    return html.Section([head, html.Pre(html.Code(text), className="command", tabIndex=0)])

@@ -42,7 +42,7 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
     const text = (value || "").trim();
     if (text === (new URLSearchParams(location.search).get("q") || "")) return;
     const ct = window.cotenant;
-    if (ct.page() === "") {
+    if (ct.page() === "" || ct.page().includes("/")) { // a page about all or about one thing has no list
       if (text) ct.go(ct.base() + "workloads?" + new URLSearchParams({ q: text }));
     } else {
       ct.go(ct.withParam("q", text), true);
@@ -74,6 +74,14 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
     if (point) window.cotenant.go(window.cotenant.base() + "nodes/" + encodeURIComponent(point.customdata));
   },
 
+  // The switch of a workload's page -> URL, and back.
+  show(value) {
+    const ct = window.cotenant;
+    if (value && value !== (new URLSearchParams(location.search).get("show") || "cpu"))
+      ct.go(ct.withParam("show", value === "cpu" ? "" : value), true);
+  },
+  shown: (search) => (new URLSearchParams(search || "").get("show") === "memory" ? "memory" : "cpu"),
+
   // A bar of the waste ranking leads to the namespace's workloads.
   drill(click) {
     const point = click && click.points && click.points[0];
@@ -102,6 +110,7 @@ document.addEventListener("click", (event) => {
       const box = document.getElementById("search");
       if (box) { event.preventDefault(); box.focus(); box.select(); }
     }
+    else if (event.key === "Escape") { if (!document.querySelector("[role=dialog]")) press("back"); }
     else if (event.key === "t") press("theme");
     else if (event.key === "?") window.dash_clientside.set_props("help", { opened: true });
   });

@@ -71,7 +71,14 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
     defaults: dict[str, Any] = {
         "hovermode": "x unified",
         "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"size": 12}},
+        "legend": {
+            "orientation": "h",
+            "traceorder": "normal",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "x": 0,
+            "font": {"size": 12},
+        },
         "margin": {"l": 52, "r": 12, "t": 34, "b": 28},
         "xaxis": {
             "type": "date",

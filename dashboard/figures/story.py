@@ -110,7 +110,7 @@ def _lane(events: Sequence[tuple[int, str]], x: Sequence[float]) -> list[Trace]:
                 "x": base.milliseconds([times[0] for times in slots.values()]),
                 "y": [word] * len(slots),
                 "yaxis": "y2",
-                "text": [f"{count}" if count > 1 else "" for count in counts],
+                "text": [f" ×{count}" if count > 1 else "" for count in counts],
                 "textposition": "middle right",
                 "textfont": {"size": 11},
                 "marker": {"color": colour, "symbol": mark, "size": 9, "line": {"width": 2, "color": colour}},
@@ -169,7 +169,11 @@ def _forecast_words(line: Line) -> str:
     return f"; forecast p95 highest at {display.amount(top[at], line.resource)}, {display.moment(line.ahead[at])}"
 
 
+def _spoken(word: str) -> str:
+    return word if word.startswith("OOM") else word.lower()
+
+
 def _event_words(line: Line) -> str:
     counts = Counter(kind for _, kind in line.events)
-    words = [display.counted(counts[kind], word) for kind, (word, *_) in EVENTS.items() if counts[kind]]
+    words = [display.counted(counts[kind], _spoken(word)) for kind, (word, *_) in EVENTS.items() if counts[kind]]
     return f"; {', '.join(words)}" if words else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboard.pages import findings, health, nodes, overview, recommendations, workloads
+from dashboard.pages import findings, health, nodes, overview, portrait, recommendations, workloads
 from dashboard.view import Page
 
 ALL: Final[tuple[Page, ...]] = (
     overview.PAGE,
     workloads.PAGE,
+    portrait.PAGE,
     recommendations.PAGE,
     nodes.PAGE,
     findings.PAGE,

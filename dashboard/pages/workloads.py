@@ -1,4 +1,4 @@
-"""Workloads: what each controller asks for, uses and will use; a row leads to its recommendations."""
+"""Workloads: what each controller asks for, uses and will use; a row leads to its portrait."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """The page."""
-    lead = html.P("Requested, used and expected, over all pods of a workload. Enter or click: its recommendations.")
+    lead = html.P("Requested, used and expected, over all pods of a workload. Enter or click: its portrait.")
     return html.Div(
         [
             html.Div([html.H1("Workloads"), lead], className="page-head"),

@@ -1,0 +1,372 @@
+"""Portrait of one workload: usage, habits and forecast, what was proposed and why, and what that would have done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.model.recommendation import Field
+from cotenant.model.resource import Resource
+from cotenant.model.text import visible
+from dashboard import display, explanation, filters, panels, proposals, story
+from dashboard.figures import distribution, heat
+from dashboard.figures import story as chart
+from dashboard.shell import path_of
+from dashboard.story import Floats, Row, Story
+from dashboard.view import Page, View
+
+PATH: Final = "workload"
+HEIGHT: Final = 360
+HALF_HEIGHT: Final = 290
+EVENT_ROWS: Final = 60
+ORIGINS: Final = {
+    "workloads": "Workloads",
+    "recommendations": "Recommendations",
+    "forecast": "Forecast",
+    "nodes": "Nodes",
+}
+"""Pages that lead here -> what the way back is called."""
+FEW_SAMPLES: Final = 0.9
+"""Coverage below which the page says that it shows a part."""
+
+
+def href(base: str, ref: WorkloadRef, search: str = "", origin: str = "workloads") -> str:
+    """Address of a workload's page that leads back to `origin` under the same filters."""
+    parts = [*_filters(search), *([f"from={origin}"] if origin != "workloads" else [])]
+    name = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
+    return f"{base}{PATH}/{name}" + ("?" + "&".join(parts) if parts else "")
+
+
+def _filters(search: str) -> list[str]:
+    """The query string's parts, as they are written, without those that only this page reads."""
+    parts = search.lstrip("?").split("&")
+    return [part for part in parts if part and part.partition("=")[0] not in ("from", "show")]
+
+
+def back(base: str, search: str) -> tuple[str, str]:
+    """(words, address) of the way back, the filters as they were."""
+    origin = dict(parse_qsl(search.lstrip("?"))).get("from", "workloads")
+    origin = origin if origin in ORIGINS else "workloads"
+    kept = "&".join(_filters(search))
+    return ORIGINS[origin], f"{base}{origin}" + (f"?{kept}" if kept else "")
+
+
+def shown(search: str) -> Resource:
+    """The resource that the URL asks to see; CPU unless it says memory."""
+    asked = dict(parse_qsl(search.lstrip("?"))).get("show")
+    return Resource.MEMORY if asked == Resource.MEMORY.value else Resource.CPU
+
+
+def render(view: View, _search: str) -> Component:
+    """The address without a name."""
+    choose = ("To the workloads", f"{view.settings.base_path}workloads")
+    return html.Div([html.H1("Workload"), panels.empty("No workload is named here.", link=choose)], className="page")
+
+
+def below(view: View, parts: tuple[str, ...], search: str) -> Component:
+    """The page of one workload."""
+    if len(parts) != 3:
+        return render(view, search)
+    ref = WorkloadRef(*parts)
+    words, way = back(view.settings.base_path, search)
+    crumbs = html.Nav(
+        [
+            dcc.Link(f"← {words}", href=way, id="back", title="Back, the filters as they were (Esc)"),
+            html.Span(f"{visible(ref.namespace)} / {visible(ref.kind)}"),
+        ],
+        className="crumbs",
+        **{"aria-label": "Where this is"},
+    )
+    switch = dmc.SegmentedControl(
+        id="story-resource",
+        value=shown(search).value,
+        data=[{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}],
+        size="xs",
+    )
+    head = html.Div(
+        [html.H1(visible(ref.name)), html.Div(switch, className="aside")], className="page-head portrait-head"
+    )
+    body = html.Div(panels.guarded(lambda: contents(view, ref, search)), id="story-body")
+    return html.Div([crumbs, head, body], className="page")
+
+
+def contents(view: View, ref: WorkloadRef, search: str) -> Component:
+    """Everything below the name."""
+    if view.source.snapshot().overview is None:
+        return panels.no_results()
+    found = view.source.story(ref)
+    if found is None:
+        base = view.settings.base_path
+        why = "It may be gone since the link was made, or it was never seen in the window."
+        near = ("Search for the name", f"{base}workloads?{urlencode({'q': ref.name})}")
+        return panels.empty(f"The results hold no workload {visible(str(ref))}.", why=why, link=near)
+    resource = shown(search)
+    make: tuple[tuple[str, Callable[[], Component]], ...] = (
+        ("facts", lambda: facts(found, resource)),
+        ("time", lambda: over_time(found, resource)),
+        ("spread", lambda: spread(found, resource)),
+        ("week", lambda: week(found, resource)),
+        ("test", lambda: _framed("Back-test", proposals.card(found, view.currency))),
+        ("why", lambda: _proposed(found, view, ref)),
+        ("log", lambda: _framed("History of recommendations", proposals.log(found.log), note=LOG_NOTE)),
+        ("apply", lambda: _apply(found, view)),
+    )
+    made = {name: panels.guarded(part) for name, part in make}
+    return html.Div(
+        [
+            *_partial(found),
+            made["facts"],
+            made["time"],
+            html.Div([made["spread"], made["week"]], className="row halves"),
+            html.Div([made["test"], made["why"]], className="row narrow-wide"),
+            made["log"],
+            made["apply"],
+        ]
+    )
+
+
+LOG_NOTE: Final = "One line whenever a run proposed something else; amounts of one pod."
+
+
+def _framed(title: str, content: Component, note: str = "") -> Component:
+    return panels.panel(title, content, note=note)
+
+
+def _partial(found: Story) -> list[Component]:
+    """Said on top where samples are missing."""
+    coverage = found.workload["coverage"]
+    if coverage is None or coverage >= FEW_SAMPLES:
+        return []
+    words = f"{display.percent(coverage)} of the samples are there; the rest is shown as gaps. "
+    return [
+        html.Div(
+            [html.Strong("Partial. "), words, html.Code("cotenant doctor")], className="note-partial", role="status"
+        )
+    ]
+
+
+def facts(found: Story, resource: Resource) -> Component:
+    """Six headline numbers of the resource, and what kind of workload this is."""
+    row, name = found.workload, resource.value
+    used = row["cpu_used_ratio"] if resource is Resource.CPU else row["memory_used_ratio"]
+    ladder = _ladder(found, resource)
+    mean = "mean" if resource is Resource.CPU else "highest"
+    stats = (
+        panels.stat(
+            "Requested",
+            display.amount(row[f"{name}_request"], resource),
+            f"by {display.counted(row['replicas'] or 0, 'pod')}",
+        ),
+        panels.stat(f"Used of it ({mean})", display.percent(used), bar=used),
+        panels.stat("p95", display.amount(row[f"{name}_p95"], resource), "of the whole workload"),
+        panels.stat(
+            "Highest",
+            display.amount(row[f"{name}_max"], resource),
+            f"p50 {display.amount(ladder[0], resource)}" if len(ladder) else "",
+        ),
+        _peak(found, resource),
+        panels.stat("Trouble", display.counted(row["oom_kills"] or 0, "OOM kill"), _trouble(row)),
+    )
+    return html.Div([_chips(row), html.Div(stats, className="stats six portrait-stats")])
+
+
+def _trouble(row: Row) -> str:
+    throttled = row["cpu_throttled_ratio"]
+    restarts = display.counted(row["restarts"] or 0, "restart")
+    return restarts + (f", {display.percent(throttled)} throttled" if throttled else "")
+
+
+def _chips(row: Row) -> Component:
+    made = [panels.chip(str(row[k]), str(row[k]).lower(), title) for k, title in CHIPS if row[k]]
+    days = f"{row['days']:.1f} days of history" if row["days"] is not None else "no history"
+    return html.Div(
+        [*made, html.Span(f"{days}, {display.percent(row['coverage'])} of samples present", className="dim")],
+        className="portrait-chips",
+    )
+
+
+CHIPS: Final = (("pattern", "How usage moves"), ("qos", "QoS class"), ("priority", "Priority class"))
+
+
+def _peak(found: Story, resource: Resource) -> Component:
+    row = found.forecasts.get(resource.value)
+    if row is None or row["peak"] is None:
+        return panels.stat("24 h peak (q95)", display.MISSING, "no forecast")
+    when = (
+        f"{display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
+        if row["peak_time"] and row["peak_end"]
+        else "no peak window"
+    )
+    return panels.stat("24 h peak (q95)", display.amount(row["peak"], resource), when)
+
+
+def _ladder(found: Story, resource: Resource) -> Floats:
+    row = found.portraits.get(resource.value)
+    return story.floats(row["ladder"] if row else [])
+
+
+def line(found: Story, resource: Resource) -> chart.Line:
+    """What the chart over time is drawn from."""
+    row, forecast = found.portraits.get(resource.value), found.forecasts.get(resource.value)
+    mean = story.floats(row["mean"] if row else [])
+    ahead, paths = story.ahead(forecast) if forecast else ([], {})
+    return chart.Line(
+        resource=resource,
+        times=story.hours(int(row["start"]), len(mean)) if row and row["start"] is not None else [],
+        mean=mean,
+        highest=story.floats(row["highest"] if row else []),
+        request=story.floats(row["request"] if row else []),
+        ahead=ahead,
+        quantiles=paths,
+        limit=story.total(found, resource, Field.LIMIT, proposed=False),
+        proposed=story.total(found, resource, Field.REQUEST, proposed=True),
+        events=[(int(e["time"]), str(e["event"])) for e in found.events if e["time"] is not None],
+    )
+
+
+def over_time(found: Story, resource: Resource) -> Component:
+    """Usage, forecast, request, limit, proposal, events."""
+    if found.portraits.get(resource.value) is None:
+        return panels.panel("Usage and forecast", _no_portrait())
+    figure = panels.figure(chart.chart(line(found, resource)), "story-figure", HEIGHT)
+    note = "The whole workload, hour by hour, and the next 24 hours. " + _forecast_note(found, resource)
+    return panels.panel("Usage and forecast", figure, _events(found.events), note=note)
+
+
+def _no_portrait() -> Component:
+    why = "These results were made without portraits. The next analysis makes them."
+    return panels.empty("No portrait of this workload is stored.", why=why, command="cotenant scan")
+
+
+def _forecast_note(found: Story, resource: Resource) -> str:
+    row = found.forecasts.get(resource.value)
+    if row is None:
+        return "There is no forecast: too little history."
+    reason = Reason(row["reason"]) if row["reason"] in set(Reason) else Reason.OK
+    error, covered = row["relative_wql"], row["coverage_95"]
+    measured = f"; loss {error:.2f} of the seasonal naive's" if error is not None else ""
+    measured += f", q95 held {display.percent(covered)} of the values" if covered is not None else ""
+    said = "" if reason is Reason.OK else f" {SENTENCES[reason]}"
+    return f"Forecast by {row['model']}{measured}.{said}"
+
+
+def _events(events: Sequence[Row]) -> Component:
+    if not events:
+        return html.P("No deploy, restart or OOM kill in the window.", className="panel-note")
+    newest = sorted(events, key=lambda e: -(e["time"] or 0))[:EVENT_ROWS]
+    body = [
+        html.Tr(
+            [
+                html.Td(display.moment(e["time"])),
+                html.Td(str(e["event"])),
+                html.Td(visible(f"{e['pod']} {e['container']}")),
+            ]
+        )
+        for e in newest
+    ]
+    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("When", "What", "Where")]))
+    title = (
+        f"Events as a table ({len(newest)} of {len(events)})"
+        if len(events) > len(newest)
+        else f"Events as a table ({len(events)})"
+    )
+    table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
+    return html.Details([html.Summary(title), table], className="more")
+
+
+def spread(found: Story, resource: Resource) -> Component:
+    """Histogram and ladder, with where request, limit and proposal stand."""
+    row = found.portraits.get(resource.value)
+    if row is None:
+        return panels.panel("Distribution", _no_portrait())
+    if not row["bounds"]:
+        why = "No sample of this resource was found in the window."
+        return panels.panel("Distribution", panels.empty("Nothing to show.", why=why, command="cotenant doctor"))
+    ladder = _ladder(found, resource)
+    stands = _stands(found, resource)
+    figure = distribution.chart(
+        story.floats(row["bounds"]), story.floats(row["weights"]), ladder.tolist(), stands, resource
+    )
+    note = "Share of time at each usage; newer samples weigh more. Marks are sums over all pods."
+    return panels.panel("Distribution", panels.figure(figure, "spread-figure", HALF_HEIGHT), note=note)
+
+
+def _stands(found: Story, resource: Resource) -> dict[str, float]:
+    given = {
+        "Request": story.total(found, resource, Field.REQUEST, proposed=False),
+        "Proposed": story.total(found, resource, Field.REQUEST, proposed=True),
+        "Limit": story.total(found, resource, Field.LIMIT, proposed=False),
+    }
+    return {name: float(amount) for name, amount in given.items() if amount is not None}
+
+
+def week(found: Story, resource: Resource) -> Component:
+    """Mean usage by hour and weekday."""
+    row = found.portraits.get(resource.value)
+    if row is None or len(row["heat"]) != 168:
+        return panels.panel("Hour by weekday", _no_portrait())
+    figure = panels.figure(heat.amounts(story.floats(row["heat"]).tolist(), resource), "week-figure", HALF_HEIGHT)
+    unit = "cores" if resource is Resource.CPU else "GiB"
+    return panels.panel("Hour by weekday", figure, note=f"Mean usage in {unit} by weekday and hour (UTC).")
+
+
+def _proposed(found: Story, view: View, ref: WorkloadRef) -> Component:
+    query = urlencode(
+        {k: filters.literal(v) for k, v in (("ns", ref.namespace), ("kind", ref.kind), ("workload", ref.name))}
+    )
+    link = dcc.Link(
+        "In the list",
+        href=f"{view.settings.base_path}recommendations?{query}",
+        className="quiet-link",
+        id="to-recommendations",
+    )
+    body = proposals.containers(found, stale=_stale(view))
+    return panels.panel("Recommendation", body, aside=link, note="One pod's values, and why they are what they are.")
+
+
+def _stale(view: View) -> bool:
+    overview = view.source.snapshot().overview
+    if overview is None or overview.demo:
+        return False
+    return view.now_seconds() - overview.time_seconds >= view.settings.red_after_seconds
+
+
+def _apply(found: Story, view: View) -> Component:
+    if not found.recommendations:
+        return panels.panel("Apply", panels.empty("There is nothing to apply."))
+    return panels.panel("Apply", explanation.patches(found.recommendations, view.patch, view.manifest))
+
+
+def register(app: Dash, view: View) -> None:
+    """Redraw when the URL or the results change; the switch writes the URL and follows it."""
+
+    @app.callback(
+        Output("story-body", "children"),
+        Input("url", "search"),
+        Input("version", "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _redraw(search: str | None, _version: str, pathname: str | None) -> Component:
+        first, *parts = path_of(pathname or "/", view.settings).split("/")
+        if first != PATH or len(parts) != 3:
+            return no_update
+        ref = WorkloadRef(*(unquote(part) for part in parts))
+        return panels.guarded(lambda: contents(view, ref, search or ""))
+
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "show"), Input("story-resource", "value"), prevent_initial_call=True
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "shown"), Output("story-resource", "value"), Input("url", "search")
+    )
+
+
+PAGE: Final = Page(PATH, "Workload", "", render, register, below=below, parent="workloads")
