@@ -18,10 +18,11 @@ from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.table import Kind, Table
 from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
-from cotenant.model.views import EVENTS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
+from cotenant.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.nodes import HIGH, NODE_SIGNAL, POD_SIGNAL, PROD, node_totals, prod_totals
 from cotenant.settings.recommender import ReclaimableSettings
+from profiler.coverage import coverage_by_day, coverage_by_namespace
 from profiler.pooling import by_workload
 
 LADDER: Final = (0.5, 0.9, 0.95, 0.98, 0.99)
@@ -33,6 +34,15 @@ THURSDAY: Final = 3
 """Weekday of 1970-01-01, 0 = Monday."""
 LOG_ROWS_KEPT: Final = 50
 """Entries of the log kept per container."""
+
+
+def coverage(analysis: Analysis) -> tuple[Table, Table]:
+    """How complete the CPU history is: by namespace, and by day."""
+    seen = (analysis.history.usage[Signal.CPU_USAGE_MEAN], analysis.history.inventory)
+    return (
+        Table.from_rows(COVERAGE, coverage_by_namespace(*seen)),
+        Table.from_rows(COVERAGE_BY_DAY, coverage_by_day(*seen)),
+    )
 
 
 def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

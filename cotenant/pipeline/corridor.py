@@ -98,6 +98,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
         browse.events(analysis),
         browse.node_history(analysis, settings.recommender.reclaimable),
         browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations),
+        *browse.coverage(analysis),
         *browse.portraits(analysis),
     )
     for table in (*made, *browsable):

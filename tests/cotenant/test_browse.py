@@ -13,7 +13,15 @@ from cotenant.model.identity import PodContainerRef
 from cotenant.model.progress import Silent
 from cotenant.model.resource import Resource
 from cotenant.model.usage import HOUR_SECONDS, Signal
-from cotenant.model.views import EVENTS, FINDINGS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
+from cotenant.model.views import (
+    COVERAGE,
+    COVERAGE_BY_DAY,
+    EVENTS,
+    FINDINGS,
+    NODE_HISTORY,
+    RECOMMENDATION_LOG,
+    portraits_of,
+)
 from cotenant.pipeline import browse, corridor
 from cotenant.pipeline.analysis import Analysis
 from cotenant.settings.root import Settings
@@ -113,3 +121,11 @@ def test_the_hour_of_week_begins_on_monday() -> None:
 
 def test_an_empty_log_is_a_log(tmp_path: Path) -> None:
     assert len(browse.logged(None, [])) == 0
+
+
+def test_every_namespace_with_usage_has_its_coverage(store: Store, analysis: Analysis) -> None:
+    rows = list(store.read_table(COVERAGE).rows())
+    assert {r["namespace"] for r in rows} == {s.namespace for s in analysis.history.usage[Signal.CPU_USAGE_MEAN].refs}
+    assert all(0 <= r["coverage"] <= 1 for r in rows)
+    # nine days that end at noon touch ten dates
+    assert len(store.read_table(COVERAGE_BY_DAY)) == SPEC.days + 1
