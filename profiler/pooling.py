@@ -89,7 +89,7 @@ def total(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
     sums = np.full((len(members.refs), usage.grid.size), np.nan, dtype=np.float32)
     order = np.argsort(members.rows, kind="stable")
     met, firsts = np.unique(members.rows[order], return_index=True)
-    for group, rows in zip(met.tolist(), np.split(order, firsts[1:]), strict=True):
+    for group, rows in zip(met.tolist(), np.split(order, firsts)[1:], strict=True):
         if group >= 0:
             sums[group] = _group_total(usage.values[rows], members.pods(rows), usage.grid)
     return Usage(members.refs, usage.grid, sums, usage.resource, usage.statistic)

@@ -144,3 +144,12 @@ def test_demand_adds_throttled_time_by_name() -> None:
 def test_demand_on_two_grids_is_refused() -> None:
     with pytest.raises(ValueError, match="one grid"):
         demand(usage_of([[1, 2]], "web-a"), usage_of([[1]], "web-a"))
+
+
+def test_a_signal_without_any_series_has_totals_of_gaps() -> None:
+    nothing: Usage[PodContainerRef] = Usage(
+        (), TimeGrid(START, 300, 3), np.empty((0, 3), dtype=np.float32), Resource.CPU, Statistic.MEAN
+    )
+    made = total(nothing, by_workload((), inventory(), [WEB]))
+    assert made.refs == (WEB,)
+    assert np.isnan(made.values).all()

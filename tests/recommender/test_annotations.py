@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import recommender.strategies.cotenant.annotations as module
 from cotenant.model.resource import GIB, Resource
 from cotenant.settings.recommender import CotenantSettings
-from recommender.strategies.cotenant import annotations
 from recommender.strategies.cotenant.annotations import PREFIX, RULES, parse
 from recommender.strategies.cotenant.policy import policy
 
@@ -121,7 +121,7 @@ def test_an_annotation_goes_before_a_setting_and_a_setting_before_the_profile() 
 
 
 def test_the_page_and_the_module_name_every_annotation() -> None:
-    page, doc = PAGE.read_text(), str(annotations.__doc__)
+    page, doc = PAGE.read_text(), str(module.__doc__)
     assert [name for name in RULES if f"`{PREFIX}{name}`" not in page or f"`{PREFIX}{name}`" not in doc] == []
 
 

@@ -1,0 +1,94 @@
+"""A kill is never lost by a restart: what one run saw, a later process still knows from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.store import Store
+from cotenant.model.cluster import Container, Inventory, Node, Pod, Workload
+from cotenant.model.identity import PodContainerRef, WorkloadRef
+from cotenant.model.progress import Progress, Silent
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Field, Value
+from cotenant.model.resource import GIB, MIB, Resource
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.pipeline import corridor
+from cotenant.settings.root import Settings
+from profiler.history import Block, Report, Span, pull
+from tests.support.scenario import MONDAY
+
+WEB = WorkloadRef("shop", "Deployment", "web")
+KILLED, NEXT = (PodContainerRef("shop", f"web-{name}", "app") for name in ("old", "new"))
+KILL = MONDAY + 6 * DAY_SECONDS
+LEVEL = {Signal.CPU_USAGE_MEAN: 100.0, Signal.MEMORY_WORKING_SET_MAX: 300.0 * MIB, Signal.MEMORY_LIMIT: 512.0 * MIB}
+
+
+class Cluster:
+    """A metric source: the old pod until it is killed for memory, a new one from then on; no events of its own."""
+
+    def describe(self) -> str:
+        return "one deployment"
+
+    def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
+        node = Node(
+            "node-1", {Resource.CPU: 4000, Resource.MEMORY: 8 * GIB}, {Resource.CPU: 3900, Resource.MEMORY: 7 * GIB}
+        )
+        container = Container("app", {Resource.MEMORY: 512 * MIB}, {Resource.MEMORY: 512 * MIB})
+        pods = [Pod("shop", "web-old", WEB, "node-1", MONDAY, KILL if now_seconds > KILL else None)]
+        if now_seconds > KILL:
+            pods.append(Pod("shop", "web-new", WEB, "node-1", KILL))
+        gone_is_forgotten = [p for p in pods if p.end_seconds is None or p.end_seconds > window[0]]
+        return Inventory("test", now_seconds, (node,), (Workload(WEB, 1, (container,)),), tuple(gone_is_forgotten))
+
+    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+        progress.stage("blocks", len(spans))
+        for span in spans:
+            yield Block(((span.signal, self._usage(span)),), settled={span.signal: span.end_seconds})
+
+    def _usage(self, span: Span) -> Usage[PodContainerRef]:
+        times, spec = span.grid.times(), span.signal.spec
+        values = np.full((2, span.grid.size), np.nan, dtype=np.float32)
+        if span.signal in LEVEL:
+            values[0, times < KILL] = LEVEL[span.signal]
+            values[1, times >= KILL] = LEVEL[span.signal]
+        if span.signal is Signal.OOM_KILLS:
+            values[0, times == KILL - HOUR_SECONDS] = 1
+        kept = np.array([np.isfinite(row).any() for row in values])
+        refs = tuple(ref for ref, there in zip((KILLED, NEXT), kept.tolist(), strict=True) if there)
+        return Usage(refs, span.grid, values[kept], spec.resource, spec.statistic)
+
+    def report(self) -> Report:
+        return Report(60, 1, 1, 0.0, {}, ())
+
+
+def memory_limit(folder: Path, now_seconds: int) -> Value:
+    """One whole run in what could be a fresh process: pull, analyse."""
+    store = Store(folder.as_uri(), "test")
+    settings = Settings()
+    pull(Cluster(), store, settings.profiler, FixedClock(now_seconds), Silent())
+    made = corridor.analyse(store, settings, FixedClock(now_seconds), Silent()).recommendations
+    found = made[0].value(Resource.MEMORY, Field.LIMIT)
+    assert found is not None
+    return found
+
+
+def test_the_raise_after_a_kill_stands_in_later_runs_too(tmp_path: Path) -> None:
+    first = memory_limit(tmp_path, KILL + HOUR_SECONDS)
+    # killed under 512 MiB: max(512 + 100, 512 x 1.2 = 614.4), up to whole MiB
+    assert (first.amount, first.reason) == (615 * MIB, Reason.OOM_BUMP)
+    assert first.inputs["oom_kills"] == 1
+    for days in (1, 3):
+        later = memory_limit(tmp_path, KILL + days * DAY_SECONDS)
+        assert (later.amount, later.reason) == (615 * MIB, Reason.OOM_BUMP)
+
+
+def test_without_the_first_runs_store_the_kill_is_known_from_the_source_alone(tmp_path: Path) -> None:
+    # the control: nothing but history tells of the kill, and history reaches back to it
+    assert memory_limit(tmp_path, KILL + DAY_SECONDS).amount == 615 * MIB
+    before = memory_limit(tmp_path / "other", KILL - 2 * HOUR_SECONDS)
+    assert before.inputs["oom_kills"] == 0
+    assert before.reason is not Reason.OOM_BUMP
