@@ -65,6 +65,11 @@ class Workload:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Only those whose key begins with `cotenant.dev/`."""
 
+    @property
+    def staying(self) -> tuple[Container, ...]:
+        """The containers that run as long as the pod: all but init containers, which end before the others start."""
+        return tuple(c for c in self.containers if c.role is not ContainerRole.INIT)
+
     def container(self, name: str) -> Container | None:
         """The template's container of that name."""
         return next((c for c in self.containers if c.name == name), None)

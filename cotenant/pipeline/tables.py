@@ -80,7 +80,7 @@ def _requested(workload: Workload | None, resource: Resource) -> int | None:
     """Sum over the running pods; None where no container asks for anything."""
     if workload is None:
         return None
-    asked = [c.requests[resource] for c in workload.containers if resource in c.requests]
+    asked = [c.requests[resource] for c in workload.staying if resource in c.requests]
     return workload.replicas * sum(asked) if asked else None
 
 

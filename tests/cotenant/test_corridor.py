@@ -66,7 +66,7 @@ def test_the_headline_ratios_follow_from_the_inventory_and_the_newest_hour(
 ) -> None:
     inventory = cluster.inventory
     room = sum(n.allocatable[Resource.CPU] for n in inventory.nodes)
-    asked = sum(w.replicas * c.requests.get(Resource.CPU, 0) for w in inventory.workloads for c in w.containers)
+    asked = sum(w.replicas * c.requests.get(Resource.CPU, 0) for w in inventory.workloads for c in w.staying)
     assert overview.headline.cpu_requests_commitment == pytest.approx(asked / room)
     # Nodes report each slot unless a scrape failed; the sum over nodes of the last hour's mean is the usage now.
     used = np.nanmean(cluster.usage[Signal.NODE_CPU_USAGE_MEAN].values[:, -12:], axis=1).sum()
@@ -90,7 +90,7 @@ def test_a_namespace_wastes_what_its_workloads_request_and_do_not_use(overview: 
     expected = 0.0
     for workload in analysis.history.inventory.workloads:
         if workload.ref.namespace == worst.namespace:
-            asked = workload.replicas * sum(c.requests.get(Resource.CPU, 0) for c in workload.containers)
+            asked = workload.replicas * sum(c.requests.get(Resource.CPU, 0) for c in workload.staying)
             expected += max(0.0, asked - float(np.nan_to_num(means[workload.ref], nan=asked)))
     assert worst.cpu_millicores == pytest.approx(expected, abs=1)
     assert [w.cpu_millicores for w in overview.waste] == sorted(
