@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from cotenant.sim.demo import CLUSTER, fill
 from profiler.synthetic import SyntheticSpec
 from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
+from tests.support.dashboard import Results, app_of, served
 
 pytestmark = pytest.mark.slow
 COTENANT = Path(sys.executable).with_name("cotenant")
@@ -105,6 +107,22 @@ def test_findings_can_be_chosen_and_fail_a_pipeline(url: str) -> None:
     assert (none.returncode, "nothing found" in none.stderr) == (0, True)
     wrong = cotenant("findings", "--store", url, "--what", "idle")
     assert (wrong.returncode, "idle-workload" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("query", ["severity=warning", "ns!=audit&kind=Deployment,Node", "q=a"])
+def test_the_command_line_the_api_and_its_csv_show_the_same_findings(url: str, query: str) -> None:
+    store = Store(url, CLUSTER)
+    inventory = store.read_inventory()
+    assert inventory is not None
+    with served(app_of(Results(store, inventory.time_seconds))) as address:
+        words = query.replace(" ", "%20")
+        answers = [
+            urllib.request.urlopen(f"{address}/api/v1/findings?{words}{form}", timeout=30).read().decode()
+            for form in ("", "&format=csv")
+        ]
+    shown = cotenant("findings", "--store", url, "--filter", query, "-o", "json")
+    assert json.loads(shown.stdout) == json.loads(answers[0])["rows"] != []
+    assert cotenant("findings", "--store", url, "--filter", query, "-o", "csv").stdout == answers[1]
 
 
 # --- patches and bundles ---
