@@ -125,7 +125,7 @@ def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bou
         else:
             together[slot] = draft
     wanted = sum(draft.amount for draft in together.values())
-    if fixed + wanted > room:
+    if wanted and fixed + wanted > room:
         share = max(room - fixed, 0) / wanted
         for slot, draft in together.items():
             # where the others fill the node alone nothing fits: not our change to make, but no reason for a raise

@@ -1,0 +1,314 @@
+"""Rules of strategy cotenant one by one, and what holds whatever the evidence: bounds, order, monotony."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Quota, Workload
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.qos import QosClass
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Severity
+from cotenant.model.resource import GIB, MIB, Resource
+from cotenant.settings.recommender import CotenantSettings, RecommenderSettings, SeveritySettings
+from recommender.strategies.cotenant import jobs, sizing
+from recommender.strategies.cotenant.daemons import group_of
+from recommender.strategies.cotenant.grading import Change, Grades
+from tests.support.scenario import DAY, Scenario, Track, amount, steady, value
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
+WEB = WorkloadRef("shop", "Deployment", "web")
+DAYS = 8
+
+
+def workload(
+    requests: dict[Resource, int] | None = None, limits: dict[Resource, int] | None = None, **of: Any
+) -> Workload:
+    return Workload(WEB, of.pop("replicas", 1), (Container("app", requests or {}, limits or {}),), **of)
+
+
+def scenario(of: Workload, cpu: float = 400, memory: float = 300 * MIB, **cluster: Any) -> Scenario:
+    """Every container flat at these amounts."""
+    tracks = [
+        Track(of.ref, "web-0", cpu=steady(cpu, DAYS), memory=steady(memory, DAYS), container=c.name)
+        for c in of.containers
+    ]
+    return Scenario([of], tracks, days=DAYS, history_days=DAYS, **cluster)
+
+
+def made(case: Scenario, **own: Any) -> Recommendation:
+    return case.one("cotenant", RecommenderSettings(cotenant=CotenantSettings(**own)))
+
+
+def rules(found: Recommendation, resource: Resource, which: Field = REQUEST) -> list[str]:
+    return [clamp.rule for clamp in value(found, resource, which).clamps]
+
+
+def test_profiles_order_the_amounts() -> None:
+    case = scenario(workload())
+    memory = {p: amount(made(case, profile=p), MEMORY) for p in ("conservative", "balanced", "aggressive")}
+    assert memory == {"conservative": 390 * MIB, "balanced": 345 * MIB, "aggressive": 330 * MIB}  # 300 x 1.3, 1.15, 1.1
+    assert made(case, profile="aggressive").profile == "aggressive"
+
+
+def test_an_annotation_bounds_the_value_and_says_so() -> None:
+    asked = {"cotenant.dev/max-memory": "200Mi", "cotenant.dev/min-cpu": "1", "cotenant.dev/cpu-margin": "lots"}
+    found = made(scenario(workload(annotations=asked)))
+    assert amount(found, MEMORY) == amount(found, MEMORY, LIMIT) == 200 * MIB
+    assert rules(found, MEMORY) == ["annotation cotenant.dev/max-memory"]
+    assert (amount(found, CPU), value(found, CPU).reason) == (1000, Reason.ANNOTATION)
+    assert value(found, CPU).overrides == ("minimum 1000 millicores (annotation cotenant.dev/min-cpu)",)
+    assert [n for n in found.notes if "'lots' is not a number >= 0 and <= 10" in n]
+
+
+def test_skipped_and_excluded_containers_have_no_value() -> None:
+    for asked in ({"cotenant.dev/skip": "true"}, {"cotenant.dev/exclude-containers": "app"}):
+        found = made(scenario(workload(annotations=asked)))
+        assert {v.reason for v in found.values} == {Reason.EXCLUDED}
+
+
+def test_request_stays_equal_to_limit_where_the_pod_is_guaranteed() -> None:
+    equal = {CPU: 2000, MEMORY: 1024 * MIB}
+    found = made(scenario(workload(equal, equal)))
+    for resource in Resource:
+        assert amount(found, resource) == amount(found, resource, LIMIT)
+    assert value(found, CPU).reason is Reason.QOS_CLASS
+    loose = made(scenario(workload(equal, equal)), keep_qos_class=False, cpu_limit="unset")
+    assert value(loose, CPU, LIMIT).action is Action.UNSET
+
+
+def test_best_effort_by_label_is_left_alone() -> None:
+    found = made(scenario(workload(qos=QosClass.BE)))
+    assert {v.reason for v in found.values} == {Reason.BEST_EFFORT}
+    assert amount(made(scenario(workload(qos=QosClass.BE)), keep_qos_class=False), CPU) == 420
+
+
+def test_classes_bound_to_cores_get_whole_ones() -> None:
+    found = made(scenario(workload({CPU: 4000}, qos=QosClass.LSR), cpu=1100))
+    assert (amount(found, CPU), rules(found, CPU)) == (2000, ["whole cores for LSR"])  # 1155, up
+
+
+def test_the_ladder_rounds_up_to_its_next_step_and_lets_larger_amounts_be() -> None:
+    found = made(scenario(workload()), cpu_steps_millicores=[250, 500, 1000], memory_steps_bytes=[128 * MIB])
+    assert (amount(found, CPU), value(found, CPU).reason) == (500, Reason.SPEC_LADDER)
+    assert amount(found, MEMORY) == 345 * MIB
+    assert sizing.next_step(1001, [250, 500, 1000]) is None
+
+
+def test_usage_beyond_any_node_is_a_slip_of_units() -> None:
+    found = made(scenario(workload(), cpu=400_000))  # cores written as millicores, on nodes of 16 cores
+    assert value(found, CPU).reason is Reason.IMPLAUSIBLE
+    assert value(found, MEMORY).amount == 345 * MIB
+    absurd = made(scenario(workload({CPU: 250_000})))
+    assert [n for n in absurd.notes if "larger than any node: 250" in n]
+
+
+def test_a_quota_gives_no_more_than_it_has_left() -> None:
+    quota = Quota("shop", "compute", CPU, of_limits=False, hard=3000, used=2600)
+    of = workload({CPU: 200}, replicas=4)
+    found = made(scenario(of, quotas=[quota]))
+    # 420 m wanted, 220 m more for each of 4; 400 m are left: 100 m each
+    assert (amount(found, CPU), value(found, CPU).reason) == (300, Reason.QUOTA)
+    assert rules(found, CPU) == ["ResourceQuota compute: 400 millicores left"]
+    assert amount(made(scenario(of, quotas=[replace(quota, hard=10_000)])), CPU) == 420
+    full = made(scenario(of, quotas=[replace(quota, used=5000)]))
+    assert amount(full, CPU) == 200
+
+
+def test_a_limit_range_bounds_limit_by_request() -> None:
+    bound = LimitRange("shop", CPU, minimum=500, max_ratio=2.0)
+    found = made(scenario(workload({CPU: 1000}, {CPU: 8000}), limit_ranges=[bound]))
+    assert amount(found, CPU) == 500  # 420 m is below the minimum
+    assert amount(found, CPU, LIMIT) == 1000
+    assert rules(found, CPU, LIMIT)[-1] == "LimitRange of namespace shop: limit / request"
+    elsewhere = made(scenario(workload({CPU: 1000}), limit_ranges=[replace(bound, namespace="pay")]))
+    assert amount(elsewhere, CPU) == 420
+
+
+def test_the_containers_of_a_pod_share_what_a_node_has() -> None:
+    node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
+    two = Workload(WEB, 1, (Container("app"), Container("proxy")))
+    found = scenario(two, memory=600 * MIB, nodes=[node]).made("cotenant").values()
+    # 2 x 690 MiB do not fit into 1000 MiB: in proportion
+    assert [amount(r, MEMORY) for r in found] == [500 * MIB, 500 * MIB]
+
+
+def test_an_init_container_alone_must_fit() -> None:
+    node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
+    parts = (Container("app"), Container("migrate", role=ContainerRole.INIT))
+    found = scenario(Workload(WEB, 1, parts), memory=700 * MIB, nodes=[node]).made("cotenant")
+    assert {amount(r, MEMORY) for r in found.values()} == {805 * MIB}
+
+
+def test_several_containers_under_one_autoscaler_keep_its_trigger() -> None:
+    parts = (Container("app", {CPU: 1000}), Container("proxy", {CPU: 500}))
+    of = Workload(WEB, 3, parts, autoscaler=Autoscaler("web", 1, 9, {CPU: 40}))
+    found = scenario(of, cpu=300).made("cotenant")
+    total = sum(amount(r, CPU) for r in found.values())
+    target = value(found["web/app"], CPU).inputs["hpa_target_percent"]
+    assert target == 90  # 600 m over 2 x 315 m would be 95 %
+    # the trigger was 1500 x 0.4 = 600 m; whole millicores and percents lose less than 1 %
+    assert total * float(target) / 100 == pytest.approx(600, rel=0.01)
+
+
+def test_an_unchanged_request_leaves_the_target_alone() -> None:
+    of = workload({CPU: 420}, autoscaler=Autoscaler("web", 1, 9, {CPU: 60}))
+    found = made(scenario(of))
+    assert value(found, CPU).inputs["hpa_target_percent"] == 60
+    assert not [n for n in found.notes if "autoscaler" in n]
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("train-20261005", "train"),
+        ("train-7f9c4", "train"),
+        ("train-3-8d41f", "train"),
+        ("backup-daily", "backup-daily"),
+        ("12345", "12345"),
+        ("load-stage-2", "load-stage"),
+    ],
+)
+def test_runs_share_the_name_without_its_last_part(name: str, stem: str) -> None:
+    assert jobs.template(Workload(WorkloadRef("ml", "Job", name), 0, ())) == stem
+    assert jobs.template(Workload(WorkloadRef("ml", "Deployment", name), 0, ())) == name
+
+
+def test_a_nodes_group_is_its_label_then_its_type_then_its_size() -> None:
+    node = Node("n", {CPU: 16_000, MEMORY: 64 * GIB}, {})
+    assert group_of(node) == "16 cores, 64 GiB"
+    typed = replace(node, labels={"node.kubernetes.io/instance-type": "m5.large"})
+    assert group_of(typed) == "m5.large"
+    assert group_of(replace(typed, labels={**typed.labels, "cotenant.dev/node-group": "edge"})) == "edge"
+
+
+@pytest.mark.parametrize(
+    ("change", "level"),
+    [
+        (Change(CPU, REQUEST, None, 400, 3), Severity.WARNING),  # nothing is requested
+        (Change(CPU, LIMIT, None, 400, 3), Severity.GOOD),
+        (Change(MEMORY, LIMIT, 4 * GIB, 1 * GIB, 9), Severity.GOOD),  # harms nobody
+        (Change(MEMORY, LIMIT, 1 * GIB, 2 * GIB, 1, risk=True), Severity.CRITICAL),
+        (Change(MEMORY, REQUEST, 2 * GIB, 1 * GIB, 1, risk=True), Severity.OK),  # not a raise: by size
+        (Change(CPU, REQUEST, 1000, 400, 5), Severity.CRITICAL),  # 60 %, 3 of 1000 cores
+        (Change(CPU, REQUEST, 1000, 400, 4), Severity.WARNING),  # 2.4 cores are below 0.3 % of the cluster
+        (Change(CPU, REQUEST, 1000, 550, 100), Severity.WARNING),  # 45 % are below a half
+        (Change(CPU, REQUEST, 400, 1000, 100), Severity.WARNING),  # a raise without risk is never critical
+        (Change(CPU, REQUEST, 1000, 850, 1), Severity.OK),
+        (Change(CPU, REQUEST, 1000, 950, 100), Severity.GOOD),  # 5 %
+        (Change(CPU, REQUEST, 20, 10, 1), Severity.GOOD),  # 10 m
+    ],
+)
+def test_severity_is_risk_or_a_large_share_of_cluster_and_container(change: Change, level: Severity) -> None:
+    assert Grades(SeveritySettings(), {CPU: 1_000_000.0, MEMORY: 4000.0 * GIB}).of(change) is level
+
+
+amounts = st.integers(0, 40_000)
+flags = st.booleans()
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Scenario:
+    """Any small pod with any usage, bounds, autoscaler and annotations."""
+    parts = []
+    for name in ("app", "proxy")[: draw(st.integers(1, 2))]:
+        requests = {r: draw(st.integers(1, 20_000)) * (1 if r is CPU else MIB) for r in Resource if draw(flags)}
+        ratio = draw(st.integers(1, 4))
+        limits = {r: ratio * a for r, a in requests.items() if draw(flags)}
+        parts.append(Container(name, requests, limits, role=draw(st.sampled_from(ContainerRole))))
+    asked = draw(
+        st.dictionaries(
+            st.sampled_from(["profile", "cpu-fraction", "max-memory", "min-cpu", "keep-qos-class", "cpu-limit", "?"]),
+            st.sampled_from(["aggressive", "0.5", "300Mi", "2", "false", "unset", "\u202e", "-1"]),
+            max_size=3,
+        )
+    )
+    scaler = (
+        Autoscaler("web", 1, 9, draw(st.dictionaries(st.sampled_from(Resource), st.integers(1, 100))))
+        if draw(flags)
+        else None
+    )
+    of = Workload(
+        WEB,
+        draw(st.integers(0, 50)),
+        tuple(parts),
+        qos=draw(st.sampled_from(QosClass)),
+        autoscaler=scaler,
+        annotations={f"cotenant.dev/{k}": v for k, v in asked.items()},
+    )
+    ranges = [
+        LimitRange(
+            "shop",
+            r,
+            draw(st.none() | amounts),
+            draw(st.none() | st.integers(1, 2**40)),
+            draw(st.none() | st.floats(0, 5)),
+        )
+        for r in Resource
+        if draw(flags)
+    ]
+    quotas = [Quota("shop", "q", r, draw(flags), draw(amounts), draw(amounts)) for r in Resource if draw(flags)]
+    tracks = [_track(draw, of, part.name) for part in parts]
+    return Scenario([of], tracks, DAYS, DAYS, limit_ranges=ranges, quotas=quotas)
+
+
+def _track(draw: st.DrawFn, of: Workload, name: str) -> Track:
+    seen: Sequence[float] = draw(
+        st.lists(st.floats(0, 15_000, width=32) | st.just(float("nan")), min_size=1, max_size=9)
+    )
+    shape = np.resize(np.array(seen), DAYS * DAY)
+    kills = draw(st.lists(st.integers(0, DAYS * DAY - 1), max_size=2))
+    return Track(of.ref, "web-0", cpu=shape, throttled=shape[::-1], memory=shape * MIB, container=name, kills=kills)
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters())
+def test_whatever_the_cluster_values_are_whole_ordered_and_explained(case: Scenario) -> None:
+    for found in case.made("cotenant").values():
+        for v in found.values:
+            assert (v.amount is None) == (v.action is not Action.SET)
+            assert v.amount is None or 0 <= v.amount < 2**63
+            assert all(isinstance(i, str) or np.isfinite(i) for i in v.inputs.values())
+            assert all(a.after == b.before for a, b in zip(v.clamps, v.clamps[1:], strict=False))
+            assert not v.clamps or v.clamps[-1].after == v.amount
+            assert v.action is not Action.SET or v.formula
+        for resource in Resource:
+            request, limit = found.value(resource, REQUEST), found.value(resource, LIMIT)
+            if request and limit and request.amount is not None and limit.amount is not None:
+                assert request.amount <= limit.amount
+        msgspec.json.encode(found)
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters())
+def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says_so(case: Scenario) -> None:
+    for found in case.made("cotenant").values():
+        for which in Field:
+            v = value(found, MEMORY, which)
+            if v.amount is not None:
+                needed = float(v.inputs.get("observed_max", 0)) * (1 + float(v.inputs["margin_fraction"]))
+                lowered = [c for c in v.clamps if c.after < c.before]
+                assert v.amount >= needed * (1 - 1e-9) or lowered
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(1, 4000, width=32), min_size=1, max_size=12), st.floats(1, 3), st.integers(1, 4000))
+def test_more_demand_never_means_less(seen: list[float], factor: float, now: int) -> None:
+    shape = np.resize(np.array(seen), DAYS * DAY)
+    of = workload({CPU: now, MEMORY: now * MIB}, {CPU: 2 * now, MEMORY: 2 * now * MIB})
+    found = [
+        made(Scenario([of], [Track(WEB, "web-0", cpu=shape * f, memory=shape * f * MIB)], DAYS, DAYS))
+        for f in (1.0, factor)
+    ]
+    for resource in Resource:
+        for which in Field:
+            assert amount(found[0], resource, which) <= amount(found[1], resource, which)
