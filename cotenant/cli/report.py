@@ -21,7 +21,7 @@ from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.quality import DEFECT_SENTENCES, QualityRecord
 from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.recommendation import Recommendation, Restart, Severity
-from cotenant.model.resource import GIB, MILLICORES_PER_CORE
+from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.model.table import Kind
 
 if TYPE_CHECKING:
@@ -287,7 +287,8 @@ def _effect(row: Row, currency: str) -> str:
         if amount
     ]
     if row["saving_month"]:
-        lines.append(f'<div class="dim">{text(_money(row["saving_month"], currency))} a month</div>')
+        word = "saves" if row["saving_month"] > 0 else "costs"
+        lines.append(f'<div class="dim">{word} {text(_money(abs(row["saving_month"]), currency))} a month</div>')
     return f'<td class="num">{"".join(lines)}</td>'
 
 
@@ -326,9 +327,10 @@ def _details(found: Recommendation) -> str:
     pairs = [
         (f"{value.resource} {value.field}", line)
         for value in found.values
+        for kind in (Kind.MILLICORES if value.resource is Resource.CPU else Kind.BYTES,)
         for line in (
             value.formula,
-            *(f"{c.rule} moved it" for c in value.clamps),
+            *(f"{c.rule}: {human(kind, c.before)} → {human(kind, c.after)}" for c in value.clamps),
             *(f"by annotation: {o}" for o in value.overrides),
         )
         if line

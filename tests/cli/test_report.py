@@ -116,6 +116,9 @@ def test_a_back_test_is_told_beside_the_present_values_and_its_lack_is_told_too(
     assert "0 OOM kills (now 2)" in said
     assert "3 min throttled (now 40)" in said
     assert "1 times above the memory request" in said
+    assert "x: 1m → 2m" in said  # the rule that moved it
+    assert "saves 12.00 EUR a month" in said
+    assert "costs 12.00 EUR a month" in Parsed(page(contents(row(saving_month=-12.0)))).texts()
     assert "not tried" in Parsed(page(contents(row()))).texts()
 
 
