@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
@@ -19,18 +19,20 @@ from fastapi import APIRouter, Query, Request, Response
 from cotenant.model.errors import CotenantError, NoData, SourceError, StoreError, UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.recommendation import Recommendation
+from cotenant.model.resource import Resource
 from cotenant.model.table import Kind, Schema, Table
 from cotenant.model.text import csv_text, visible
 from cotenant.model.views import RECOMMENDATIONS
 from dashboard import filters
 from dashboard.source import SCHEMAS, Snapshot
 from dashboard.status import status
+from dashboard.story import Foreseen, Subject
 from dashboard.view import View
 
 MAX_LIMIT: Final = 1_000_000
 GRAMMAR: Final = (
-    "Filters: a key may hold several values, by commas, by repeating it, or as `key in (a,b)`; `!=` and `notin` exclude; "
-    "`*` stands for any characters, a backslash makes the next character plain; an empty cell is `none`. "
+    "Filters: a key may hold several values, by commas, by repeating it, or as `key in (a,b)`; `!=` and `notin` "
+    "exclude; `*` stands for any characters, a backslash makes the next character plain; an empty cell is `none`. "
     "Different filters must all hold."
 )
 FILTER_WORDS: Final = {
@@ -47,6 +49,14 @@ Format = Annotated[
 ]
 Offset = Annotated[int, Query(ge=0, description="First row.")]
 Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to return.")]
+
+
+Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="What the forecast is of.")]
+
+
+def _before(found: Foreseen) -> Mapping[str, Any]:
+    """Hourly means before a forecast, in the resource's unit; missing = null."""
+    return {"times": found.times, "mean": found.mean.tolist(), "request": found.request.tolist()}
 
 
 def router(view: View, prefix: str) -> APIRouter:
@@ -73,6 +83,20 @@ def router(view: View, prefix: str) -> APIRouter:
         if not found:
             raise NoData(f"no history of a node named {node}")
         return _json(found)
+
+    @api.get("/workloads/{namespace}/{kind}/{name}", summary="Everything on a workload's page: portraits to log")
+    def workload(namespace: str, kind: str, name: str) -> Response:
+        found = source.story(WorkloadRef(namespace, kind, name))
+        if found is None:
+            raise NoData(f"no workload {namespace}/{kind}/{name}", fix="GET workloads for the names.")
+        return _json(found)
+
+    @api.get("/forecast", summary="One forecast with its quantile paths and the usage before it")
+    def forecast(scope: Scope, name: str, resource: Resource, namespace: str = "", kind: str = "") -> Response:
+        found = source.foreseen(Subject(scope, namespace, kind, name, resource.value))
+        if found is None:
+            raise NoData(f"no {resource} forecast of {scope} {namespace}/{kind}/{name}", fix="GET forecasts for all.")
+        return _json({"forecast": found.row, "before": _before(found)})
 
     @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
     def health() -> Response:

@@ -46,7 +46,18 @@ THEME: Final[dict[str, Any]] = {
     "defaultRadius": "sm",
     "respectReducedMotion": True,
 }
-KEYS_HELP: Final = (("/", "search"), ("t", "light or dark"), ("Esc", "close what is open, or back"), ("?", "this list"))
+KEYS_HELP: Final = (
+    ("/", "search"),
+    ("j k", "next and previous row"),
+    ("x", "select the row; exports hold selected rows only"),
+    ("Enter", "open the row"),
+    ("e", "export the rows as CSV"),
+    ("t", "light or dark"),
+    ("Esc", "close what is open, or back"),
+    ("?", "this list"),
+)
+UNITS: Final = [{"value": "whole", "label": "cores, GiB"}, {"value": "milli", "label": "millicores, MiB"}]
+ZONES: Final = [{"value": "utc", "label": "UTC"}, {"value": "local", "label": "this browser's"}]
 
 
 def layout(view: View, pages: Sequence[Page]) -> Component:
@@ -67,6 +78,7 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
                 transitionDuration=0,
             ),
             _help(pages),
+            _display(),
         ],
         theme=THEME,
         defaultColorScheme="auto",
@@ -100,10 +112,20 @@ def _header(base: str) -> Component:
         size="md",
         **{"aria-label": "Switch between light and dark"},
     )
+    display_button = dmc.ActionIcon(
+        html.Span("⚙", **{"aria-hidden": "true"}),
+        id="display-button",
+        variant="default",
+        size="md",
+        **{"aria-label": "Units and time zone"},
+    )
+    copy = html.Button("Copy link", id="copy-link", className="button copy", title="Link to exactly this view")
     help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")
-    return dmc.AppShellHeader(html.Div([burger, brand, chips, search_box, theme, help_button], className="top"))
+    return dmc.AppShellHeader(
+        html.Div([burger, brand, chips, search_box, copy, display_button, theme, help_button], className="top")
+    )
 
 
 def _navbar(base: str, pages: Sequence[Page]) -> Component:
@@ -144,6 +166,27 @@ def _help(pages: Sequence[Page]) -> Component:
     table = html.Table(html.Tbody(rows), className="inputs")
     return dmc.Modal(
         table, id="help", title="Keyboard", opened=False, size="sm", closeButtonProps={"aria-label": "Close"}
+    )
+
+
+def _display() -> Component:
+    """How amounts and moments of tables are written; the browser keeps it."""
+    kept: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
+    units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **kept)
+    zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **kept)
+    rows = [
+        html.Tr([html.Th(name, scope="row"), html.Td(control)])
+        for name, control in (("Amounts in tables", units), ("Times in tables", zone))
+    ]
+    note = html.P("Charts and sentences stay in cores, GiB and UTC, and say so.", className="panel-note")
+    return dmc.Modal(
+        [html.Table(html.Tbody(rows), className="inputs"), note],
+        id="display",
+        title="Units and time zone",
+        opened=False,
+        keepMounted=True,
+        size="md",
+        closeButtonProps={"aria-label": "Close"},
     )
 
 
@@ -217,6 +260,10 @@ def _register_clientside(app: Dash) -> None:
     app.clientside_callback(
         ClientsideFunction("cotenant", "help"), Input("help-button", "n_clicks"), prevent_initial_call=True
     )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "display"), Input("display-button", "n_clicks"), prevent_initial_call=True
+    )
+    app.clientside_callback(ClientsideFunction("cotenant", "written"), Input("units", "value"), Input("zone", "value"))
 
 
 def _missing(settings: DashboardSettings) -> Component:

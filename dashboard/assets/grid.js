@@ -1,6 +1,8 @@
 // The grids: theme from the page's CSS variables, cell formats, cell renderers, and the feed of rows from the API.
 "use strict";
 
+window.cotenant = window.cotenant || {}; // completed by shell.js
+
 (function grids() {
   const KIB = 1024, MISSING = "–";
   const h = (...parts) => window.React.createElement(...parts);
@@ -70,6 +72,7 @@
   }
   functions.cotenantAmount = (params, kind) => amount(params.value, kind);
   functions.cotenantText = (params) => (params.value === null || params.value === undefined ? "" : visible(params.value));
+  functions.cotenantByResource = (params) => amount(params.value, params.data && params.data.resource === "memory" ? "bytes" : "millicores");
   functions.cotenantReason = (params) => (params.context.sentences || {})[params.value] || params.value;
   const kindOf = (field) => (field.startsWith("cpu") ? "millicores" : "bytes");
 
@@ -172,6 +175,9 @@
     } else if (name === "findings") {
       ct.go(row.kind === "Node" ? ct.base() + "nodes/" + encodeURIComponent(row.workload)
         : ct.base() + "recommendations?" + new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload }));
+    } else if (name === "forecasts") {
+      const key = [row.scope, row.namespace, row.kind, row.name, row.resource].map(encodeURIComponent).join("/");
+      ct.go(ct.withParam("open", key), true);
     } else if (name === "workloads") {
       const name = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
       ct.go(ct.base() + "workload/" + name + location.search); // the filters stay, for the way back

@@ -1,7 +1,7 @@
 // The frame's behaviour in the browser: the URL as the one place of state, keyboard, search box, theme.
 "use strict";
 
-window.cotenant = {
+window.cotenant = Object.assign(window.cotenant || {}, {
   base: () => document.documentElement.dataset.base || "/",
 
   // The page below the base path: "", "workloads", "recommendations".
@@ -31,9 +31,58 @@ window.cotenant = {
     return text ? "?" + text : "";
   },
 
+  // <time class="moment"> holds a moment of UTC; the time-zone switch writes it in the browser's own zone.
+  moments() {
+    document.querySelectorAll("time.moment").forEach((it) => {
+      if (!it.dataset.utc) it.dataset.utc = it.textContent;
+      const local = () => new Date(it.dateTime).toLocaleString("en-GB",
+        { weekday: "short", day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+      const text = window.cotenant.zone === "local" ? local().replaceAll(",", "") : it.dataset.utc;
+      if (it.textContent !== text) it.textContent = text;
+    });
+  },
+
+  // The grid of the page, if it has one, and its row with the focus.
+  grid() {
+    const frame = document.querySelector(".grid-frame");
+    const api = frame && window.dash_ag_grid && window.dash_ag_grid.getApi("grid-" + frame.id.slice("frame-".length));
+    const cell = api && api.getFocusedCell();
+    return { api, name: frame && frame.id.slice("frame-".length), row: cell ? cell.rowIndex : -1 };
+  },
+
+  // j and k: the next and the previous row.
+  step(by) {
+    const { api, row } = window.cotenant.grid();
+    if (!api) return;
+    const next = Math.max(0, Math.min(api.getDisplayedRowCount() - 1, row + by));
+    api.ensureIndexVisible(next);
+    api.setFocusedCell(next, api.getAllDisplayedColumns()[0]);
+  },
+
+  // x: select the row, or no longer.
+  select() {
+    const { api, row } = window.cotenant.grid();
+    const node = api && row >= 0 ? api.getDisplayedRowAtIndex(row) : null;
+    if (node && node.data) node.setSelected(!node.isSelected());
+  },
+
+  async copyLink(button) {
+    try {
+      await navigator.clipboard.writeText(location.href);
+    } catch (refused) { // only secure pages may use the clipboard
+      const box = Object.assign(document.createElement("textarea"), { value: location.href });
+      document.body.append(box);
+      box.select();
+      document.execCommand("copy");
+      box.remove();
+    }
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy link"; }, 1500);
+  },
+
   // Plotly draws its legend and hover texts from the figure; its own sizes follow the window only.
   typing: (target) => target.closest && target.closest("input, textarea, select, [contenteditable=true]"),
-};
+});
 
 window.dash_clientside = Object.assign({}, window.dash_clientside);
 window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.cotenant, {
@@ -60,6 +109,18 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
 
   help(clicks) {
     if (clicks) window.dash_clientside.set_props("help", { opened: true });
+  },
+
+  display(clicks) {
+    if (clicks) window.dash_clientside.set_props("display", { opened: true });
+  },
+
+  // Units and time zone of tables.
+  written(units, zone) {
+    window.cotenant.units = units;
+    window.cotenant.zone = zone;
+    window.cotenant.moments();
+    if (window.cotenant.redraw) window.cotenant.redraw();
   },
 
   // A closed drawer leaves the URL.
@@ -89,6 +150,14 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
   },
 });
 
+new MutationObserver(() => { if (window.cotenant.zone === "local") window.cotenant.moments(); })
+  .observe(document.documentElement, { childList: true, subtree: true });
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest && event.target.closest("#copy-link");
+  if (button) window.cotenant.copyLink(button);
+});
+
 // The column chooser closes like any menu: by Escape or a click elsewhere.
 document.addEventListener("click", (event) => {
   document.querySelectorAll("details.chooser[open]").forEach((it) => { if (!it.contains(event.target)) it.open = false; });
@@ -111,6 +180,9 @@ document.addEventListener("click", (event) => {
       if (box) { event.preventDefault(); box.focus(); box.select(); }
     }
     else if (event.key === "Escape") { if (!document.querySelector("[role=dialog]")) press("back"); }
+    else if (event.key === "j" || event.key === "k") window.cotenant.step(event.key === "j" ? 1 : -1);
+    else if (event.key === "x") window.cotenant.select();
+    else if (event.key === "e") press("export-csv-" + window.cotenant.grid().name);
     else if (event.key === "t") press("theme");
     else if (event.key === "?") window.dash_clientside.set_props("help", { opened: true });
   });

@@ -17,6 +17,14 @@ from dashboard.figures.lines import SCALE, UNIT
 
 Floats = npt.NDArray[np.float64]
 DAYS: Final = 7
+LEGEND: Final = {
+    "orientation": "h",
+    "y": 1.02,
+    "yanchor": "bottom",
+    "x": 0,
+    "font": {"size": 12},
+    "traceorder": "normal",
+}
 
 
 def chart(row: Mapping[str, Any], resource: Resource, allocatable: float | None, ceiling: float | None) -> Chart:
@@ -37,12 +45,12 @@ def chart(row: Mapping[str, Any], resource: Resource, allocatable: float | None,
         prod | {"fill": "tozeroy", "fillcolor": base.faded(base.BLUE, 0.28)},
         *_batch(x, floor, shown["batch"]),
         lines.line(x, shown["total"], "Whole node", base.BLUE, width=2),
-        lines.line(x, shown["mid"], "Mid could take", base.VIOLET, dash="dot"),
+        lines.line(x, shown["mid"], "Mid", base.VIOLET, dash="dot"),
         *([] if allocatable is None else [lines.level(x, allocatable / scale, "Allocatable")]),
     ]
     for trace in traces:
         trace.setdefault("hovertemplate", f"%{{y:,.1f}} {UNIT[resource]}")
-    figure = {"data": traces, "layout": lines.over_time(UNIT[resource], x)}
+    figure = {"data": traces, "layout": lines.over_time(UNIT[resource], x, legend=LEGEND)}
     return Chart(figure, _summary(columns, resource, scale, allocatable))
 
 
@@ -54,7 +62,7 @@ def _batch(x: list[float], floor: Floats, amount: Floats) -> list[dict[str, Any]
     """The room of batch as a band; the hover text gives its height, not its upper edge."""
     some = np.where(amount > 0, floor, np.nan)
     low = lines.line(x, some, "", base.TEAL, width=0) | lines.HIDDEN
-    top = lines.line(x, some + amount, "Batch could take", base.TEAL, width=1)
+    top = lines.line(x, some + amount, "Batch", base.TEAL, width=1)
     fill = {"fill": "tonexty", "fillcolor": base.faded(base.TEAL, 0.3), "customdata": base.gaps(amount)}
     return [low, top | fill | {"hovertemplate": "%{customdata:,.1f}"}]
 
