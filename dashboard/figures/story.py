@@ -44,6 +44,8 @@ class Line:
     """Request after the recommendation."""
     events: Sequence[tuple[int, str]] = ()
     """(Unix seconds, kind)."""
+    window: tuple[int, int] | None = None
+    """The highest peak window, Unix seconds."""
 
 
 def chart(line: Line) -> Chart:
@@ -61,9 +63,20 @@ def chart(line: Line) -> Chart:
     for trace in traces:
         trace.setdefault("hovertemplate", f"%{{y:,.3~g}} {unit}")
     lane, shown = _lane(line.events, both), [k for k in EVENTS if any(k == kind for _, kind in line.events)]
-    layout = lines.over_time(unit, both, shapes=[lines.vertical(ahead[0])] if ahead and past else [])
+    now = [lines.vertical(ahead[0])] if ahead and past else []
+    layout = lines.over_time(unit, both, shapes=[*_shade(line.window), *now])
     _make_room(layout, shown)
     return Chart({"data": [*traces, *lane], "layout": layout}, summary(line))
+
+
+def _shade(window: tuple[int, int] | None) -> list[dict[str, Any]]:
+    """The peak window, named."""
+    if window is None:
+        return []
+    start, end = base.milliseconds(window)
+    label = {"text": "peak", "textposition": "top center", "font": {"size": 11}}
+    ground = {"fillcolor": base.faded(base.ORANGE, 0.12), "line": {"width": 0}, "layer": "below"}
+    return [{"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": start, "x1": end, "label": label, **ground}]
 
 
 def _thinned(values: Floats, x: Sequence[float], name: str, colour: str, **style: Any) -> list[Trace]:

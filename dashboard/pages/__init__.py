@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboard.pages import findings, health, nodes, overview, portrait, recommendations, workloads
+from dashboard.pages import findings, forecast, health, nodes, overview, portrait, recommendations, workloads
 from dashboard.view import Page
 
 ALL: Final[tuple[Page, ...]] = (
@@ -13,6 +13,7 @@ ALL: Final[tuple[Page, ...]] = (
     portrait.PAGE,
     recommendations.PAGE,
     nodes.PAGE,
+    forecast.PAGE,
     findings.PAGE,
     health.PAGE,
 )

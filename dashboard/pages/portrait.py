@@ -227,8 +227,15 @@ def line(found: Story, resource: Resource) -> chart.Line:
         quantiles=paths,
         limit=story.total(found, resource, Field.LIMIT, proposed=False),
         proposed=story.total(found, resource, Field.REQUEST, proposed=True),
+        window=_window(forecast),
         events=[(int(e["time"]), str(e["event"])) for e in found.events if e["time"] is not None],
     )
+
+
+def _window(forecast: Row | None) -> tuple[int, int] | None:
+    if forecast is None or forecast["peak_time"] is None or forecast["peak_end"] is None:
+        return None
+    return int(forecast["peak_time"]), int(forecast["peak_end"])
 
 
 def over_time(found: Story, resource: Resource) -> Component:

@@ -1,0 +1,266 @@
+"""Forecast: every forecast with its measured error, the band of the one in hand, and those that deserve least trust."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, unquote
+
+import numpy as np
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.model.errors import UsageError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.model.resource import Resource
+from cotenant.model.table import Table
+from cotenant.model.text import visible
+from dashboard import display, listing, panels, story
+from dashboard.figures import coverage
+from dashboard.figures import story as chart
+from dashboard.listing import Listing
+from dashboard.pages import portrait
+from dashboard.source import FORECAST_LIST, Snapshot
+from dashboard.story import Foreseen, Row, Subject
+from dashboard.view import Page, View
+
+PATH: Final = "forecast"
+BAND_HEIGHT: Final = 320
+COVERAGE_HEIGHT: Final = 150
+HISTORY_DAYS: Final = 7
+WORST: Final = 5
+KEY_PARTS: Final = 5
+UNDER: Final = 0.9
+"""Coverage of q95 below which a forecast counts as too sure of itself."""
+HOW: Final = (
+    "Each of the last days is forecast from what stood before it, by every model: the seasonal naive of the day and "
+    "of the week, the quantiles of each time of day, and the recent level.",
+    "A series gets the model with the least quantile loss. Newer days weigh more, and the mean over all series counts "
+    "as a few days of its own, so that little history does not overrule what holds for most. Two close models are "
+    "averaged.",
+    "rel. WQL is the loss of what would have been chosen, on days that choice had not seen, over that of the seasonal "
+    "naive of the day: below 1 is better. q95 coverage is the share of values at or below the 0.95 quantile: 95 % is "
+    "right.",
+    "With too little history to test anything, the quantiles of the portrait stand in, and the reason says so.",
+)
+
+
+WIDTHS: Final = {
+    "scope": 86,
+    "namespace": 96,
+    "name": 148,
+    "resource": 86,
+    "peak": 98,
+    "peak_time": 100,
+    "relative_wql": 84,
+    "coverage_95": 106,
+    "model": 190,
+    "reason": 116,
+}
+
+
+def _shape(definitions: Sequence[dict[str, Any]]) -> None:
+    """Peaks are in the unit of their row's resource."""
+    for made in definitions:
+        if made["field"] in ("peak", "peak_median"):
+            made["valueFormatter"] = {"function": "cotenantByResource(params)"}
+        made["width"] = WIDTHS.get(made["field"], made["width"])
+
+
+LIST: Final = Listing(
+    schema=FORECAST_LIST,
+    path=PATH,
+    noun="forecast",
+    shown=(
+        "scope",
+        "namespace",
+        "name",
+        "resource",
+        "peak",
+        "peak_time",
+        "relative_wql",
+        "coverage_95",
+        "reason",
+        "model",
+        "kind",
+    ),
+    facets=(
+        ("scope", "Scope"),
+        ("resource", "Resource"),
+        ("reason", "Reason"),
+        ("kind", "Kind"),
+        ("ns", "Namespace"),
+        ("model", "Model"),
+    ),
+    order="scope",
+    shape=_shape,
+)
+
+
+def render(view: View, search: str) -> Component:
+    """The band and the quality of all above the list."""
+    lead = html.P("The next 24 hours in half hours, and how wrong such forecasts were. Enter or click: its band.")
+    head = html.Div([html.H1("Forecast"), lead], className="page-head")
+    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    if view.source.snapshot().overview is None:
+        return html.Div([head, body], className="page")
+    above = html.Div(
+        [
+            html.Div(panels.guarded(lambda: band(view, search)), id="foreseen"),
+            html.Div(panels.guarded(lambda: quality(view, search)), id="forecast-quality"),
+        ],
+        className="row wide-narrow",
+    )
+    return html.Div([head, above, html.Div(body, className="list-below")], className="page tall-page")
+
+
+def subject_of(search: str, snapshot: Snapshot) -> Subject:
+    """The forecast that the URL's `open` names (scope/namespace/kind/name/resource), else the cluster's CPU."""
+    values = parse_qs(search.lstrip("?")).get("open", [])
+    parts = [unquote(part) for part in values[0].split("/")] if values else []
+    if len(parts) == KEY_PARTS:
+        return Subject(*parts)
+    cluster = snapshot.overview.cluster if snapshot.overview else ""
+    return Subject("cluster", "", "", cluster, Resource.CPU.value)
+
+
+def band(view: View, search: str) -> Component:
+    """The forecast in hand: the week before it and its quantiles."""
+    subject = subject_of(search, view.source.snapshot())
+    found = view.source.foreseen(subject)
+    title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"
+    if found is None:
+        why = "The link may be old, or its series is gone."
+        command = "cotenant forecast"
+        return panels.panel("Forecast in hand", panels.empty(f"No forecast of {title}.", why=why, command=command))
+    resource = Resource(found.row["resource"])
+    if not any(found.row[name] for name in story.PATHS.values()):
+        empty = panels.empty("This forecast has no values.", why=_reason(found.row), command="cotenant doctor")
+        return panels.panel(title, empty)
+    figure = panels.figure(chart.chart(line(found, resource)), "foreseen-figure", BAND_HEIGHT)
+    return panels.panel(title, figure, aside=_way(view, subject, search), note=told(found.row, resource))
+
+
+def line(found: Foreseen, resource: Resource) -> chart.Line:
+    """What the band is drawn from: the last week, the quantiles, the peak window."""
+    ahead, paths = story.ahead(found.row)
+    recent = slice(max(0, len(found.times) - 24 * HISTORY_DAYS), None)
+    start, end = found.row["peak_time"], found.row["peak_end"]
+    return chart.Line(
+        resource=resource,
+        times=found.times[recent],
+        mean=found.mean[recent],
+        request=found.request[recent],
+        ahead=ahead,
+        quantiles=paths,
+        window=(int(start), int(end)) if start is not None and end is not None else None,
+    )
+
+
+def _way(view: View, subject: Subject, search: str) -> Component | None:
+    base = view.settings.base_path
+    if subject.scope == "workload":
+        ref = WorkloadRef(subject.namespace, subject.kind, subject.name)
+        link = portrait.href(base, ref, search, PATH)
+        shown = f"{'&' if '?' in link else '?'}show=memory" if subject.resource == Resource.MEMORY.value else ""
+        return dcc.Link("Portrait", href=link + shown, className="quiet-link", id="to-portrait")
+    if subject.scope == "node":
+        return dcc.Link("Node", href=f"{base}nodes/{quote(subject.name, safe='')}", className="quiet-link")
+    return None
+
+
+def told(row: Row, resource: Resource) -> str:
+    """A forecast's peak, model, measured error and reason in words."""
+    peak = (
+        f"24 h peak {display.amount(row['peak'], resource)} (q95), {display.amount(row['peak_median'], resource)} (q50)"
+    )
+    window = (
+        f", window {display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
+        if row["peak_time"] is not None and row["peak_end"] is not None
+        else ""
+    )
+    return f"{peak}{window}. {measured(row)} {_reason(row)}".strip()
+
+
+def measured(row: Row) -> str:
+    """Model and measured error of a forecast in words."""
+    error, covered = row["relative_wql"], row["coverage_95"]
+    if error is None and covered is None:
+        return f"Model {row['model']}; its error could not be measured yet."
+    loss = f" loss {error:.2f} of the seasonal naive's," if error is not None else ""
+    return f"Model {row['model']};{loss} q95 held {display.percent(covered)} of the values."
+
+
+def _reason(row: Row) -> str:
+    reason = Reason(row["reason"]) if row["reason"] in set(Reason) else Reason.OK
+    return "" if reason is Reason.OK else SENTENCES[reason]
+
+
+def quality(view: View, search: str) -> Component:
+    """Calibration of the listed forecasts, and those that deserve least trust."""
+    snapshot = view.source.snapshot()
+    try:
+        query = LIST.query(search)
+    except UsageError as error:
+        return panels.panel("How good they are", panels.failed(error.message, error.fix))
+    rows = snapshot.tables[FORECAST_LIST.name].take(snapshot.rows(FORECAST_LIST.name, query))
+    if not len(rows):
+        return panels.panel("How good they are", panels.empty("No forecast matches these filters."))
+    figure = panels.figure(coverage.chart(rows.columns["coverage_95"]), "coverage-figure", COVERAGE_HEIGHT)
+    how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
+    return panels.panel(
+        "How good they are", figure, *worst(rows, search), how, note="Listed forecasts by q95 coverage."
+    )
+
+
+def worst(rows: Table, search: str) -> list[Component]:
+    """The forecasts with the highest loss, and with the least coverage."""
+    loss, covered = rows.columns["relative_wql"], rows.columns["coverage_95"]
+    high = [i for i in np.argsort(-np.nan_to_num(loss, nan=-1.0), kind="stable")[:WORST] if loss[i] > 1]
+    low = [i for i in np.argsort(np.nan_to_num(covered, nan=2.0), kind="stable")[:WORST] if covered[i] < UNDER]
+    if not high and not low:
+        return [html.P("None is worse than the seasonal naive, none is too sure of itself.", className="panel-note")]
+    lists = (
+        ("Loss above the seasonal naive's", high, loss, "{:.2f}"),
+        ("Too sure of themselves", low, 100 * covered, "{:.0f} %"),
+    )
+    made: list[Component] = []
+    for title, places, values, form in lists:
+        if places:
+            found = list(rows.take(np.array(places)).rows())
+            items = [_item(row, form.format(values[i]), search) for row, i in zip(found, places, strict=True)]
+            made.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
+    return [html.Div(made, className="row halves worst-lists")]
+
+
+def _item(row: Row, value: str, search: str) -> Component:
+    key = "/".join(quote(str(row[name]), safe="") for name in FORECAST_LIST.key)
+    kept = [part for part in search.lstrip("?").split("&") if part and part.partition("=")[0] != "open"]
+    name = f"{row['namespace']}/{row['name']}" if row["namespace"] else row["name"]
+    link = dcc.Link(
+        visible(str(name)), href="?" + "&".join([*kept, f"open={quote(key, safe='')}"]), title="Show its band"
+    )
+    return html.Li([link, html.Span(str(row["resource"]), className="dim"), html.Span(value, className="worst-value")])
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks; band and quality follow the URL and newer results."""
+    listing.register(app, view, LIST)
+
+    @app.callback(
+        Output("foreseen", "children"),
+        Output("forecast-quality", "children"),
+        Input("url", "search"),
+        Input("version", "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _follow(search: str | None, _version: str, pathname: str | None) -> tuple[Component, Component]:
+        if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}":
+            return no_update, no_update
+        text = search or ""
+        return panels.guarded(lambda: band(view, text)), panels.guarded(lambda: quality(view, text))
+
+
+PAGE: Final = Page(PATH, "Forecast", "f", render, register)
