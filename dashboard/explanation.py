@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import dash_mantine_components as dmc
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.model.errors import UsageError
@@ -26,13 +26,17 @@ TITLES: Final = {
 
 
 def body(
-    recommendation: Recommendation | None, name: tuple[str, str, str, str], patch: Callable[[Recommendation], str]
+    recommendation: Recommendation | None,
+    name: tuple[str, str, str, str],
+    patch: Callable[..., str],
+    portrait: str = "",
 ) -> Component:
-    """The drawer's content; says so when the container has no stored recommendation."""
+    """The drawer's content, with a way to the workload's page; says so when the container has nothing stored."""
     if recommendation is None:
         why = "It may have gone with the latest results, or the link is old."
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why)
-    parts = [_head(recommendation), *values(recommendation), *trust([recommendation]), *said(recommendation)]
+    way = [dcc.Link("Portrait of the workload", href=portrait, id="to-portrait")] if portrait else []
+    parts = [_head(recommendation), *way, *values(recommendation), *trust([recommendation]), *said(recommendation)]
     return html.Div([*parts, patches([recommendation], patch)], className="explain")
 
 

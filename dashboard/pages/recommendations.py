@@ -11,11 +11,13 @@ import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, html
 from dash.development.base_component import Component
 
+from cotenant.model.identity import WorkloadRef
 from cotenant.model.resource import Resource
 from cotenant.model.views import RECOMMENDATIONS
 from dashboard import display, explanation, grid, listing, panels
 from dashboard.filters import Query
 from dashboard.listing import Listing
+from dashboard.pages import portrait
 from dashboard.source import Snapshot
 from dashboard.view import Page, View
 
@@ -124,7 +126,9 @@ def register(app: Dash, view: View) -> None:
         name = opened(search or "")
         if name is None:
             return False, html.Div()
-        return True, panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.patch))
+        ref = WorkloadRef(*name[:3])
+        way = portrait.href(view.settings.base_path, ref, search or "", "recommendations")
+        return True, panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.patch, way))
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
