@@ -19,6 +19,7 @@ from cotenant.edges.clock import Clock, SystemClock
 from cotenant.model.errors import CotenantError
 from cotenant.model.recommendation import Recommendation
 from cotenant.settings.dashboard import DashboardSettings
+from cotenant.settings.recommender import PriceSettings
 from dashboard import api, pages, shell
 from dashboard.health import Health
 from dashboard.source import Source
@@ -40,13 +41,14 @@ def create_app(
     clock: Clock | None = None,
     patch: Callable[..., str] = no_patch,
     manifest: Callable[..., str] = no_patch,
-    currency: str = "USD",
+    prices: PriceSettings | None = None,
 ) -> FastAPI:
     """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics.
 
-    `patch` and `manifest` write what pages offer to copy: a command, and YAML; `currency` is the price sheet's.
+    `patch` and `manifest` write what pages offer to copy: a command, and YAML; without `prices` the default
+    price sheet counts.
     """
-    view = View(source, settings, (clock or SystemClock()).now_seconds, patch, manifest, currency)
+    view = View(source, settings, (clock or SystemClock()).now_seconds, patch, manifest, prices or PriceSettings())
     base = settings.base_path
     app = FastAPI(
         title="cotenant",

@@ -58,6 +58,13 @@ def percent(ratio: float | None) -> str:
     return MISSING if ratio is None or math.isnan(ratio) else f"{100 * ratio:.0f} %"
 
 
+def money(value: float | None, currency: str) -> str:
+    """A sum of money: whole from 100 up, with cents below."""
+    if value is None or math.isnan(value):
+        return MISSING
+    return f"{value:,.0f} {currency}" if abs(value) >= 100 else f"{value:,.2f} {currency}"
+
+
 def moment(seconds: float) -> str:
     """A moment in UTC: "Thu 12 Nov 18:00 UTC"."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%a %d %b %H:%M UTC")

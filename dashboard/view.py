@@ -9,6 +9,7 @@ from dash import Dash
 from dash.development.base_component import Component
 
 from cotenant.settings.dashboard import DashboardSettings
+from cotenant.settings.recommender import PriceSettings
 from dashboard.source import Source
 
 
@@ -23,8 +24,13 @@ class View:
     """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""
     manifest: Callable[..., str]
     """The same as YAML."""
-    currency: str
-    """What the price sheet is in."""
+    prices: PriceSettings
+    """What a core and a GiB cost."""
+
+    @property
+    def currency(self) -> str:
+        """What the price sheet is in."""
+        return self.prices.currency
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def serve_store(store: Store, settings: Settings, ready: Callable[[str], None]) 
         settings.dashboard,
         patch=kubectl_command,
         manifest=manifest,
-        currency=settings.recommender.prices.currency,
+        prices=settings.recommender.prices,
     )
     with suppress(KeyboardInterrupt):
         serve(app, settings.dashboard.host, settings.dashboard.port, ready)

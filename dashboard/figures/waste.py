@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from cotenant.model.resource import Resource
 from cotenant.model.views import NamespaceWaste
+from cotenant.settings.recommender import PriceSettings
 from dashboard import display
 from dashboard.figures import base
 from dashboard.figures.base import Chart
@@ -16,41 +17,60 @@ LABEL: Final = 18
 """Characters of a name beside its bar; the hover text and the link below have it whole."""
 
 
-def amount(row: NamespaceWaste, resource: Resource) -> int:
-    """A namespace's waste in the resource's unit."""
-    return row.cpu_millicores if resource is Resource.CPU else row.memory_bytes
+HOURS_PER_MONTH: Final = 730
+
+Measure: TypeAlias = Resource | PriceSettings
+"""What is ranked by: a resource, or money a month by a price sheet."""
 
 
-def ranking(waste: Sequence[NamespaceWaste], resource: Resource, limit: int) -> list[NamespaceWaste]:
-    """The `limit` namespaces that waste most of a resource; those that waste nothing are left out."""
-    return sorted((w for w in waste if amount(w, resource) > 0), key=lambda w: (-amount(w, resource), w.namespace))[
-        :limit
-    ]
+def amount(row: NamespaceWaste, measure: Measure) -> float:
+    """A namespace's waste in the resource's unit, or money a month."""
+    if isinstance(measure, PriceSettings):
+        cores, gib = row.cpu_millicores / SCALE[Resource.CPU], row.memory_bytes / SCALE[Resource.MEMORY]
+        return HOURS_PER_MONTH * (cores * measure.per_core_hour + gib * measure.per_gib_hour)
+    return row.cpu_millicores if measure is Resource.CPU else row.memory_bytes
 
 
-def chart(waste: Sequence[NamespaceWaste], resource: Resource, limit: int) -> Chart:
+def words(value: float, measure: Measure) -> str:
+    """An amount of waste for people."""
+    return (
+        display.money(value, measure.currency) if isinstance(measure, PriceSettings) else display.amount(value, measure)
+    )
+
+
+def ranking(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> list[NamespaceWaste]:
+    """The `limit` namespaces that waste most; those that waste nothing are left out."""
+    some = [w for w in waste if amount(w, measure) > 0]
+    return sorted(some, key=lambda w: (-amount(w, measure), w.namespace))[:limit]
+
+
+def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Chart:
     """Bars of the namespaces that waste most."""
-    rows = ranking(waste, resource, limit)
-    texts = [display.amount(amount(w, resource), resource) for w in rows]
+    rows = ranking(waste, measure, limit)
+    texts = [words(amount(w, measure), measure) for w in rows]
+    money = isinstance(measure, PriceSettings)
+    unit, scale = (measure.currency, 1) if isinstance(measure, PriceSettings) else (UNIT[measure], SCALE[measure])
     trace = {
         "type": "bar",
         "orientation": "h",
-        "x": [amount(w, resource) / SCALE[resource] for w in rows],
+        "x": [amount(w, measure) / scale for w in rows],
         "y": [_plain(w.namespace) for w in rows],
         "customdata": [w.namespace for w in rows],
         "text": texts,
         "textposition": "outside",
         "cliponaxis": False,
         "marker": {"color": base.faded(base.ORANGE, 0.85)},
-        "hovertext": [_escaped(w.namespace) for w in rows],
-        "hovertemplate": "%{hovertext}: %{text} requested but not used<extra></extra>",
+        "hovertext": [base.plain(w.namespace) for w in rows],
+        "hovertemplate": "%{hovertext}: %{text} "
+        + ("a month for what is not used" if money else "requested but not used")
+        + "<extra></extra>",
     }
     layout = base.layout(
         margin={"l": 8, "r": 72, "t": 8, "b": 28},
         bargap=0.35,
         xaxis={
             "fixedrange": True,
-            "ticksuffix": f" {UNIT[resource]}",
+            "ticksuffix": f" {base.plain(unit)}",
             "rangemode": "tozero",
             "nticks": 4,
         },
@@ -66,8 +86,4 @@ def chart(waste: Sequence[NamespaceWaste], resource: Resource, limit: int) -> Ch
 def _plain(name: str) -> str:
     """A short name that plotly shows as it is: its pseudo-HTML needs an escaped "<"."""
     short = name if len(name) <= LABEL else name[: LABEL - 1] + "…"
-    return _escaped(short)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("&", "&amp;").replace("<", "&lt;")
+    return base.plain(short)

@@ -106,7 +106,12 @@ def _node(view: View, name: str) -> Component:
     lent = lent_by(snapshot, name)
     trail = html.P([dcc.Link("Nodes", href=f"{view.settings.base_path}nodes"), " / "], className="trail")
     head = html.Div(
-        [html.Div([trail, html.H1(visible(name))], className="trail-head"), _state(row)], className="page-head"
+        [
+            html.Div(
+                [trail, html.Div([html.H1(visible(name)), _state(row)], className="title-line")], className="trail-head"
+            )
+        ],
+        className="page-head",
     )
     return html.Div(
         [

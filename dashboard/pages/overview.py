@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
+import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
+from cotenant.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.recommendation import Severity
 from cotenant.model.resource import Resource
-from cotenant.model.views import Overview
-from dashboard import display, panels
+from cotenant.model.text import visible
+from cotenant.model.views import FINDINGS, RECOMMENDATIONS, Overview
+from dashboard import display, filters, panels
 from dashboard.figures import band, heat, waste
 from dashboard.view import Page, View
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310
+RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
 
 def render(view: View, _search: str) -> Component:
@@ -35,17 +39,18 @@ def contents(view: View) -> Component:
     if overview is None:
         return panels.no_results()
     base = view.settings.base_path
-    return html.Div(
-        [
-            html.P(_lead(overview), className="lead"),
-            _headline(overview),
-            _present(overview, base),
-            html.Div([_band_panel(overview), _heat_panel(overview)], className="row wide-narrow"),
-            html.Div(
-                [_waste_panel(overview, view), _outcome(overview, base), _quality(overview)], className="row thirds"
-            ),
-        ]
+    rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
+        ("", [lambda: html.P(_lead(overview), className="lead")]),
+        ("", [lambda: _headline(overview)]),
+        ("", [lambda: _present(overview, view)]),
+        ("row wide-narrow", [lambda: _band_panel(overview), lambda: _heat_panel(overview)]),
+        (
+            "row thirds",
+            [lambda: _waste_panel(overview, view), lambda: _outcome(overview, base), lambda: _findings(view)],
+        ),
+        ("row", [lambda: _quality(overview, base)]),
     )
+    return html.Div([html.Div([panels.guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
 
 
 def _lead(overview: Overview) -> str:
@@ -72,7 +77,7 @@ def _headline(overview: Overview) -> Component:
     )
 
 
-def _present(overview: Overview, base: str) -> Component:
+def _present(overview: Overview, view: View) -> Component:
     """What could be used now, what comes next, what is worth doing."""
     return html.Div(
         [
@@ -89,7 +94,7 @@ def _present(overview: Overview, base: str) -> Component:
                 "from what prod pods will not use for long",
             ),
             _peak(overview),
-            _worth(overview, base),
+            _worth(overview, view),
         ],
         className="stats four",
     )
@@ -111,17 +116,19 @@ def _peak(overview: Overview) -> Component:
     return panels.stat("Next peak", f"{display.clock(peak.start_seconds)} UTC, {rise}", detail)
 
 
-def _worth(overview: Overview, base: str) -> Component:
+def _worth(overview: Overview, view: View) -> Component:
     if not overview.worth_the_effort:
         return panels.stat("Worth the effort", "nothing", "No recommendation lowers a CPU request.")
     cpu = display.amount(overview.saving_cpu_millicores, Resource.CPU)
     memory = display.amount(overview.saving_memory_bytes, Resource.MEMORY)
-    link = dcc.Link("See them", href=f"{base}recommendations?sort=cpu_delta_total")
+    link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?sort=cpu_delta_total")
+    saved = view.source.snapshot().tables[RECOMMENDATIONS.name].table.columns["saving_month"]
+    money = f", {display.money(float(np.nansum(saved)), view.currency)} a month" if np.isfinite(saved).any() else ""
     words = display.counted(overview.worth_the_effort, "recommendation")
     return panels.stat(
         "Worth the effort",
         words,
-        html.Span([f"70\u00a0% of the saving; all together {cpu} and {memory} less requested. ", link]),
+        html.Span([f"70\u00a0% of the saving; all together {cpu} and {memory} less requested{money}. ", link]),
     )
 
 
@@ -129,7 +136,7 @@ def _band_panel(overview: Overview) -> Component:
     switch = dmc.SegmentedControl(
         id="band-resource",
         value=Resource.CPU.value,
-        data=[{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}],
+        data=RESOURCES,
         size="xs",
     )
     note = "Cluster total, hourly means of the last 7 days, and the next 24 hours."
@@ -156,18 +163,25 @@ def _heat_panel(overview: Overview) -> Component:
 
 
 def _waste_panel(overview: Overview, view: View) -> Component:
-    limit = view.settings.waste_bars
-    rows = waste.ranking(overview.waste, Resource.CPU, limit)
-    note = "CPU requested minus used, by namespace. A bar leads to its workloads."
+    note = "Requested minus used, by namespace. A bar leads to its workloads."
+    choices = [*RESOURCES, {"value": "money", "label": "Money"}]
+    switch = dmc.SegmentedControl(id="waste-measure", value="cpu", data=choices, size="xs")
+    ranked = html.Div(_waste(overview, view, "cpu"), id="waste")
+    return panels.panel("Waste", ranked, aside=switch, note=note)
+
+
+def _waste(overview: Overview, view: View, chosen: str) -> Component:
+    limit, measure = view.settings.waste_bars, view.prices if chosen == "money" else Resource(chosen)
+    rows = waste.ranking(overview.waste, measure, limit)
     if not rows:
-        return panels.panel("Waste", panels.empty("No namespace requests more CPU than it uses."), note=note)
-    chart = panels.figure(waste.chart(overview.waste, Resource.CPU, limit), "waste-figure", 40 + 26 * len(rows))
+        return panels.empty("No namespace requests more than it uses.")
+    chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
     href = f"{view.settings.base_path}workloads?"
     links = [dcc.Link(w.namespace, href=href + urlencode({"ns": w.namespace})) for w in rows]
     listed = html.Nav(
         [html.Span("Workloads of "), *links], className="waste-links", **{"aria-label": "Workloads by namespace"}
     )
-    return panels.panel("Waste", chart, listed, note=note)
+    return html.Div([chart, listed])
 
 
 def _outcome(overview: Overview, base: str) -> Component:
@@ -209,18 +223,40 @@ def _reasons(reasons: Mapping[str, int], base: str) -> Component:
     return html.Ul(rows, className="reasons")
 
 
-def _quality(overview: Overview) -> Component:
+def _findings(view: View) -> Component:
+    """How many findings of each kind, the worst first, each a link to them."""
+    base, indexed = view.settings.base_path, view.source.snapshot().tables[FINDINGS.name]
+    counts = filters.facet(indexed, filters.Query(), "finding")
+    note = "What a person should know, beside recommendations."
+    if not counts:
+        return panels.panel(
+            "Findings", panels.empty("Nothing was found.", why="No workload or node stands out."), note=note
+        )
+    rows = [
+        html.Li(
+            [
+                dcc.Link([panels.chip(kind), f" {count:,}"], href=f"{base}findings?finding={kind}"),
+                html.Span(f" {FINDING_SENTENCES[FindingKind(kind)]}" if kind in set(FindingKind) else ""),
+            ]
+        )
+        for kind, count in counts
+    ]
+    every = dcc.Link("All findings", href=f"{base}findings", className="button")
+    return panels.panel("Findings", html.Ul(rows, className="reasons finding-list"), every, note=note)
+
+
+def _quality(overview: Overview, base: str) -> Component:
     facts = (
-        ("Samples present", display.percent(overview.coverage)),
-        ("Scrape interval", display.duration(overview.scrape_interval_seconds)),
-        ("History", f"{overview.window_days:.1f} d"),
-        ("Computed", display.moment(overview.computed_seconds)),
-        ("Settings", overview.settings_digest),
+        f"{display.percent(overview.coverage)} of samples present",
+        f"scraped every {display.duration(overview.scrape_interval_seconds)}",
+        f"computed {display.moment(overview.computed_seconds)}",
+        f"settings {overview.settings_digest}",
     )
-    rows = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in facts]
-    notes = [html.Li(note) for note in overview.notes] or [html.Li("Nothing to report.")]
-    table = html.Table(html.Tbody(rows), className="inputs")
-    return panels.panel("Data quality", table, html.H3("Notes"), html.Ul(notes, className="notes"))
+    notes = html.Ul([html.Li(visible(note)) for note in overview.notes], className="notes")
+    more = dcc.Link("Health", href=f"{base}health")
+    return panels.panel(
+        "Data quality", html.P([" · ".join(facts), ". Sources, gaps and jobs: ", more, "."], className="said"), notes
+    )
 
 
 def register(app: Dash, view: View) -> None:
@@ -229,6 +265,11 @@ def register(app: Dash, view: View) -> None:
     @app.callback(Output("overview-body", "children"), Input("version", "data"), prevent_initial_call=True)
     def _redraw(_version: str) -> Component:
         return panels.guarded(lambda: contents(view))
+
+    @app.callback(Output("waste", "children"), Input("waste-measure", "value"), prevent_initial_call=True)
+    def _rank(chosen: str) -> Component:
+        overview = view.source.snapshot().overview
+        return panels.guarded(lambda: _waste(overview, view, chosen) if overview else panels.no_results())
 
     @app.callback(Output("band", "children"), Input("band-resource", "value"), prevent_initial_call=True)
     def _switch(resource: str) -> Component:
