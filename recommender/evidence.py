@@ -126,9 +126,9 @@ class Evidence:
     def at(self, signal: Signal, pod: PodContainerRef, seconds: int) -> float:
         """Newest stored value of one pod's series at or before a moment; NaN without one."""
         usage = self.usage.get(signal)
-        if usage is None or pod not in usage.refs:
+        if usage is None or pod not in usage.row_of:
             return np.nan
-        row = usage.values[usage.refs.index(pod), : max(0, usage.grid.index_of(seconds) + 1)]
+        row = usage.values[usage.row_of[pod], : max(0, usage.grid.index_of(seconds) + 1)]
         known = row[np.isfinite(row)]
         return float(known[-1]) if known.size else np.nan
 

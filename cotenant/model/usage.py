@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -135,7 +136,7 @@ class TimeGrid:
 RefT = TypeVar("RefT", bound=SeriesRef)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Usage(Generic[RefT]):
     """Series of one signal: `values[i, k]` belongs to `refs[i]` in slot k; NaN is a gap.
 
@@ -151,6 +152,11 @@ class Usage(Generic[RefT]):
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.refs), self.grid.size):
             raise ValueError(f"values {self.values.shape} for {len(self.refs)} series x {self.grid.size} slots")
+
+    @cached_property
+    def row_of(self) -> dict[RefT, int]:
+        """Row of each series by its name."""
+        return {ref: row for row, ref in enumerate(self.refs)}
 
     def tail(self, slots: int) -> Usage[RefT]:
         """The same series, the last `slots` slots only (a view)."""

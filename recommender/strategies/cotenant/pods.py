@@ -69,8 +69,7 @@ def summarise(evidence: Evidence, fractions: Floats) -> Pods:
 def throttled_rows(evidence: Evidence) -> Integers:
     """Row of the throttled series beside each CPU usage row, -1 = not known."""
     usage, other = evidence.usage[Signal.CPU_USAGE_MEAN], evidence.usage.get(Signal.CPU_THROTTLED_MEAN)
-    known = other is not None and other.grid == usage.grid
-    place = {ref: row for row, ref in enumerate(other.refs)} if other is not None and known else {}
+    place = other.row_of if other is not None and other.grid == usage.grid else {}
     return np.array([place.get(ref, -1) for ref in usage.refs], dtype=np.int64)
 
 
