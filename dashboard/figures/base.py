@@ -75,7 +75,7 @@ def thinned(values: npt.NDArray[np.float64], limit: int = MAX_POINTS) -> npt.NDA
     """Positions to draw, at most `limit`: the lowest and the highest of each bucket, so that peaks survive."""
     if len(values) <= limit:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), limit // 2 + 1).astype(int)
+    edges = np.linspace(0, len(values), (limit - 2) // 2 + 1).astype(int)
     kept = {0, len(values) - 1}
     for start, end in itertools.pairwise(edges):
         bucket = values[start:end]

@@ -1,0 +1,282 @@
+"""One workload and one forecast: read whole, summed rightly, served alike to pages and scripts, told in every state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dash.development.base_component import Component
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.edges.store import Store
+from cotenant.model.cluster import ContainerRole
+from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
+from cotenant.model.resource import GIB, Resource
+from cotenant.model.views import EVENTS, FORECASTS, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
+from cotenant.settings.dashboard import DashboardSettings
+from cotenant.settings.recommender import PriceSettings
+from dashboard import proposals, story
+from dashboard.pages import forecast, portrait
+from dashboard.source import FORECAST_LIST, StoreSource
+from dashboard.story import Story, Subject
+from dashboard.view import View
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+PRICES = PriceSettings(currency="EUR")
+REF = WorkloadRef("pay", "Deployment", "checkout")
+NASTY = "<img src=x onerror=alert(1)>\u202egnp"
+
+
+def view_of(made: Results, source: Any = None, now_seconds: float = 0.0) -> View:
+    settings = DashboardSettings()
+    found = source or StoreSource(made.store, settings)
+    return View(found, settings, lambda: now_seconds, lambda *_: "kubectl patch", lambda *_: "kind: X", PRICES)
+
+
+def texts(component: Any) -> Iterator[str]:
+    """Every text of a tree of components, in order."""
+    if isinstance(component, (list, tuple)):
+        for child in component:
+            yield from texts(child)
+    elif isinstance(component, Component):
+        yield from texts(getattr(component, "children", None))
+    elif component is not None:
+        yield str(component)
+
+
+def words(component: Any) -> str:
+    return " ".join(texts(component))
+
+
+def value(resource: Resource, which: Field, now: int | None, amount: int | None, action: Action = Action.SET) -> Value:
+    return Value(resource, which, now, amount, action, Reason.OK)
+
+
+def proposal(container: str = "app", replicas: int = 3, **more: Any) -> Recommendation:
+    values = (
+        value(Resource.CPU, Field.REQUEST, 500, 200),
+        value(Resource.CPU, Field.LIMIT, 1000, None, Action.UNSET),
+        value(Resource.MEMORY, Field.REQUEST, GIB, 2 * GIB),
+        value(Resource.MEMORY, Field.LIMIT, None, None, Action.WITHHELD),
+    )
+    given = {"values": values, "window_seconds": 86_400, "settings_digest": "d", "end_seconds": 0, **more}
+    return Recommendation(ContainerRef(REF, container), "cotenant", replicas, **given)
+
+
+def told(*recommendations: Recommendation) -> Story:
+    row = {c.name: None for c in WORKLOADS.columns} | {"namespace": "pay", "kind": "Deployment", "workload": "checkout"}
+    return Story(row, {}, {}, [], recommendations, [])
+
+
+# ---- sums
+
+
+def test_totals_are_over_containers_that_run_together_and_over_pods() -> None:
+    found = told(proposal(), proposal("side", role=ContainerRole.SIDECAR), proposal("setup", role=ContainerRole.INIT))
+    # Two containers beside each other (the init container has gone before) times 3 pods: 2 x 500 x 3 and 2 x 200 x 3.
+    assert story.total(found, Resource.CPU, Field.REQUEST, proposed=False) == 3000
+    assert story.total(found, Resource.CPU, Field.REQUEST, proposed=True) == 1200
+    assert story.total(found, Resource.MEMORY, Field.REQUEST, proposed=True) == 12 * GIB
+
+
+def test_one_container_without_a_limit_makes_the_whole_unlimited() -> None:
+    found = told(proposal())
+    assert story.total(found, Resource.CPU, Field.LIMIT, proposed=False) == 3000
+    assert story.total(found, Resource.CPU, Field.LIMIT, proposed=True) is None
+    assert story.total(found, Resource.MEMORY, Field.LIMIT, proposed=False) is None
+
+
+@given(st.sampled_from(list(Action)), st.none() | st.integers(1, 10**6), st.none() | st.integers(1, 10**6))
+def test_a_withheld_value_leaves_the_present_one_in_force(action: Action, now: int | None, amount: int | None) -> None:
+    after = story.in_force(value(Resource.CPU, Field.REQUEST, now, amount, action))
+    expected = {Action.UNSET: None, Action.WITHHELD: now, Action.SET: now if amount is None else amount}
+    assert after == expected[action]
+
+
+def test_back_tests_add_up_and_say_how_many_containers_have_one() -> None:
+    test = Backtest(7.0, 10.0, 4.0, 1, 0, 2, 300, -GIB)
+    found = story.outcome([proposal(backtest=test), proposal("b", backtest=replace(test, days=5.0)), proposal("c")])
+    assert found == story.Outcome(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, 2, 3)
+    assert story.outcome([proposal()]) is None
+
+
+def test_the_dearest_restart_counts_and_money_adds_up() -> None:
+    known = [
+        proposal(restart=Restart.IN_PLACE, monthly_saving=2.0),
+        proposal(restart=Restart.NONE, monthly_saving=-0.5),
+    ]
+    assert story.restart(known) is Restart.IN_PLACE
+    assert story.monthly_saving(known) == 1.5
+    assert story.monthly_saving([proposal()]) is None
+
+
+# ---- what is read
+
+
+def test_a_story_holds_the_rows_of_every_table(made: Results) -> None:
+    source = StoreSource(made.store, DashboardSettings())
+    found = source.story(REF)
+    assert found is not None and source.story(REF) is found
+    of = {"namespace": "pay", "kind": "Deployment", "workload": "checkout"}
+    every = [r for r in made.store.read_table(EVENTS).rows() if of.items() <= r.items()]
+    assert found.events == every != []
+    stored = [r for r in made.store.read_table(portraits_of("pay")).rows() if of.items() <= r.items()]
+    assert list(found.portraits.values()) == stored and set(found.portraits) == {"cpu", "memory"}
+    assert {r.container.container for r in found.recommendations} == {
+        r["container"] for r in made.store.read_table(RECOMMENDATIONS).rows() if of.items() <= r.items()
+    }
+    assert set(found.forecasts) == {"cpu", "memory"} and found.log
+
+
+def test_every_listed_forecast_can_be_opened_with_its_paths(made: Results) -> None:
+    source = StoreSource(made.store, DashboardSettings())
+    whole = list(made.store.read_table(FORECASTS).rows())
+    assert not {"q10", "q50", "q90", "q95"} & {c.name for c in FORECAST_LIST.columns}
+    for row in whole[:: max(1, len(whole) // 20)]:
+        found = source.foreseen(Subject(row["scope"], row["namespace"], row["kind"], row["name"], row["resource"]))
+        assert found is not None and found.row == row
+        assert len(found.times) == len(found.mean) == len(found.request) > 24
+        assert np.isfinite(found.mean).any()
+
+
+@pytest.mark.parametrize("name", [("../etc", "Deployment", "x"), ("pay", "Deployment", "nobody"), ("", "", "")])
+def test_what_the_results_do_not_name_is_not_looked_up(made: Results, name: tuple[str, str, str]) -> None:
+    source = StoreSource(made.store, DashboardSettings())
+    assert source.story(WorkloadRef(*name)) is None
+    assert source.foreseen(Subject("workload", *name, "cpu")) is None
+
+
+# ---- the way there and back
+
+
+@given(
+    st.text(min_size=1),
+    st.sampled_from(["?ns=pay&severity!=good", "", "?q=a%26b&kind%20in%20(Job,Pod)", "?open=a%2Fb"]),
+)
+def test_filters_survive_the_way_there_and_back_letter_by_letter(name: str, search: str) -> None:
+    href = portrait.href("/b/", WorkloadRef("pay", "Deployment", name), search, "recommendations")
+    path, _, query = href.partition("?")
+    assert path.count("/") == 5 and path.startswith("/b/workload/pay/Deployment/")
+    assert portrait.back("/b/", f"?show=memory&{query}") == ("Recommendations", f"/b/recommendations{search}")
+
+
+def test_an_unknown_origin_leads_to_the_workloads() -> None:
+    assert portrait.back("/", "?from=//evil.example&ns=a") == ("Workloads", "/workloads?ns=a")
+
+
+# ---- states
+
+
+def test_the_page_tells_the_back_test_beside_the_present(made: Results) -> None:
+    page = words(portrait.contents(view_of(made), REF, ""))
+    rows = ("Minutes throttled", "OOM kills", "Evictions in addition", "CPU freed", "Memory freed", "Restart")
+    for said in ("Had this been applied 7 days ago", *rows, "EUR a month", "Confidence", "kubectl patch", "kind: X"):
+        assert said in page
+
+
+def test_a_workload_that_is_gone_offers_the_search(made: Results) -> None:
+    page = words(portrait.contents(view_of(made), WorkloadRef("pay", "Deployment", "gone"), ""))
+    assert "The results hold no workload pay/Deployment/gone." in page and "Search for the name" in page
+
+
+def test_an_empty_store_says_which_command_fills_it(tmp_path: Path) -> None:
+    empty = Results(Store(tmp_path.as_uri(), "c"), 0)
+    for component in (portrait.contents(view_of(empty), REF, ""), forecast.render(view_of(empty), "")):
+        assert "cotenant scan --prometheus URL" in words(component)
+
+
+class Partly:
+    """The real source with one story in the place of all."""
+
+    def __init__(self, made: Results, found: Story) -> None:
+        self._source, self._found = StoreSource(made.store, DashboardSettings()), found
+
+    def snapshot(self) -> Any:
+        return self._source.snapshot()
+
+    def story(self, _ref: WorkloadRef) -> Story:
+        return self._found
+
+
+def test_results_without_portraits_or_proposals_say_so_panel_by_panel(made: Results) -> None:
+    page = words(portrait.contents(view_of(made, Partly(made, told())), REF, ""))
+    assert "No portrait of this workload is stored." in page and "cotenant scan" in page
+    assert "No recommendation for this workload." in page and "cotenant explain pay/Deployment/checkout" in page
+    assert "No proposal was logged yet." in page and "could not be drawn" not in page
+
+
+def test_missing_samples_are_told_on_top(made: Results) -> None:
+    whole = StoreSource(made.store, DashboardSettings()).story(REF)
+    assert whole is not None
+    holed = replace(whole, workload={**whole.workload, "coverage": 0.6})
+    assert "60 % of the samples are there" in words(portrait.contents(view_of(made, Partly(made, holed)), REF, ""))
+
+
+def test_old_data_warn_before_anything_is_applied(made: Results, tmp_path: Path) -> None:
+    store = support.results(tmp_path, demo=False).store
+    late = view_of(Results(store, made.end_seconds), now_seconds=made.end_seconds + 7200)
+    assert "scan again before you apply" in words(portrait.contents(late, REF, ""))
+    fresh = view_of(Results(store, made.end_seconds), now_seconds=made.end_seconds + 60)
+    assert "scan again before you apply" not in words(portrait.contents(fresh, REF, ""))
+
+
+def test_one_broken_panel_leaves_the_others(made: Results) -> None:
+    whole = StoreSource(made.store, DashboardSettings()).story(REF)
+    assert whole is not None
+    bad = {"cpu": {**whole.portraits["cpu"], "bounds": [1.0], "weights": "x"}}
+    page = words(portrait.contents(view_of(made, Partly(made, replace(whole, portraits=bad))), REF, ""))
+    assert page.count("This panel could not be drawn.") == 1 and "Had this been applied" in page
+
+
+def test_worse_than_now_is_marked_in_a_word() -> None:
+    test = Backtest(7.0, 10.0, 4.0, 0, 0, 0, 300, 0)
+    card = words(proposals.card(told(proposal(backtest=test, trust=Trust(0.4, ("Two days only.",)))), "USD"))
+    assert card.count("worse") == 1 and "40 %" in card and "Two days only." in card
+
+
+def test_names_that_deceive_are_written_out(made: Results) -> None:
+    found = told(proposal(NASTY, notes=(NASTY,)))
+    page = words(portrait.contents(view_of(made, Partly(made, found)), REF, ""))
+    assert "\u202e" not in page and "\\u202e" in page
+
+
+# ---- forecasts
+
+
+def test_the_cluster_is_shown_until_another_is_chosen(made: Results) -> None:
+    view = view_of(made)
+    assert "cluster demo, CPU" in words(forecast.band(view, ""))
+    assert "pay/Deployment/checkout, memory" in words(
+        forecast.band(view, "?open=workload%2Fpay%2FDeployment%2Fcheckout%2Fmemory")
+    )
+    assert "No forecast of node gone, CPU." in words(forecast.band(view, "?open=node%2F%2F%2Fgone%2Fcpu"))
+
+
+def test_the_worst_are_those_with_the_highest_loss_and_the_least_coverage(made: Results) -> None:
+    rows = list(made.store.read_table(FORECASTS).rows())
+    quality = words(forecast.quality(view_of(made), "?resource=cpu"))
+    measured = [r for r in rows if r["resource"] == "cpu" and r["relative_wql"] is not None]
+    worst = max(measured, key=lambda r: r["relative_wql"])
+    assert worst["relative_wql"] > 1 and f"cpu {worst['relative_wql']:.2f}" in quality and worst["name"] in quality
+    least = min(measured, key=lambda r: r["coverage_95"])
+    assert f"{100 * least['coverage_95']:.0f} %" in quality and "How a model is chosen" in quality
+
+
+def test_filtered_out_forecasts_say_so(made: Results) -> None:
+    assert "No forecast matches these filters." in words(forecast.quality(view_of(made), "?q=no-such-name"))
+    assert "Did you mean scope?" in words(forecast.quality(view_of(made), "?scoop=node"))
+
+
+def test_the_overview_s_cluster_has_a_forecast(made: Results) -> None:
+    overview = made.store.read_document("overview", Overview)
+    assert overview is not None
+    found = StoreSource(made.store, DashboardSettings()).foreseen(Subject("cluster", "", "", overview.cluster, "cpu"))
+    assert found is not None and list(found.times) == overview.cpu.times
