@@ -1,0 +1,84 @@
+"""What a node lends, term by term: the figures shown give the amount by hand, and the sentence names the largest."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.model.resource import Resource
+from cotenant.model.views import RECLAIMABLE
+from dashboard import lending
+from dashboard.lending import Lent
+from tests.support.dashboard import Results
+
+ROW = {
+    "node": "n", "band": "batch", "resource": "cpu", "amount": 8700, "policy": "usage", "reason": "ok",
+    "terms": "capacity 32000, safety_margin 12800, system_used 1100, hp_used 9400",
+}  # fmt: skip
+
+
+def by_hand(lent: Lent) -> int:
+    """The formulas of Koordinator's batch and mid resources on the terms alone."""
+    t = dict(lent.terms)
+    cap = t.pop("cap", None)
+    if lent.band == "batch":
+        amount = t.pop("capacity") - sum(t.values())
+    elif "static_share" in t:
+        amount = t["static_share"]
+    else:
+        amount = min(t["prod_reclaimable"], t["unused"]) + t["unallocated_share"]
+    return max(0, amount if cap is None else min(amount, cap))
+
+
+def test_the_terms_of_every_node_give_its_amount(made: Results) -> None:
+    rows = list(made.store.read_table(RECLAIMABLE).rows())
+    assert len(rows) == 4 * 8
+    for row in rows:
+        lent = Lent.of(row)
+        assert set(lent.terms) <= set(lending.WORDS)
+        assert by_hand(lent) == lent.amount == row["amount"]
+
+
+def test_the_formula_is_written_with_its_numbers() -> None:
+    # 32 - 12.8 - 1.1 - 9.4 = 8.7
+    words = "32 cores − 12.8 cores − 1.1 cores − 9.4 cores, at least 0 = 8.7 cores"
+    assert lending.formula(Lent.of(ROW)) == words
+
+
+def test_the_largest_term_is_named_with_its_setting() -> None:
+    sentence = lending.why_not_more(Lent.of(ROW))
+    # 12.8 of 32 is 40 %.
+    assert "the safety margin keeps 12.8 cores back (40 % of capacity)" in sentence
+    assert "recommender.reclaimable.cpu_reclaim_percent" in sentence
+
+
+def test_a_cap_that_binds_is_the_reason() -> None:
+    lent = Lent.of({**ROW, "terms": f"{ROW['terms']}, cap 3200", "amount": 3200})
+    assert "the settings cap it at 3.2 cores" in lending.why_not_more(lent)
+    assert "at most 3.2 cores" in lending.formula(lent)
+
+
+@pytest.mark.parametrize("reason", [Reason.METRIC_MISSING, Reason.METRIC_EXPIRED])
+def test_a_degraded_node_says_why_it_lends_nothing(reason: Reason) -> None:
+    lent = Lent.of({**ROW, "reason": reason.value, "amount": 0})
+    assert lending.why_not_more(lent) == f"Nothing is lent: {SENTENCES[reason]}"
+
+
+def test_rows_without_terms_are_no_error() -> None:
+    lent = Lent.of({**ROW, "terms": ""})
+    assert lending.why_not_more(lent) == "The results do not say what limits it."
+    assert lent.ceiling is None and lending.formula(lent)
+
+
+@given(st.lists(st.integers(0, 10**15), min_size=3, max_size=3), st.sampled_from(list(Resource)))
+def test_the_sentence_always_names_the_largest_subtrahend(taken: list[int], resource: Resource) -> None:
+    names = ("safety_margin", "system_used", "hp_used")
+    terms = ", ".join(f"{n} {v}" for n, v in zip(("capacity", *names), (10**15, *taken), strict=True))
+    sentence = lending.why_not_more(Lent.of({**ROW, "resource": resource.value, "terms": terms}))
+    largest = names[taken.index(max(taken))]
+    beginning = re.escape(lending.LIMITS[largest].split("{")[0].strip())
+    assert re.search(beginning, sentence)

@@ -1,0 +1,206 @@
+"""Every page in every state: a source that fails, is empty, partial or old gives words, never a traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dash.development.base_component import Component
+from plotly.utils import PlotlyJSONEncoder
+
+from cotenant.edges.store import Store
+from cotenant.model.errors import SourceError, StoreError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.quality import QualityRecord
+from cotenant.model.views import RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.settings.recommender import PriceSettings
+from dashboard import pages, panels, shell
+from dashboard.app import no_patch
+from dashboard.source import Snapshot, Source, StoreSource, Upkeep
+from dashboard.view import Page, View
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+METHODS = ("snapshot", "explain", "explanations", "story", "foreseen", "node_history", "upkeep")
+DISK = "the disk is gone"
+
+
+class Faulty:
+    """A source in front of another, some of whose questions fail, as the disk or a bug would make them."""
+
+    def __init__(self, behind: Source, failing: Mapping[str, Exception]) -> None:
+        self._behind, self._failing = behind, failing
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def asked(*args: Any) -> Any:
+            if name in self._failing:
+                raise self._failing[name]
+            return getattr(self._behind, name)(*args)
+
+        return asked
+
+
+class Changed:
+    """A source whose snapshot was altered."""
+
+    def __init__(self, behind: Source, change: Callable[[Snapshot], Snapshot]) -> None:
+        self._behind, self._change = behind, change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._behind, name)
+
+    def snapshot(self) -> Snapshot:
+        return self._change(self._behind.snapshot())
+
+
+def view_on(source: Any, now_seconds: float = 0.0) -> View:
+    return View(source, support.QUICK, lambda: now_seconds, no_patch, no_patch, PriceSettings())
+
+
+def drawings(made: Results) -> dict[str, Callable[[View], Component]]:
+    """Each page, and each kind of page below another, as the frame would draw it."""
+    workload = next(iter(made.store.read_table(WORKLOADS).rows()))
+    parts = {"workload": (workload["namespace"], workload["kind"], workload["workload"]), "nodes": ("node-000",)}
+
+    def plain(page: Page) -> Callable[[View], Component]:
+        return lambda view: page.render(view, "")
+
+    def under(page: Page) -> Callable[[View], Component]:
+        assert page.below is not None
+        below = page.below
+        return lambda view: below(view, parts[page.path], "")
+
+    found = {page.path or "overview": plain(page) for page in pages.ALL if not page.parent}
+    return found | {f"{page.path}/…": under(page) for page in pages.ALL if page.below}
+
+
+def text_of(made: Component) -> str:
+    """Everything a drawn page holds, as the browser gets it."""
+    return json.dumps(made, cls=PlotlyJSONEncoder, ensure_ascii=False)
+
+
+def drawn(made: Results, view: View) -> dict[str, str]:
+    return {name: text_of(panels.guarded(partial(draw, view))) for name, draw in drawings(made).items()}
+
+
+def well(pages_drawn: Mapping[str, str]) -> None:
+    """No page is blank, none shows the inside of the program."""
+    for name, text in pages_drawn.items():
+        assert "Traceback" not in text and "Error(" not in text, name
+        assert "NaN" not in text, name
+        assert len(text) > 150, name
+
+
+@pytest.fixture(scope="module")
+def source(made: Results) -> StoreSource:
+    return StoreSource(made.store, support.QUICK)
+
+
+def test_all_is_well_when_nothing_fails(made: Results, source: StoreSource) -> None:
+    shown = drawn(made, view_on(source, made.end_seconds))
+    well(shown)
+    assert not [name for name, text in shown.items() if "empty failed" in text]
+
+
+@pytest.mark.parametrize("failing", METHODS)
+def test_a_store_that_cannot_be_read_is_told_in_its_own_words(made: Results, source: StoreSource, failing: str) -> None:
+    shown = drawn(made, view_on(Faulty(source, {failing: StoreError(DISK, fix="Mount it.")}), made.end_seconds))
+    well(shown)
+    if failing == "snapshot":
+        assert all(DISK in text and "Mount it." in text for name, text in shown.items() if name != "nodes")
+    hit = {"node_history": "nodes/…", "upkeep": "health", "story": "workload/…"}.get(failing)
+    if hit:
+        assert DISK in shown[hit]
+
+
+@pytest.mark.parametrize("failing", METHODS)
+def test_a_bug_is_told_shortly_and_keeps_its_secrets(made: Results, source: StoreSource, failing: str) -> None:
+    shown = drawn(made, view_on(Faulty(source, {failing: RuntimeError("secret inside")}), made.end_seconds))
+    well(shown)
+    assert not [name for name, text in shown.items() if "secret inside" in text]
+    if failing == "snapshot":
+        assert all("could not be drawn" in text for text in shown.values())
+
+
+def test_a_forbidden_source_says_so(made: Results, source: StoreSource) -> None:
+    refused = SourceError("pods of 47 namespaces are forbidden", fix="cotenant doctor names the missing right.")
+    shown = drawn(made, view_on(Faulty(source, dict.fromkeys(METHODS, refused)), made.end_seconds))
+    well(shown)
+    assert all("47 namespaces are forbidden" in text and "cotenant doctor" in text for text in shown.values())
+
+
+def test_without_results_every_page_says_which_command_makes_them(made: Results, tmp_path: Path) -> None:
+    shown = drawn(made, view_on(StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)))
+    well(shown)
+    for name, text in shown.items():
+        assert "cotenant scan" in text and "cotenant demo" in text, name
+
+
+def test_tables_that_were_never_written_are_empty_lists_with_a_reason(made: Results, tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "c")
+    store.write_document("overview", made.store.read_document("overview", Overview))
+    shown = drawn(made, view_on(StoreSource(store, support.QUICK), made.end_seconds))
+    well(shown)
+    assert "Nothing was found." in shown["overview"]
+    assert "No node is named" in shown["nodes/…"]
+    assert "The analysis holds no node." in shown["nodes"]
+
+
+def test_a_node_without_history_or_terms_has_words_for_both(made: Results, source: StoreSource) -> None:
+    class Bare(Faulty):
+        def node_history(self, _node: str) -> dict[str, Any]:
+            return {}
+
+    bare = Bare(source, {})
+    text = drawn(made, view_on(bare, made.end_seconds))["nodes/…"]
+    assert text.count("No history of this node.") == 2
+
+
+def test_partial_data_are_said_where_numbers_are(made: Results, source: StoreSource) -> None:
+    note = "73 of 120 namespaces were readable, 47 forbidden"
+
+    def partly(snapshot: Snapshot) -> Snapshot:
+        assert snapshot.overview is not None
+        return Snapshot(snapshot.version, replace(snapshot.overview, notes=[note], coverage=0.6), snapshot.tables)
+
+    shown = drawn(made, view_on(Changed(source, partly), made.end_seconds))
+    well(shown)
+    assert note in shown["overview"] and note in shown["health"]
+    assert "60 % of samples present" in shown["overview"]
+
+
+@pytest.mark.parametrize(("age", "tone"), [(0, "tone-teal"), (1000, "tone-orange"), (7200, "tone-red")])
+def test_the_age_of_data_is_a_chip_that_turns(made: Results, age: int, tone: str) -> None:
+    view = view_on(StoreSource(made.store, support.QUICK), made.end_seconds + age)
+    assert tone in text_of(shell.age_chip(made.end_seconds, view, demo=False))
+
+
+def test_a_filter_that_is_misspelt_is_answered_on_every_list(made: Results, source: StoreSource) -> None:
+    for page in pages.ALL:
+        text = text_of(page.render(view_on(source, made.end_seconds), "?nss=x&sort=nothing"))
+        assert "Traceback" not in text, page.path
+
+
+def test_health_tells_a_failing_pull(made: Results, source: StoreSource) -> None:
+    from cotenant.model.quality import Defect
+
+    class Poor(Faulty):
+        def upkeep(self) -> Upkeep:
+            record = QualityRecord(made.end_seconds, "prom", 30.0, 9, 5, 0.4, defects={Defect.QUERY_FAILED: 2})
+            return Upkeep((record,), (("cpu-usage-mean", 0, "/store/day.corrupt-1"),))
+
+    text = drawn(made, view_on(Poor(source, {}), made.end_seconds))["health"]
+    assert "query-failed" in text and "never" in text and "day.corrupt-1" in text
+
+
+def test_the_source_s_names_reach_every_page(made: Results, source: StoreSource) -> None:
+    row = next(iter(made.store.read_table(RECOMMENDATIONS).rows()))
+    ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
+    assert source.story(ref) is not None
+    assert source.node_history("node-000").keys() == {"cpu", "memory"}
+    assert source.node_history("nowhere") == {}

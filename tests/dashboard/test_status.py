@@ -1,0 +1,80 @@
+"""How things stand with the data: jobs and their age, pulls, lost days, versions; page and API say the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from cotenant.edges.store import Store
+from cotenant.model.quality import Defect, QualityRecord
+from cotenant.model.table import Table
+from cotenant.model.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.model.views import COVERAGE, COVERAGE_BY_DAY
+from dashboard.source import StoreSource, Upkeep
+from dashboard.status import PULLS_SHOWN, status
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+
+def pull(time: int, **more: object) -> QualityRecord:
+    return QualityRecord(time, "prom", 30.0, 10, 1000, 0.9, **more)  # type: ignore[arg-type]
+
+
+def test_a_pull_with_a_failed_query_is_no_success() -> None:
+    failed = pull(200, defects={Defect.QUERY_FAILED: 1})
+    found = status(None, Upkeep((pull(100), failed)), 160.0)
+    assert [(job.name, job.last_seconds, job.age_seconds) for job in found.jobs] == [
+        ("Pull of usage", 100, 60.0),
+        ("Newest sample", None, None),
+        ("Analysis", None, None),
+    ]
+    assert [p.time_seconds for p in found.pulls] == [200, 100]
+
+
+def test_only_the_last_pulls_are_told_and_ages_are_never_negative() -> None:
+    found = status(None, Upkeep(tuple(pull(k) for k in range(50))), 0.0)
+    assert [p.time_seconds for p in found.pulls] == list(range(49, 49 - PULLS_SHOWN, -1))
+    assert found.jobs[0].age_seconds == 0.0
+
+
+def test_unknown_coverage_is_null_and_not_nan() -> None:
+    found = status(None, Upkeep(), 0.0)
+    assert found.coverage is None
+    assert "Python" not in found.versions and found.versions["python"].startswith("3.")
+
+
+def test_a_day_that_cannot_be_read_is_told_as_lost(made: Results, tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "c")
+    usage = made.store.read(
+        Signal.CPU_USAGE_MEAN, TimeGrid.between(made.end_seconds - 7200, made.end_seconds, FIVE_MINUTES_SECONDS)
+    )
+    store.append(Signal.CPU_USAGE_MEAN, usage)
+    (day,) = (tmp_path / "c" / "usage" / Signal.CPU_USAGE_MEAN.value).iterdir()
+    day.write_bytes(day.read_bytes()[:100])
+    store.span(Signal.CPU_USAGE_MEAN)  # meets the damage and sets the file aside
+    ((signal, start, path),) = StoreSource(store, support.QUICK).upkeep().lost
+    assert signal == Signal.CPU_USAGE_MEAN.value
+    assert start == made.end_seconds // 86_400 * 86_400
+    assert "corrupt" in path
+
+
+@pytest.mark.slow
+def test_the_api_tells_what_the_page_tells(made: Results, tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "c")
+    store.append_quality(pull(made.end_seconds, defects={Defect.NEGATIVE: 3}))
+    rows = [{"namespace": "pay", "series": 3, "coverage": 0.5, "longest_gap_seconds": 600, "newest": made.end_seconds}]
+    store.write_table(Table.from_rows(COVERAGE, rows))
+    store.write_table(Table.from_rows(COVERAGE_BY_DAY, [{"day": 0, "series": 3, "coverage": 0.5, "gap_seconds": 0}]))
+    source = StoreSource(store, support.QUICK)
+    with support.served(support.app_on(source, now_seconds=made.end_seconds + 90)) as address:
+        answer = json.loads(urllib.request.urlopen(f"{address}/api/v1/health", timeout=20).read())
+    assert answer["status"]["jobs"][0]["age_seconds"] == 90
+    assert answer["status"]["pulls"][0]["defects"] == {"negative": 3}
+    assert "negative" in answer["status"]["sentences"]
+    assert answer["coverage"] == [{**rows[0], "coverage": 0.5}]
+    assert answer["coverage_by_day"][0]["coverage"] == 0.5
+    assert not any(isinstance(v, float) and math.isnan(v) for v in answer["status"].values())
