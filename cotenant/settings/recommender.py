@@ -176,7 +176,10 @@ class CotenantSettings(Section, frozen=True):
         float, setting("Highest pod's p95 / median pod's p95 above which replicas count as uneven.", ge=1)
     ] = 2.0
     growth_weekly_fraction: Annotated[
-        float, setting("Growth of the CPU demand from week to week that is projected on.", gt=0, le=10)
+        float,
+        setting(
+            "Growth of the CPU demand from week to week, over three weeks or more, that is projected on.", gt=0, le=10
+        ),
     ] = 0.05
     growth_horizon_days: Annotated[float, setting("Days that growth is projected.", unit="days", ge=0, le=90)] = 7.0
     leak_days: Annotated[

@@ -212,6 +212,52 @@ def test_severity_is_risk_or_a_large_share_of_cluster_and_container(change: Chan
     assert Grades(SeveritySettings(), {CPU: 1_000_000.0, MEMORY: 4000.0 * GIB}).of(change) is level
 
 
+def growing(weeks: Sequence[float], noise: float = 0.0) -> Scenario:
+    """CPU at these weekly levels with a working week and a daily rhythm."""
+    rng = np.random.default_rng(5)
+    day = 1 + 0.5 * np.sin(np.arange(DAY) / DAY * 2 * np.pi)
+    week = np.concatenate([day] * 5 + [0.4 * day] * 2)
+    cpu = np.concatenate([level * week for level in weeks])
+    cpu = cpu * rng.normal(1, noise, len(cpu)).clip(0)
+    days = 7 * len(weeks)
+    return Scenario([workload()], [Track(WEB, "web-0", cpu=cpu)], days, days)
+
+
+def test_growth_is_told_from_weekends_noise_and_a_step() -> None:
+    def found(case: Scenario) -> object:
+        return value(made(case), CPU).inputs.get("growth_per_week")
+
+    # most days 100 m more than a week before; the newest week's mean is 500 m x (5 + 2 x 0.4) / 7 = 414 m: 24 %
+    assert found(growing([300, 400, 500], noise=0.05)) == pytest.approx(0.24, rel=0.1)
+    assert found(growing([500, 500, 500], noise=0.05)) is None
+    assert found(growing([500, 400, 300])) is None
+    assert found(growing([300, 500])) is None  # two weeks: may be a step
+
+
+def test_growth_is_projected_no_further_than_twice() -> None:
+    flat = amount(made(growing([1000, 1000, 1000])), CPU)
+    assert flat < amount(made(growing([200, 500, 1000])), CPU) <= 2 * flat
+
+
+def leaking(shape: np.ndarray, kills: Sequence[int] = ()) -> Scenario:
+    of = workload({MEMORY: 4 * GIB}, {MEMORY: 4 * GIB})
+    days = len(shape) // DAY
+    return Scenario([of], [Track(WEB, "web-0", memory=shape * MIB, kills=kills)], days, days)
+
+
+def test_a_leak_is_told_from_rhythm_and_judged_since_the_last_restart() -> None:
+    climb = 300 + 30 * np.arange(12 * DAY) / DAY  # 30 MiB a day
+    rhythm = 300 + 100 * np.sin(np.arange(12 * DAY) / DAY * 2 * np.pi)
+    rng = np.random.default_rng(5)
+    for shape, leaks in ((climb, True), (rhythm, False), (climb + rhythm, True), (climb[::-1], False)):
+        found = value(made(leaking(shape + rng.normal(0, 5, len(shape)))), MEMORY)
+        assert (found.reason is Reason.LEAK) is leaks
+        assert (found.amount == 4 * GIB) is leaks
+    # killed three days ago: nothing is known of the new process yet
+    restarted = np.concatenate([climb[: 9 * DAY], climb[: 3 * DAY]])
+    assert value(made(leaking(restarted, kills=[9 * DAY])), MEMORY).reason is not Reason.LEAK
+
+
 amounts = st.integers(0, 40_000)
 flags = st.booleans()
 

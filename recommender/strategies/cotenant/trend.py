@@ -21,7 +21,10 @@ from cotenant.settings.recommender import CotenantSettings
 from recommender.evidence import Evidence, Floats, Integers
 
 WEEK_DAYS: Final = 7
-LEAST_PAIRS: Final = 5
+LEAST_PAIRS: Final = 12
+"""Pairs of days whole weeks apart: two weeks have 7, three have 21. A step between two weeks is no growth."""
+LEAST_MILLICORES: Final = 50.0
+"""Newest week's mean below which growth is not worth a word."""
 AGREEMENT: Final = 0.85
 """Share of pairs of days that must point upward."""
 FULL_DAY: Final = 0.75
@@ -48,9 +51,11 @@ def growth(evidence: Evidence, own: CotenantSettings) -> Growth:
     portrait = evidence.portraits[Resource.CPU]
     days = _full_days(portrait.daily_means, portrait.daily_counts)
     slope, agreement, pairs = _seasonal_slope(days)
-    newest = _mean(days[:, -WEEK_DAYS - 1 :])
+    whole = np.isfinite(days[:, -1:])  # the newest day is often only half over
+    newest = _mean(np.where(whole, days[:, -WEEK_DAYS:], days[:, -WEEK_DAYS - 1 : -1]))
     per_week = np.divide(slope * WEEK_DAYS, newest, out=np.zeros_like(slope), where=newest > 0)
-    real = (pairs >= LEAST_PAIRS) & (agreement >= AGREEMENT) & (per_week >= own.growth_weekly_fraction)
+    judged = (pairs >= LEAST_PAIRS) & (newest >= LEAST_MILLICORES)
+    real = judged & (agreement >= AGREEMENT) & (per_week >= own.growth_weekly_fraction)
     per_week = np.where(real, per_week, 0.0)
     length = np.isfinite(days).sum(axis=1)
 
