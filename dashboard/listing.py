@@ -15,6 +15,7 @@ from dash.development.base_component import Component
 
 from cotenant.model.errors import UsageError
 from cotenant.model.table import Schema
+from cotenant.model.text import visible
 from dashboard import display, filters, grid, panels
 from dashboard.filters import Query
 from dashboard.source import Snapshot
@@ -157,10 +158,10 @@ def _facet_value(query: Query, key: str, value: str, count: int) -> Component:
     chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
     state = "chosen" if chosen else "excluded" if excluded else ""
     pick = dcc.Link(
-        [html.Span(value, className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
+        [html.Span(visible(value), className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
         href=_href(filters.toggled(query, key, value, negated=excluded)),
         className=f"facet-link {state}",
-        title=f"{'Remove' if state else 'Show only'} {key}{'!' if excluded else ''}={value}",
+        title=f"{'Remove' if state else 'Show only'} {key}{'!' if excluded else ''}={visible(value)}",
     )
     drop = (
         html.Span(className="facet-not")
@@ -169,7 +170,7 @@ def _facet_value(query: Query, key: str, value: str, count: int) -> Component:
             "≠",
             href=_href(filters.toggled(query, key, value, negated=True)),
             className="facet-not",
-            title=f"Leave out {key}={value}",
+            title=f"Leave out {key}={visible(value)}",
         )
     )
     return html.Li([pick, drop], className="facet-row")
@@ -207,10 +208,12 @@ def _active(query: Query) -> list[Component]:
         for value in condition.values:
             href = _href(filters.toggled(query, condition.key, value, negated=condition.negated))
             sign = "≠" if condition.negated else "="
-            made.append(dcc.Link(f"{condition.key} {sign} {value}  ×", href=href, className="active", title="Remove"))
+            made.append(
+                dcc.Link(f"{condition.key} {sign} {visible(value)}  ×", href=href, className="active", title="Remove")
+            )
     if query.text:
         rest = Query(query.conditions, "", query.sort)
-        made.append(dcc.Link(f"“{query.text}”  ×", href=_href(rest), className="active", title="Remove"))
+        made.append(dcc.Link(f"“{visible(query.text)}”  ×", href=_href(rest), className="active", title="Remove"))
     if query.filtered:
         made.append(dcc.Link("Clear filters", href=_href(filters.cleared(query)), className="quiet-link"))
     return made

@@ -164,7 +164,7 @@ document.addEventListener("click", (event) => {
 });
 
 (function keyboard() {
-  let pending = false;
+  let pending = false, timer = 0;
   const press = (id) => { const it = document.getElementById(id); if (it) it.click(); };
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") document.querySelectorAll("details.chooser[open]").forEach((it) => { it.open = false; });
@@ -174,7 +174,7 @@ document.addEventListener("click", (event) => {
       const link = document.getElementById("nav-" + event.key);
       if (link) { event.preventDefault(); link.click(); return; }
     }
-    if (event.key === "g") { pending = true; setTimeout(() => { pending = false; }, 1200); }
+    if (event.key === "g") { pending = true; clearTimeout(timer); timer = setTimeout(() => { pending = false; }, 1200); }
     else if (event.key === "/") {
       const box = document.getElementById("search");
       if (box) { event.preventDefault(); box.focus(); box.select(); }

@@ -111,7 +111,7 @@ def _peak(overview: Overview) -> Component:
         return panels.stat("Next peak", "none", overview.peak_reason)
     rise = display.signed(peak.above_now_millicores, Resource.CPU)
     window = f"{display.clock(peak.start_seconds)}–{display.clock(peak.end_seconds)} UTC"
-    led = f"; led by {peak.led_by}" if peak.led_by else ""
+    led = f"; led by {visible(peak.led_by)}" if peak.led_by else ""
     detail = f"{window}, {display.amount(peak.height_millicores, Resource.CPU)}{led}"
     return panels.stat("Next peak", f"{display.clock(peak.start_seconds)} UTC, {rise}", detail)
 
@@ -177,7 +177,7 @@ def _waste(overview: Overview, view: View, chosen: str) -> Component:
         return panels.empty("No namespace requests more than it uses.")
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
     href = f"{view.settings.base_path}workloads?"
-    links = [dcc.Link(w.namespace, href=href + urlencode({"ns": w.namespace})) for w in rows]
+    links = [dcc.Link(visible(w.namespace), href=href + urlencode({"ns": w.namespace})) for w in rows]
     listed = html.Nav(
         [html.Span("Workloads of "), *links], className="waste-links", **{"aria-label": "Workloads by namespace"}
     )

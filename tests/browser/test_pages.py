@@ -23,10 +23,25 @@ from tests.support.dashboard import Results
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 IMAGES = ROOT / "docs" / "images"
-KEPT = ("overview-light", "overview-dark", "workloads-light", "recommendations-dark", "explanation-light")
+KEPT = (
+    "overview-light",
+    "overview-dark",
+    "workloads-light",
+    "recommendations-dark",
+    "explanation-light",
+    "nodes-light",
+    "node-dark",
+)
 LIMIT_BYTES = 300_000
 THEMES = ("light", "dark")
-PAGES = {"overview": "/", "workloads": "/workloads", "recommendations": "/recommendations"}
+PAGES = {
+    "overview": "/",
+    "workloads": "/workloads",
+    "recommendations": "/recommendations",
+    "nodes": "/nodes",
+    "findings": "/findings",
+    "health": "/health",
+}
 
 
 def settled(page: Page) -> Page:
@@ -36,7 +51,7 @@ def settled(page: Page) -> Page:
     page.wait_for_function("document.querySelector('h1').textContent.toLowerCase() === (cotenant.page() || 'overview')")
     if page.locator(".grid-frame").count():
         expect(page.locator(".ag-center-cols-container .ag-row").first).not_to_have_class(re.compile("ag-row-loading"))
-        page.wait_for_function("document.querySelectorAll('.ag-row .ag-cell[col-id=namespace]')[0]?.textContent")
+        page.wait_for_function("document.querySelector('.ag-row[row-index=\"0\"] .ag-cell')?.textContent")
     for chart in page.locator(".js-plotly-plot").all():
         expect(chart.locator(".main-svg").first).to_be_visible()
     return page

@@ -1,0 +1,250 @@
+"""Going round: every page by keyboard alone, links that show the same to others, names that stay text, and no leaks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from cotenant.model.table import Schema, Table
+from cotenant.model.views import FINDINGS, NODE_HISTORY, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from dashboard import pages
+from tests.browser.conftest import Open
+from tests.browser.test_pages import THEMES, api, column, pictured, settled
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+LETTERS = {page.letter: page.title for page in pages.ALL if page.letter}
+HOSTILE = {
+    "script": "<script>alert(1)</script>",
+    "image": "<img src=x onerror=alert(1)>",
+    "direction": "pay\u202elive\u2066",
+    "formula": '=HYPERLINK("http://x","y")',
+    "plus": "+1+cmd|' /C calc'!A0",
+    "quote": "a\"b'c,d;e\tf",
+    "slash": "../../etc/passwd",
+}
+ROUNDS = 12
+HEAP_GROWTH_MB = 20
+ROWS = """() => [...document.querySelectorAll('.ag-center-cols-container .ag-row')]
+    .sort((a, b) => a.getAttribute('row-index') - b.getAttribute('row-index'))
+    .map(r => [...r.querySelectorAll('.ag-cell')].map(c => c.getAttribute('col-id') + '=' + c.textContent).join('|'))"""
+
+
+def serious(page: Page, axe: str) -> list[Any]:
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run()).violations")
+    return [(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")]
+
+
+def at_node(page: Page, name: str) -> Page:
+    expect(page.get_by_role("heading", level=1, name=name)).to_be_visible()
+    expect(page.locator("#hours-cpu .main-svg").first).to_be_visible()
+    return page
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_node_s_page_has_no_serious_accessibility_fault(
+    open_page: Open, address: str, axe: str, theme: str, tmp_path: Path
+) -> None:
+    page = at_node(open_page(f"{address}/nodes/node-003", theme=theme), "node-003")
+    assert serious(page, axe) == []
+    pictured(page, f"node-{theme}", tmp_path)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_switches_have_no_serious_accessibility_fault(open_page: Open, address: str, axe: str, theme: str) -> None:
+    page = settled(open_page(f"{address}/nodes", theme=theme))
+    page.locator("#display-button").click()
+    expect(page.get_by_role("dialog", name="Units and time zone")).to_be_visible()
+    page.wait_for_timeout(300)
+    assert serious(page, axe) == []
+
+
+def test_a_node_s_page_says_what_the_tables_say(open_page: Open, address: str, made: Results) -> None:
+    page = at_node(open_page(f"{address}/nodes/node-003"), "node-003")
+    terms = {(r["band"], r["resource"]): r for r in made.store.read_table(RECLAIMABLE, {"node": "node-003"}).rows()}
+    for title, key in (("Batch CPU", ("batch", "cpu")), ("Mid memory", ("mid", "memory"))):
+        panel = page.locator(".panel", has=page.get_by_role("heading", name=title, exact=True))
+        expect(panel.locator("tr")).to_have_count(len(terms[key]["terms"].split(", ")) + (key[0] == "batch"))
+        expect(panel.locator(".formula")).to_contain_text("at least 0 = ")
+    expect(page.locator(".verdict").first).to_contain_text("Not more because")
+
+
+def test_a_dot_leads_to_its_node(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/nodes"))
+    dot = page.locator("#balance-figure .scatterlayer .point").first
+    dot.scroll_into_view_if_needed()
+    box = dot.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.click(x, y)
+    page.wait_for_url(re.compile(r"/nodes/node-\d+$"))
+
+
+def test_every_page_is_reached_by_two_keys(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    for letter, title in LETTERS.items():
+        page.keyboard.press("g")
+        page.keyboard.press(letter)
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        expect(page.locator("#nav [aria-current=page]")).to_contain_text(title)
+
+
+@pytest.mark.parametrize("path", ["workloads", "recommendations", "nodes", "findings", "forecast"])
+def test_rows_are_walked_selected_exported_and_opened_by_keyboard(open_page: Open, address: str, path: str) -> None:
+    page = settled(open_page(f"{address}/{path}"))
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.locator(f"#picked-{path if path != 'forecast' else 'forecasts'}")).to_have_text("1 selected · ")
+    with page.expect_download() as download:
+        page.keyboard.press("e")
+    exported = list(csv.reader(io.StringIO(Path(download.value.path()).read_text())))
+    headers = page.evaluate(
+        "dash_ag_grid.getApi(document.querySelector('.grid').id).getAllDisplayedColumns().map(c => c.getColId())"
+    )
+    # The heading of what is shown and the one selected row.
+    assert exported[0] == headers and len(exported) == 2
+    before = page.url
+    page.keyboard.press("Enter")
+    page.wait_for_function("before => location.href !== before", arg=before)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+
+
+def test_the_export_holds_the_chosen_columns_in_their_order(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/workloads?columns=workload,restarts,namespace&sort=workload"))
+    assert page.evaluate("dash_ag_grid.getApi('grid-workloads').getAllDisplayedColumns().map(c => c.getColId())") == [
+        "workload",
+        "restarts",
+        "namespace",
+    ]
+    with page.expect_download() as download:
+        page.locator("#export-csv-workloads").click()
+    exported = Path(download.value.path()).read_text().splitlines()
+    assert exported[0] == "workload,restarts,namespace"
+    assert len(exported) == 1 + support.SPEC.workloads
+
+
+def test_yaml_of_the_shown_rows_can_be_applied(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/recommendations?severity=critical"))
+    expect(page.locator("#export-yaml-recommendations")).to_be_visible()
+    answer = page.request.get(f"{address}/api/v1/recommendations?severity=critical&format=yaml")
+    assert answer.status == 200 and answer.headers["content-type"].startswith("application/yaml")
+    refused = page.request.get(f"{address}/api/v1/nodes?format=yaml")
+    assert refused.status == 400 and "cannot be applied" in refused.json()["message"]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "/recommendations?severity in (critical,warning)&kind!=Job&sort=-memory_delta_total&columns=workload,severity",
+        "/workloads?workload=*a*&ns!=pay&sort=cpu_p95",
+        "/nodes?q=node-00&sort=-batch_memory",
+        "/findings?severity=warning&sort=workload",
+    ],
+)
+def test_a_link_shows_the_same_rows_to_somebody_else(open_page: Open, address: str, link: str) -> None:
+    first = settled(open_page(address + link))
+    shared = first.url
+    second = settled(open_page(shared, theme="dark"))
+    mine = first.evaluate(ROWS)
+    assert len(mine) > 1
+    assert second.evaluate(ROWS) == mine
+
+
+def test_copy_link_copies_the_address(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/workloads?kind=Deployment"))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#copy-link").click()
+    expect(page.locator("#copy-link")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+
+
+def test_units_and_time_zone_are_switched_and_kept(open_page: Open, address: str) -> None:
+    page = settled(open_page(f"{address}/nodes?sort=node&columns=node,cpu_allocatable,memory_allocatable"))
+    row = api(page, f"{address}/api/v1/nodes?sort=node")["rows"][0]
+    page.locator("#display-button").click()
+    page.get_by_text("millicores, MiB").click()
+    page.get_by_text("this browser's").click()
+    page.keyboard.press("Escape")
+    expected = f"{row['cpu_allocatable']:,} m"
+    expect(page.locator(".ag-row[row-index='0'] .ag-cell[col-id=cpu_allocatable]")).to_have_text(expected)
+    page.reload()
+    settled(page)
+    expect(page.locator(".ag-row[row-index='0'] .ag-cell[col-id=cpu_allocatable]")).to_have_text(expected)
+    assert "MiB" in column(page, "memory_allocatable")[0]
+    page.keyboard.press("g")
+    page.keyboard.press("h")
+    expect(page.locator("time.moment").first).to_contain_text("GMT+9")  # the tests' browser stands in Tokyo
+
+
+def hostile_rows(store: Any, schema: Schema, names: tuple[str, ...]) -> None:
+    """The table with its first rows renamed to the hostile names, in every one of the columns."""
+    rows = list(store.read_table(schema).rows())
+    for row, nasty in zip(rows, HOSTILE.values(), strict=False):
+        row.update(dict.fromkeys(names, nasty))
+    store.write_table(Table.from_rows(schema, rows))
+
+
+def test_hostile_names_stay_text_on_every_surface(open_page: Open, tmp_path: Path) -> None:
+    made = support.results(tmp_path)
+    hostile_rows(made.store, RECOMMENDATIONS, ("namespace", "workload", "container"))
+    hostile_rows(made.store, WORKLOADS, ("namespace", "workload"))
+    hostile_rows(made.store, FINDINGS, ("namespace", "workload", "container", "evidence"))
+    for schema in (NODES, NODE_HISTORY, RECLAIMABLE):
+        hostile_rows(made.store, schema, ("node",))
+    with support.served(support.app_of(made)) as address:
+        page = open_page(address)
+        for path in ("recommendations", "workloads", "findings", "nodes"):
+            page.goto(f"{address}/{path}")
+            settled(page)
+            rows = api(page, f"{address}/api/v1/{path}")["rows"]
+            name = "node" if path == "nodes" else "workload"
+            assert set(HOSTILE.values()) <= {row[name] for row in rows} or len(rows) < len(HOSTILE)
+            seen = page.locator("body").inner_text()
+            assert "\u202e" not in seen and "\u2066" not in seen
+            exported = page.request.get(f"{address}/api/v1/{path}?format=csv").text()
+            cells = [cell for row in csv.reader(io.StringIO(exported)) for cell in row]
+            assert not [cell for cell in cells if re.match(r"[=+@]|-[^\d.]", cell)]
+            assert "\u202e" not in exported and "\\u202e" in exported
+        for nasty in HOSTILE.values():
+            page.goto(f"{address}/nodes/{quote(nasty, safe='')}")
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert page.locator("img[src=x]").count() == 0
+        assert page.evaluate("[...document.scripts].every(s => !s.textContent.includes('alert(1)'))")
+
+
+def heap_mb(page: Page) -> float:
+    """Bytes that JavaScript holds after a garbage collection."""
+    wire = page.context.new_cdp_session(page)
+    wire.send("HeapProfiler.collectGarbage")
+    return float(wire.send("Runtime.getHeapUsage")["usedSize"]) / 1e6
+
+
+def test_going_round_does_not_pile_up_memory(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    letters = [*LETTERS]
+
+    def walk(times: int) -> None:
+        for k in range(times):
+            letter = letters[k % len(letters)]
+            page.keyboard.press("g")
+            page.keyboard.press(letter)
+            expect(page.get_by_role("heading", level=1)).to_have_text(LETTERS[letter])
+            page.wait_for_timeout(150)
+
+    walk(len(letters))  # everything is loaded once
+    before = heap_mb(page)
+    walk(ROUNDS)
+    assert heap_mb(page) - before < HEAP_GROWTH_MB
