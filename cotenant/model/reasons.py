@@ -32,6 +32,7 @@ class Reason(StrEnum):
     TREND = "trend"
     LEAK = "leak"
     QOS_CLASS = "qos-class"
+    LIMIT_KEPT = "limit-kept"
     HPA_SOLVED = "hpa-solved"
     ANNOTATION = "annotation"
     SPEC_LADDER = "spec-ladder"
@@ -67,6 +68,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.TREND: "Usage grows from week to week; the value is projected to the next days.",
     Reason.LEAK: "Memory grows day by day since the last restart; the present value is kept until the leak is found.",
     Reason.QOS_CLASS: "Request and limit stay equal, so that the pod keeps its QoS class.",
+    Reason.LIMIT_KEPT: "The present limit stays: a lower one frees nothing that the scheduler counts, and can throttle or kill.",
     Reason.HPA_SOLVED: "Moved together with the autoscaler's target: it scales at the same usage per pod as before.",
     Reason.ANNOTATION: "Held at a bound that an annotation of the workload sets.",
     Reason.SPEC_LADDER: "Rounded up to the next size in the settings.",

@@ -149,10 +149,15 @@ class CotenantSettings(Section, frozen=True):
     dead_band_fraction: Annotated[
         float, setting("Relative change below which the present value is kept.", ge=0, le=1)
     ] = 0.1
+    lower_limits: Annotated[
+        bool, setting("Lower limits too: they hold no capacity, so a lower one frees nothing and can throttle or kill.")
+    ] = False
     cpu_limit: Annotated[
-        Literal["keep-ratio", "unset"],
-        setting("keep-ratio: the limit follows the request, never below the highest demand; unset: remove it."),
-    ] = "keep-ratio"
+        Literal["keep", "unset"], setting("keep: a CPU limit that is set stays set; unset: remove it.")
+    ] = "keep"
+    cpu_limit_margin_fraction: Annotated[
+        float, setting("Added to the highest CPU demand that a CPU limit has to let through.", ge=0, le=10)
+    ] = 0.25
     keep_qos_class: Annotated[
         bool,
         setting("Request = limit stays so (Guaranteed), and what is best effort by its QoS label gets no request."),

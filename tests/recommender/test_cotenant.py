@@ -64,18 +64,21 @@ def test_a_nightly_half_hour_below_the_p95_is_still_covered() -> None:
 
 
 def test_a_start_up_burst_raises_the_limit_but_not_the_request() -> None:
-    calm = Case(cpu=flat(100), requests={CPU: 1000}, limits={CPU: 2000})
+    calm = Case(cpu=flat(100), requests={CPU: 1000}, limits={CPU: 1200})
     warm = replace(calm, startup={CPU: 1500.0})
     assert value(one(warm), CPU).amount == value(one(calm), CPU).amount
     limit = value(one(warm), CPU, LIMIT)
-    assert (limit.amount, limit.reason) == (1575, Reason.OBSERVED_MAXIMUM)  # 1500 x 1.05
+    assert (limit.amount, limit.reason) == (1875, Reason.OBSERVED_MAXIMUM)  # 1500 x 1.25
 
 
-def test_the_cpu_limit_keeps_its_ratio_and_an_absent_one_stays_absent() -> None:
-    made = one(Case(cpu=flat(400), requests={CPU: 1000}, limits={CPU: 4000}))
-    request, limit = value(made, CPU), value(made, CPU, LIMIT)
-    assert request.amount is not None
-    assert limit.amount == 4 * request.amount
+def test_a_limit_stays_unless_it_must_rise_and_an_absent_one_stays_absent() -> None:
+    case = Case(cpu=flat(400), memory=flat(200 * MIB), requests={CPU: 1000}, limits={CPU: 4000, MEMORY: 1024 * MIB})
+    kept, followed = one(case), one(case, lower_limits=True)
+    assert (value(kept, CPU, LIMIT).amount, value(kept, CPU, LIMIT).reason) == (4000, Reason.LIMIT_KEPT)
+    assert (value(kept, MEMORY, LIMIT).amount, value(kept, MEMORY).amount) == (1024 * MIB, 230 * MIB)
+    assert value(followed, CPU, LIMIT).amount == 4 * 420
+    assert value(followed, MEMORY, LIMIT).amount == 230 * MIB
+    assert one(replace(case, limits={})).value(MEMORY, LIMIT) is None
     assert one(Case(cpu=flat(400), requests={CPU: 1000})).value(CPU, LIMIT) is None
     removed = value(one(Case(cpu=flat(400), limits={CPU: 900}), cpu_limit="unset"), CPU, LIMIT)
     assert (removed.action, removed.amount) == (Action.UNSET, None)
@@ -84,7 +87,7 @@ def test_the_cpu_limit_keeps_its_ratio_and_an_absent_one_stays_absent() -> None:
 def test_memory_stands_above_the_highest_value_ever_seen_start_up_included() -> None:
     memory = flat(200 * MIB)
     memory[0, 7] = 300 * MIB
-    made = one(Case(memory=memory))
+    made = one(Case(memory=memory, limits={MEMORY: 310 * MIB}))
     for which in Field:
         assert value(made, MEMORY, which).amount == 345 * MIB
         assert value(made, MEMORY, which).reason is Reason.OBSERVED_MAXIMUM

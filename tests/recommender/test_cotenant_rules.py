@@ -62,7 +62,7 @@ def test_profiles_order_the_amounts() -> None:
 
 def test_an_annotation_bounds_the_value_and_says_so() -> None:
     asked = {"cotenant.dev/max-memory": "200Mi", "cotenant.dev/min-cpu": "1", "cotenant.dev/cpu-margin": "lots"}
-    found = made(scenario(workload(annotations=asked)))
+    found = made(scenario(workload(limits={MEMORY: 400 * MIB}, annotations=asked)))
     assert amount(found, MEMORY) == amount(found, MEMORY, LIMIT) == 200 * MIB
     assert rules(found, MEMORY) == ["annotation cotenant.dev/max-memory"]
     assert (amount(found, CPU), value(found, CPU).reason) == (1000, Reason.ANNOTATION)
@@ -82,6 +82,11 @@ def test_request_stays_equal_to_limit_where_the_pod_is_guaranteed() -> None:
     for resource in Resource:
         assert amount(found, resource) == amount(found, resource, LIMIT)
     assert value(found, CPU).reason is Reason.QOS_CLASS
+    assert amount(found, CPU) == 2000  # the limit is not lowered, so the request stays
+    lower = made(scenario(workload(equal, equal)), lower_limits=True)
+    assert amount(lower, CPU) == amount(lower, CPU, LIMIT) == 420
+    by_limit_alone = made(scenario(workload(limits=equal)))
+    assert amount(by_limit_alone, MEMORY) == amount(by_limit_alone, MEMORY, LIMIT) == 1024 * MIB
     loose = made(scenario(workload(equal, equal)), keep_qos_class=False, cpu_limit="unset")
     assert value(loose, CPU, LIMIT).action is Action.UNSET
 
@@ -127,8 +132,9 @@ def test_a_quota_gives_no_more_than_it_has_left() -> None:
 def test_a_limit_range_bounds_limit_by_request() -> None:
     bound = LimitRange("shop", CPU, minimum=500, max_ratio=2.0)
     found = made(scenario(workload({CPU: 1000}, {CPU: 8000}), limit_ranges=[bound]))
-    assert amount(found, CPU) == 500  # 420 m is below the minimum
-    assert amount(found, CPU, LIMIT) == 1000
+    # 420 m is below the minimum of 500 m; the limit of 8000 m takes a request of 4000 m, and 1000 m are there now
+    assert amount(found, CPU) == 1000
+    assert amount(found, CPU, LIMIT) == 2000
     assert rules(found, CPU, LIMIT)[-1] == "LimitRange of namespace shop: limit / request"
     elsewhere = made(scenario(workload({CPU: 1000}), limit_ranges=[replace(bound, namespace="pay")]))
     assert amount(elsewhere, CPU) == 420
@@ -339,11 +345,20 @@ def test_whatever_the_cluster_values_are_whole_ordered_and_explained(case: Scena
 def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says_so(case: Scenario) -> None:
     for found in case.made("cotenant").values():
         for which in Field:
-            v = value(found, MEMORY, which)
-            if v.amount is not None:
+            v = found.value(MEMORY, which)
+            if v is not None and v.amount is not None:
                 needed = float(v.inputs.get("observed_max", 0)) * (1 + float(v.inputs["margin_fraction"]))
                 lowered = [c for c in v.clamps if c.after < c.before]
                 assert v.amount >= needed * (1 - 1e-9) or lowered
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters())
+def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
+    for found in case.made("cotenant").values():
+        for v in found.values:
+            if v.field is LIMIT and v.amount is not None and v.now is not None and v.amount < v.now:
+                assert any(word in v.clamps[-1].rule for word in ("annotation", "LimitRange", "Quota", "="))
 
 
 @settings(max_examples=60, deadline=None)

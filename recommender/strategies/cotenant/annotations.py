@@ -10,7 +10,8 @@ A workload (Deployment, StatefulSet, DaemonSet, CronJob, Job; on the object itse
 | `cotenant.dev/memory-margin` | number, >= 0, <= 10 | added to the highest memory ever seen |
 | `cotenant.dev/min-cpu`, `cotenant.dev/max-cpu` | Kubernetes quantity, such as `250m` | bounds of a container's CPU |
 | `cotenant.dev/min-memory`, `cotenant.dev/max-memory` | Kubernetes quantity, such as `1Gi` | the same for memory |
-| `cotenant.dev/cpu-limit` | `keep-ratio` or `unset` | what becomes of CPU limits |
+| `cotenant.dev/lower-limits` | `true` or `false` | whether limits may come down too |
+| `cotenant.dev/cpu-limit` | `keep` or `unset` | what becomes of CPU limits |
 | `cotenant.dev/keep-qos-class` | `true` or `false` | whether the pod's QoS class may change |
 | `cotenant.dev/exclude-containers` | names, separated by commas | containers that get no recommendation |
 | `cotenant.dev/skip` | `true` or `false` | no recommendation for the whole workload |
@@ -98,7 +99,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "max-cpu": _CPU,
     "min-memory": _MEMORY,
     "max-memory": _MEMORY,
-    "cpu-limit": _one_of("keep-ratio", "unset"),
+    "lower-limits": _FLAG,
+    "cpu-limit": _one_of("keep", "unset"),
     "keep-qos-class": _FLAG,
     "exclude-containers": Rule("container names separated by commas", _names),
     "skip": _FLAG,

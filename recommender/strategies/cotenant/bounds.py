@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 
 from cotenant.model.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
 from cotenant.model.reasons import Reason
@@ -100,12 +100,22 @@ def _in_range(drafts: Drafts, bound: LimitRange) -> Drafts:
             low = draft.at_least(f"{rule}: minimum", bound.minimum, Reason.LIMIT_RANGE)
             made[slot] = low.at_most(f"{rule}: maximum", bound.maximum, Reason.LIMIT_RANGE)
     if bound.max_ratio is not None:
-        for slot, draft in made.items():
+        for slot, draft in list(made.items()):
             request = made.get(Slot(slot.index, slot.resource, Field.REQUEST))
             if slot.field is Field.LIMIT and slot.resource is bound.resource and request is not None:
-                most = floor(request.amount * max(bound.max_ratio, 1.0))
-                made[slot] = draft.at_most(f"{rule}: limit / request", most, Reason.LIMIT_RANGE)
+                made |= _in_ratio((slot, draft), request, max(bound.max_ratio, 1.0), f"{rule}: limit / request")
     return made
+
+
+def _in_ratio(limit: tuple[Slot, Draft], request: Draft, ratio: float, rule: str) -> Drafts:
+    """Less of a cut of the request first, then a lower limit."""
+    slot, draft = limit
+    least = min(ceil(draft.amount / ratio), max(request.amount, request.now or 0))
+    raised = request.at_least(rule, least, Reason.LIMIT_RANGE)
+    return {
+        Slot(slot.index, slot.resource, Field.REQUEST): raised,
+        slot: draft.at_most(rule, floor(raised.amount * ratio), Reason.LIMIT_RANGE),
+    }
 
 
 def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: tuple[Resource, int]) -> Drafts:
@@ -133,7 +143,7 @@ def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bou
             made[slot] = draft.at_most("largest node", cut, Reason.NODE_SIZE)
     if resource is MEMORY:
         for slot in [s for s in made if s.resource is MEMORY and s.field is Field.LIMIT]:
-            made[slot] = made[slot].at_most("largest node", room, Reason.NODE_SIZE)
+            made[slot] = made[slot].at_most("largest node", max(room, made[slot].now or 0), Reason.NODE_SIZE)
     return made
 
 

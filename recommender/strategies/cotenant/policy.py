@@ -18,7 +18,11 @@ NUMBERS: Final = {
     "memory_margin_fraction": ("memory-margin", MEMORY),
 }
 """Number -> its annotation and the resource it is about; also the names of settings and of profile fields."""
-WORDS: Final = {"cpu_limit": ("cpu-limit", (CPU,)), "keep_qos_class": ("keep-qos-class", (CPU, MEMORY))}
+WORDS: Final = {
+    "lower_limits": ("lower-limits", (CPU, MEMORY)),
+    "cpu_limit": ("cpu-limit", (CPU,)),
+    "keep_qos_class": ("keep-qos-class", (CPU, MEMORY)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Policy:
     cpu_fraction: float
     cpu_margin_fraction: float
     memory_margin_fraction: float
+    lower_limits: bool
     cpu_limit: str
     keep_qos_class: bool
     bounds: Mapping[Resource, tuple[int | None, int | None]]
@@ -65,6 +70,7 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
         cpu_fraction=numbers["cpu_fraction"],
         cpu_margin_fraction=numbers["cpu_margin_fraction"],
         memory_margin_fraction=numbers["memory_margin_fraction"],
+        lower_limits=words["lower_limits"],
         cpu_limit=words["cpu_limit"],
         keep_qos_class=words["keep_qos_class"],
         bounds={r: (wishes.get(f"min-{r}"), wishes.get(f"max-{r}")) for r in Resource},

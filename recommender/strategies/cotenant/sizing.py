@@ -66,34 +66,58 @@ def request(place: Place, demand: Demand) -> Draft:
     beyond = resource is MEMORY and now is not None and float(demand.highest[i]) > now
     draft = replace(draft, must_raise=draft.reason is Reason.OOM_BUMP or beyond)
     draft = draft.at_least("floor of the pod, shared by its containers", place.floor(resource), Reason.FLOOR)
-    return dead_band(place, kept_while_leaking(stepped(place, resource, draft), demand, i), resource)
+    draft = dead_band(place, kept_while_leaking(stepped(place, resource, draft), demand, i), resource)
+    if place.guaranteed and not place.policy.lower_limits:
+        # a request that is not set is the limit
+        draft = _kept(place, draft, place.container.limits.get(resource), resource, Reason.QOS_CLASS)
+    return draft
 
 
-def memory_limit(place: Place, wish: Draft, demand: Demand) -> Draft:
-    """Memory's limit: what the request asks for (not what a dead band kept), never below the request."""
+def memory_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
+    """Memory's limit: what the request asks for, never below it; the present one where limits are not lowered.
+
+    None where there is none and none has to be: a first limit is a lower one.
+    """
     now = place.container.limits.get(MEMORY)
+    if now is None and not place.policy.lower_limits:
+        return None
     asked = replace(request(replace(place, container=_without_requests(place.container)), demand), now=now)
     beyond = now is not None and float(demand.highest[place.index]) > now
     asked = replace(asked, must_raise=asked.reason is Reason.OOM_BUMP or beyond)
     draft = dead_band(place, kept_while_leaking(asked, demand, place.index), MEMORY)
+    if not place.policy.lower_limits:
+        draft = _kept(place, draft, now, MEMORY, Reason.LIMIT_KEPT)
     return draft.at_least("never below the request", wish.amount, wish.reason)
 
 
 def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
-    """CPU's limit in its old ratio to the request, never below the highest demand with its margin; None without one."""
+    """CPU's limit: at least the highest demand with its margin; None without one.
+
+    It stays where limits are not lowered, and else moves in its ratio to the request.
+    """
     now = place.container.limits.get(CPU)
     if now is None:
         return None
     if place.guaranteed:
         return replace(wish, now=now, reason=Reason.QOS_CLASS, formula="limit = request, as now")
-    margin = 1 + place.policy.cpu_margin_fraction
-    in_ratio = proportional_limit(now, place.container.requests.get(CPU), wish.amount) or 0
+    margin = 1 + place.own.cpu_limit_margin_fraction
     highest = rounded_up(float(np.nan_to_num(demand.highest[place.index])) * margin, 1)
-    reason = Reason.OBSERVED_MAXIMUM if highest > in_ratio else Reason.OK
-    formula = f"max(limit x request / present request, highest demand x {margin:g}, request)"
-    draft = Draft(now, max(in_ratio, highest, wish.amount), reason, formula)
+    in_ratio = proportional_limit(now, place.container.requests.get(CPU), wish.amount) or 0
+    least, terms = (in_ratio, "limit x request / present request, ") if place.policy.lower_limits else (0, "")
+    reason = Reason.OBSERVED_MAXIMUM if highest > least else Reason.OK
+    formula = f"max({terms}highest demand x {margin:g}, request)"
+    draft = Draft(now, max(least, highest, wish.amount), reason, formula)
     draft = draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
-    return dead_band(place, draft, CPU).at_least("never below the request", wish.amount, wish.reason)
+    draft = dead_band(place, draft, CPU)
+    if not place.policy.lower_limits:
+        draft = _kept(place, draft, now, CPU, Reason.LIMIT_KEPT)
+    return draft.at_least("never below the request", wish.amount, wish.reason)
+
+
+def _kept(place: Place, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
+    """Not below the present amount, unless an annotation's maximum is."""
+    draft = draft.at_least("limits are not lowered", now, reason)
+    return draft.at_most(f"annotation {PREFIX}max-{resource}", place.policy.bounds[resource][1], Reason.ANNOTATION)
 
 
 def stepped(place: Place, resource: Resource, draft: Draft) -> Draft:

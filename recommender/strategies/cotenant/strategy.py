@@ -129,13 +129,11 @@ def _limits(run: Run, place: Place, drafts: Drafts, index: int) -> Drafts:
     """The limits that go with the requests; a CPU limit that is to be removed has no draft."""
     made: Drafts = {}
     memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
-    if memory is not None:
-        made[Slot(index, MEMORY, LIMIT)] = sizing.memory_limit(place, memory, run.demand[MEMORY])
-    if cpu is not None and not _removed(place):
-        limit = sizing.cpu_limit(place, cpu, run.demand[CPU])
-        if limit is not None:
-            made[Slot(index, CPU, LIMIT)] = limit
-    return made
+    limits = {
+        MEMORY: sizing.memory_limit(place, memory, run.demand[MEMORY]) if memory else None,
+        CPU: sizing.cpu_limit(place, cpu, run.demand[CPU]) if cpu and not _removed(place) else None,
+    }
+    return made | {Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None}
 
 
 def _removed(place: Place) -> bool:
@@ -160,7 +158,7 @@ def _moves(made: Made, index: int, solution: autoscaler.Solution) -> bool:
 
 
 def _values(run: Run, index: int, made: Made) -> list[Value]:
-    """The fields of one container: proposed, removed or withheld; a CPU limit that is not set is not mentioned."""
+    """The fields of one container: proposed, removed or withheld; a limit that stays unset is not mentioned."""
     values = []
     inputs = {r: _inputs(run, index, r, made) for r in Resource}
     for resource, field in SLOTS:
@@ -169,12 +167,12 @@ def _values(run: Run, index: int, made: Made) -> list[Value]:
         if draft is not None:
             values.append(_value(run, Slot(index, resource, field), draft, inputs[resource]))
             continue
-        reason = Reason.HPA_UNSOLVED if resource in made.unsolved else run.reasons[resource][index]
-        if (resource, field) == (CPU, LIMIT) and reason in (Reason.OK, Reason.HPA_UNSOLVED) and now is None:
+        if field is LIMIT and now is None:
             continue
+        reason = Reason.HPA_UNSOLVED if resource in made.unsolved else run.reasons[resource][index]
         if reason is Reason.OK:
             values.append(Value(CPU, LIMIT, now, None, Action.UNSET, reason, Severity.OK, inputs[CPU], "no CPU limit"))
-        elif now is not None or (resource, field) != (CPU, LIMIT):
+        else:
             values.append(withheld(resource, field, now, reason, inputs[resource]))
     return values
 
