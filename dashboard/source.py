@@ -6,6 +6,8 @@ the overview document, written last, tells. Tests put a Source of their own in i
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -47,7 +49,7 @@ FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.col
 SCHEMAS: Final[Mapping[str, Schema]] = {
     s.name: s for s in (WORKLOADS, RECOMMENDATIONS, NODES, RECLAIMABLE, FINDINGS, FORECAST_LIST)
 }
-REMEMBERED_QUERIES: Final = 32
+REMEMBERED_QUERIES: Final = 16
 REMEMBERED_STORIES: Final = 16
 
 
@@ -61,10 +63,9 @@ class Snapshot:
     _rows: OrderedDict[tuple[str, Query], Index] = field(default_factory=OrderedDict, repr=False)
 
     @classmethod
-    def of(cls, version: str, overview: Overview | None, tables: Mapping[str, Table]) -> Snapshot:
-        """Index the tables; a table that is missing is empty."""
-        found = {name: tables.get(name) or Table.from_rows(schema, []) for name, schema in SCHEMAS.items()}
-        return cls(version, overview, {name: Indexed.of(table) for name, table in found.items()})
+    def empty(cls) -> Snapshot:
+        """Before anything was read."""
+        return cls("", None, {name: Indexed.of(Table.from_rows(schema, [])) for name, schema in SCHEMAS.items()})
 
     def rows(self, name: str, query: Query) -> Index:
         """Row numbers of a table under a query; the last few answers are kept, as a grid asks page after page."""
@@ -122,7 +123,7 @@ class StoreSource:
         self._wait_seconds = settings.reload_seconds
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._snapshot = Snapshot.of("", None, {})
+        self._snapshot = Snapshot.empty()
         self._looked_seconds = float("-inf")
         self._stories: OrderedDict[tuple[str, WorkloadRef], Story] = OrderedDict()
 
@@ -143,14 +144,15 @@ class StoreSource:
         overview = self._store.read_document("overview", Overview)
         version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}" if overview else ""
         if version != self._snapshot.version:
-            tables = {name: table for name, schema in SCHEMAS.items() if (table := self._table(schema)) is not None}
-            self._snapshot = Snapshot.of(version, overview, tables)
+            # One table after the other, so that only one is ever held in its large form.
+            self._snapshot = Snapshot(version, overview, {n: Indexed.of(self._table(s)) for n, s in SCHEMAS.items()})
+            give_back()
 
-    def _table(self, schema: Schema) -> Table | None:
+    def _table(self, schema: Schema) -> Table:
         try:
             return self._store.read_table(schema)
         except NoData:
-            return None
+            return Table.from_rows(schema, [])
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """From the namespace's document; a namespace that no recommendation names is not looked up."""
@@ -235,6 +237,13 @@ class StoreSource:
                 [{"start": band.times[0], "mean": band.usage, "request": band.request}] if band and band.times else []
             )
         return found[0] if found else None
+
+
+def give_back() -> None:
+    """Return what reading took and freed to the system: glibc keeps it else. Elsewhere nothing happens."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def _key_of(ref: WorkloadRef) -> dict[str, str]:

@@ -38,10 +38,10 @@ NAME_PARTS: Final = 4
 
 def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
     """What all shown rows together would change, over their replicas, up and down apart."""
-    table = snapshot.tables[RECOMMENDATIONS.name].take(snapshot.rows(RECOMMENDATIONS.name, query))
+    columns, rows = snapshot.tables[RECOMMENDATIONS.name].table.columns, snapshot.rows(RECOMMENDATIONS.name, query)
     return [
-        _total("CPU requests", table.columns["cpu_delta_total"], Resource.CPU),
-        _total("Memory requests", table.columns["memory_delta_total"], Resource.MEMORY),
+        _total("CPU requests", columns["cpu_delta_total"][rows], Resource.CPU),
+        _total("Memory requests", columns["memory_delta_total"][rows], Resource.MEMORY),
     ]
 
 

@@ -13,7 +13,8 @@ from cotenant.edges.store import parquet
 from cotenant.model.table import Column, Kind, Schema, Table
 
 GROUP_ROWS: Final = 4096
-"""Rows that are decoded together: what a reader of one row pays."""
+GROUP_NUMBERS: Final = 2**20
+"""At most so many rows, and about so many numbers of lists, are decoded together: what a reader of one row pays."""
 
 
 def encode(table: Table) -> bytes:
@@ -21,7 +22,14 @@ def encode(table: Table) -> bytes:
     arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
     names = [column.name for column in table.schema.columns]
     texts = [column.name for column in table.schema.columns if column.kind is Kind.TEXT]
-    return parquet.encode(pa.table(arrays, names=names), {"table": table.schema.name}, texts, GROUP_ROWS)
+    return parquet.encode(pa.table(arrays, names=names), {"table": table.schema.name}, texts, _group_rows(table))
+
+
+def _group_rows(table: Table) -> int:
+    """Fewer rows a group where lists are long; judged by the first row."""
+    lists = [table.columns[c.name] for c in table.schema.columns if c.kind is Kind.LIST]
+    numbers = sum(len(cells[0]) for cells in lists) if len(table) else 0
+    return min(GROUP_ROWS, max(1, GROUP_NUMBERS // max(numbers, 1)))
 
 
 def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
@@ -29,16 +37,20 @@ def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = Non
 
     `where` keeps the rows whose text columns hold these texts.
     """
-    stored, stamp = parquet.decode(content, [c.name for c in schema.columns], where)
-    if stamp.get("table") != schema.name:
-        raise ValueError(f"the file says it is table {stamp.get('table')!r}")
-    present = set(stored.column_names)
-    columns = {
-        c.name: _from_arrow(c, stored[c.name]) if c.name in present else _empty(c, len(stored)) for c in schema.columns
-    }
-    del stored
+    names = [c.name for c in schema.columns]
+    # A whole table comes column by column, so that no second copy of all of it exists.
+    batches = [names] if where else [[name] for name in names]
+    columns: dict[str, npt.NDArray[Any]] = {}
+    rows = 0
+    for batch in batches:
+        stored, stamp = parquet.decode(content, batch, where)
+        if stamp.get("table") != schema.name:
+            raise ValueError(f"the file says it is table {stamp.get('table')!r}")
+        columns |= {n: _from_arrow(schema.column(n), stored[n]) for n in stored.column_names}
+        rows = len(stored)
+        del stored
     pa.default_memory_pool().release_unused()  # else a long-lived reader keeps the decoder's scratch
-    return Table(schema, columns)
+    return Table(schema, {c.name: columns[c.name] if c.name in columns else _empty(c, rows) for c in schema.columns})
 
 
 def _arrow_type(column: Column) -> pa.DataType:
@@ -61,8 +73,9 @@ def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
     if column.kind.numeric:
         numbers: npt.NDArray[Any] = stored.to_numpy().copy()
         return numbers
-    whole = stored.combine_chunks()
-    return _texts(whole) if column.kind is Kind.TEXT else _objects(_lists(whole))
+    if column.kind is Kind.TEXT:
+        return _texts(stored.combine_chunks())
+    return _objects([cell for chunk in stored.chunks for cell in _lists(chunk)])
 
 
 def _texts(stored: pa.StringArray) -> npt.NDArray[Any]:
@@ -72,7 +85,7 @@ def _texts(stored: pa.StringArray) -> npt.NDArray[Any]:
 
 
 def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:
-    """One array a row, all of them views of one buffer: no object per value."""
+    """One array a row, all of them views of the chunk's buffer: no object per value."""
     values = stored.flatten().to_numpy(zero_copy_only=False)
     ends = np.cumsum(stored.value_lengths().to_numpy())
     return np.split(values, ends[:-1]) if len(ends) else []
