@@ -356,6 +356,8 @@ class BandSeries:
     quantiles: Mapping[str, list[float]]
     batch_now: float
     mid_now: float
+    batch: list[float] = field(default_factory=list)
+    """What batch pods could have taken in each hour of `times`; empty when it was not computed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -145,11 +145,29 @@ def events(analysis: Analysis) -> Table:
     return Table.from_rows(EVENTS, sorted(found.values(), key=lambda r: (r["time"], r["namespace"], r["workload"])))
 
 
-def node_history(analysis: Analysis, settings: ReclaimableSettings) -> Table:
-    """Total, prod, and what batch and mid could have taken, hour by hour: the figure of colocation."""
+NodeLines = Mapping[Resource, Mapping[str, Usage[NodeRef]]]
+"""The lines `total`, `prod`, `batch` and `mid` of every node, hourly."""
+
+
+def node_lines(analysis: Analysis, settings: ReclaimableSettings) -> NodeLines:
+    """What each node used, and what batch and mid could have taken, in the inventory's order of nodes."""
+    return {resource: _node_columns(analysis, resource, settings) for resource in Resource}
+
+
+def batch_of_cluster(lines: NodeLines, resource: Resource, times: Sequence[int]) -> list[float]:
+    """Sum over the nodes in each of the hours; NaN where no node is known."""
+    batch = lines[resource]["batch"]
+    seen = np.isfinite(batch.values)
+    sums = np.where(seen.any(axis=0), np.where(seen, batch.values, 0).sum(axis=0), np.nan)
+    index = (np.asarray(times, dtype=np.int64) - batch.grid.start_seconds) // HOUR_SECONDS
+    inside = (index >= 0) & (index < batch.grid.size)
+    return _floats(np.where(inside, sums[np.clip(index, 0, max(batch.grid.size - 1, 0))], np.nan))
+
+
+def node_history(analysis: Analysis, lines: NodeLines) -> Table:
+    """The figure of colocation of every node."""
     rows: list[dict[str, Any]] = []
-    for resource in Resource:
-        columns = _node_columns(analysis, resource, settings)
+    for resource, columns in lines.items():
         grid = next(iter(columns.values())).grid
         for i, node in enumerate(analysis.history.inventory.nodes):
             lists = {name: _floats(usage.values[i]) for name, usage in columns.items()}

@@ -94,9 +94,10 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
         tables.reclaimable(analysis.reclaimable),
         tables.findings(analysis.findings),
     )
+    lines = browse.node_lines(analysis, settings.recommender.reclaimable)
     browsable = (
         browse.events(analysis),
-        browse.node_history(analysis, settings.recommender.reclaimable),
+        browse.node_history(analysis, lines),
         browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations),
         *browse.coverage(analysis),
         *browse.portraits(analysis),
@@ -104,7 +105,8 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
     for table in (*made, *browsable):
         store.write_table(table)
     explain.write(store, analysis.recommendations)
-    store.write_document("overview", overview.overview(analysis, demo=demo, strategy=settings.recommender.strategy))
+    summed = overview.overview(analysis, lines, demo=demo, strategy=settings.recommender.strategy)
+    store.write_document("overview", summed)
 
 
 def _stored(store: Store, schema: Schema) -> Table | None:

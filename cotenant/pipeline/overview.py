@@ -18,14 +18,14 @@ from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
 from cotenant.pipeline.analysis import Analysis
-from cotenant.pipeline.browse import hour_of_week
+from cotenant.pipeline.browse import NodeLines, batch_of_cluster, hour_of_week
 
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
 WORTH_SHARE = 0.7
 
 
-def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
+def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str) -> Overview:
     """Everything on the overview page. Window ratios rest on the newest hour, waste on the whole window."""
     history, inventory = analysis.history, analysis.history.inventory
     quality = history.quality
@@ -43,8 +43,8 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
         containers=sum(len(w.containers) for w in inventory.workloads),
         pods=sum(p.running for p in inventory.pods),
         headline=_headline(analysis),
-        cpu=_band(analysis, Resource.CPU),
-        memory=_band(analysis, Resource.MEMORY),
+        cpu=_band(analysis, Resource.CPU, lines),
+        memory=_band(analysis, Resource.MEMORY, lines),
         heat=_heat(analysis),
         waste=_waste(analysis),
         peak=_peak(analysis),
@@ -100,7 +100,7 @@ def _amount(container: Container, resource: Resource, field: Field) -> int:
     return amounts.get(resource, 0)
 
 
-def _band(analysis: Analysis, resource: Resource) -> BandSeries:
+def _band(analysis: Analysis, resource: Resource, lines: NodeLines) -> BandSeries:
     hourly = analysis.cluster_totals[resource].coarser(HOUR_SECONDS // analysis.history.window.step_seconds)
     forecast = analysis.cluster_forecasts[resource]
     reclaimed = {band: reclaimed_now(analysis.reclaimable, band, resource) for band in Band}
@@ -113,6 +113,7 @@ def _band(analysis: Analysis, resource: Resource) -> BandSeries:
         quantiles={q: _floats(forecast.quantiles[0, :, LEVELS.index(float(q))]) for q in SHOWN_LEVELS},
         batch_now=reclaimed[Band.BATCH],
         mid_now=reclaimed[Band.MID],
+        batch=batch_of_cluster(lines, resource, [int(t) for t in hourly.grid.times()]),
     )
 
 

@@ -21,6 +21,7 @@ def chart(series: BandSeries, resource: Resource) -> Chart:
     """One resource's band over the last week and the next day."""
     scale = SCALE[resource]
     usage, request = (np.asarray(v, dtype=np.float64) / scale for v in (series.usage, series.request))
+    batch = _padded(series.batch, len(usage)) / scale
     recent = np.flatnonzero(
         np.asarray(series.times) >= (series.times[-1] if series.times else 0) - HISTORY_DAYS * 86_400
     )
@@ -30,7 +31,7 @@ def chart(series: BandSeries, resource: Resource) -> Chart:
     unit = UNIT[resource]
     traces = [
         *lines.fan({level: np.asarray(path) / scale for level, path in series.quantiles.items()}, ahead),
-        *_reclaimable(series, past, usage[shown], scale),
+        *_reclaimable(past, usage[shown], batch[shown]),
         lines.line(past, usage[shown], "Usage", base.BLUE, width=2),
         lines.line(past, request[shown], "Requested", base.ORANGE, dash="dash"),
         lines.level([*past, *ahead], series.allocatable / scale, "Allocatable"),
@@ -43,17 +44,19 @@ def chart(series: BandSeries, resource: Resource) -> Chart:
 
 
 def _reclaimable(
-    series: BandSeries, past: list[float], usage: npt.NDArray[np.float64], scale: int
+    past: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """From the present usage up to usage + what batch pods could take now."""
-    seen = np.flatnonzero(~np.isnan(usage))
-    if not len(seen) or not series.batch_now > 0:
+    """From the usage up to usage + what batch pods could have taken, hour by hour; it breathes with the valleys."""
+    if not len(usage) or not np.isfinite(batch).any():
         return []
-    floor, width = usage[seen[-1]], 2 * 3_600_000.0
-    x = [past[seen[-1]] - width, past[seen[-1]]]
-    low = lines.line(x, np.full(2, floor), "", base.TEAL, width=0)
-    top = lines.line(x, np.full(2, floor + series.batch_now / scale), "Batch could take", base.TEAL, width=2)
-    return [low | lines.HIDDEN, top | {"fill": "tonexty", "fillcolor": base.faded(base.TEAL, 0.3)}]
+    low = lines.line(past, usage, "", base.TEAL, width=0)
+    top = lines.line(past, usage + batch, "Batch could take", base.TEAL, width=1)
+    return [low | lines.HIDDEN, top | {"fill": "tonexty", "fillcolor": base.faded(base.TEAL, 0.25)}]
+
+
+def _padded(values: list[float], size: int) -> npt.NDArray[np.float64]:
+    """The values, or gaps where there are not as many as asked for."""
+    return np.asarray(values, dtype=np.float64) if len(values) == size else np.full(size, np.nan)
 
 
 def _summary(series: BandSeries, resource: Resource) -> str:

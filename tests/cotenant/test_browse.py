@@ -20,6 +20,7 @@ from cotenant.model.views import (
     FINDINGS,
     NODE_HISTORY,
     RECOMMENDATION_LOG,
+    Overview,
     portraits_of,
 )
 from cotenant.pipeline import browse, corridor
@@ -129,3 +130,12 @@ def test_every_namespace_with_usage_has_its_coverage(store: Store, analysis: Ana
     assert all(0 <= r["coverage"] <= 1 for r in rows)
     # nine days that end at noon touch ten dates
     assert len(store.read_table(COVERAGE_BY_DAY)) == SPEC.days + 1
+
+
+def test_the_clusters_batch_curve_is_the_sum_over_its_nodes(store: Store, analysis: Analysis) -> None:
+    overview = store.read_document("overview", Overview)
+    assert overview is not None
+    nodes = [r["batch"] for r in store.read_table(NODE_HISTORY).rows() if r["resource"] == "cpu"]
+    newest = sum(batch[-1] for batch in nodes if batch[-1] is not None)
+    assert overview.cpu.batch[-1] == pytest.approx(newest, rel=1e-5)
+    assert len(overview.cpu.batch) == len(overview.cpu.times)

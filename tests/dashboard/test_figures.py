@@ -26,7 +26,8 @@ def series(days: int = 10, scale: float = 1000.0) -> BandSeries:
     usage = [scale * (100 + 50 * math.sin(k / 24 * 2 * math.pi)) for k in range(len(times))]
     ahead = [times[-1] + HOUR + 1800 * k for k in range(48)]
     quantiles = {q: [scale * (80 + 100 * float(q) + k) for k in range(48)] for q in ("0.1", "0.5", "0.9", "0.95")}
-    return BandSeries(times, usage, [scale * 300] * len(times), scale * 400, ahead, quantiles, scale * 60, scale * 20)
+    request, batch = [scale * 300] * len(times), [scale * (160 - u / scale) for u in usage]
+    return BandSeries(times, usage, request, scale * 400, ahead, quantiles, scale * 60, scale * 20, batch)
 
 
 def plotted(chart: Chart) -> go.Figure:
@@ -48,10 +49,10 @@ def test_the_band_shows_a_week_of_history_and_the_forecast_in_cores() -> None:
     assert trace(figure, "p10–p90").fill == "tonexty"
 
 
-def test_batch_stands_on_the_present_usage() -> None:
+def test_batch_stands_on_the_usage_of_its_hour() -> None:
     figure = plotted(band.chart(series(), Resource.CPU))
-    # usage at the last hour k = 239 is 100 + 50 sin(239/24 2π) = 100 + 50 sin(-15°) = 87.06 cores; 60 cores on top.
-    assert trace(figure, "Batch could take").y[-1] == pytest.approx(100 + 50 * math.sin(-math.pi / 12) + 60, rel=1e-6)
+    # Batch may take what is left up to 160 cores, so usage and batch together are 160 in every hour.
+    assert list(trace(figure, "Batch could take").y) == pytest.approx([160.0] * 169)
 
 
 def test_memory_is_drawn_in_gib() -> None:
