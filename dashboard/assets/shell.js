@@ -179,7 +179,7 @@ document.addEventListener("click", (event) => {
       const box = document.getElementById("search");
       if (box) { event.preventDefault(); box.focus(); box.select(); }
     }
-    else if (event.key === "Escape") { if (!document.querySelector("[role=dialog]")) press("back"); }
+    else if (event.key === "Escape") { if (![...document.querySelectorAll("[role=dialog]")].some((it) => it.checkVisibility())) press("back"); }
     else if (event.key === "j" || event.key === "k") window.cotenant.step(event.key === "j" ? 1 : -1);
     else if (event.key === "x") window.cotenant.select();
     else if (event.key === "e") press("export-csv-" + window.cotenant.grid().name);
