@@ -59,9 +59,17 @@ def decode(
     metadata = file.schema_arrow.metadata or {}
     check(int(metadata[_VERSION_KEY]))
     known = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-    table = _rows(file, known, where) if where else file.read(columns=known, use_threads=False)
+    table = _rows(file, known, where) if where else _whole(file, known)
     table.validate()
     return table, {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
+
+
+def _whole(file: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
+    """All rows, group by group: read at once, pyarrow keeps every group's scratch till the end."""
+    if file.num_row_groups < 2:
+        return file.read(columns=columns, use_threads=False)
+    groups = (file.read_row_group(i, columns=columns, use_threads=False) for i in range(file.num_row_groups))
+    return pa.concat_tables(groups)
 
 
 def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[str, str]) -> pa.Table:
