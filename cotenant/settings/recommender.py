@@ -157,7 +157,7 @@ class CotenantSettings(Section, frozen=True):
     ] = "keep"
     cpu_limit_margin_fraction: Annotated[
         float, setting("Added to the highest CPU demand that a CPU limit has to let through.", ge=0, le=10)
-    ] = 0.25
+    ] = 0.5
     keep_qos_class: Annotated[
         bool,
         setting("Request = limit stays so (Guaranteed), and what is best effort by its QoS label gets no request."),

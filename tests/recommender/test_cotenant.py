@@ -68,7 +68,7 @@ def test_a_start_up_burst_raises_the_limit_but_not_the_request() -> None:
     warm = replace(calm, startup={CPU: 1500.0})
     assert value(one(warm), CPU).amount == value(one(calm), CPU).amount
     limit = value(one(warm), CPU, LIMIT)
-    assert (limit.amount, limit.reason) == (1875, Reason.OBSERVED_MAXIMUM)  # 1500 x 1.25
+    assert (limit.amount, limit.reason) == (2250, Reason.OBSERVED_MAXIMUM)  # 1500 x 1.5
 
 
 def test_a_limit_stays_unless_it_must_rise_and_an_absent_one_stays_absent() -> None:

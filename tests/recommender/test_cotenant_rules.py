@@ -83,6 +83,7 @@ def test_request_stays_equal_to_limit_where_the_pod_is_guaranteed() -> None:
         assert amount(found, resource) == amount(found, resource, LIMIT)
     assert value(found, CPU).reason is Reason.QOS_CLASS
     assert amount(found, CPU) == 2000  # the limit is not lowered, so the request stays
+    assert [n for n in found.notes if n.startswith("cpu would need 420m; the pod is Guaranteed")]
     lower = made(scenario(workload(equal, equal)), lower_limits=True)
     assert amount(lower, CPU) == amount(lower, CPU, LIMIT) == 420
     by_limit_alone = made(scenario(workload(limits=equal)))

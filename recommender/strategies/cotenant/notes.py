@@ -12,9 +12,11 @@ from cotenant.model.quantity import format_millicores, human_bytes
 from cotenant.model.recommendation import Action, Field, Value
 from cotenant.model.resource import Resource
 from recommender.evidence import Evidence
+from recommender.strategies.cotenant.annotations import PREFIX
 from recommender.strategies.cotenant.demand import Demand
 from recommender.strategies.cotenant.jobs import template
 from recommender.strategies.cotenant.policy import Policy
+from recommender.strategies.cotenant.sizing import KEPT
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SLOW_START: Final = 1.5
@@ -30,6 +32,7 @@ def of(
     said += _of_memory(demand[MEMORY], index)
     said += _of_usage(demand[CPU], index)
     said += _of_groups(demand, index)
+    said += _of_class(values)
     said += (
         f"{v.resource} {v.field} is larger than any node: {_amount(v.resource, v.now)}"
         for v in values
@@ -82,6 +85,17 @@ def _of_usage(demand: Demand, index: int) -> Iterator[str]:
     weekly = float(demand.columns["growth_per_week"][index])
     if np.isfinite(weekly):
         yield f"CPU demand grows by {100 * weekly:.0f} % a week; the request is for the days ahead"
+
+
+def _of_class(values: Sequence[Value]) -> Iterator[str]:
+    """What staying Guaranteed holds back."""
+    for v in values:
+        kept = next((c for c in v.clamps if c.rule == KEPT and v.field is Field.REQUEST), None)
+        if kept is not None:
+            yield (
+                f"{v.resource} would need {_amount(v.resource, kept.before)}; the pod is Guaranteed, so its request "
+                f"stays at the limit, which is not lowered ({PREFIX}lower-limits or {PREFIX}keep-qos-class change that)"
+            )
 
 
 def _of_groups(demand: Mapping[Resource, Demand], index: int) -> Iterator[str]:

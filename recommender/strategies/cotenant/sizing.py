@@ -21,6 +21,7 @@ from recommender.strategies.cotenant.policy import Policy
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 UNIT: Final = {CPU: 1, MEMORY: MIB}
+KEPT: Final = "limits are not lowered"
 WHOLE_CORES: Final = frozenset({QosClass.LSR, QosClass.LSE})
 """Classes that are bound to cores of their own; Koordinator gives them whole ones only."""
 
@@ -106,7 +107,7 @@ def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
     least, terms = (in_ratio, "limit x request / present request, ") if place.policy.lower_limits else (0, "")
     reason = Reason.OBSERVED_MAXIMUM if highest > least else Reason.OK
     formula = f"max({terms}highest demand x {margin:g}, request)"
-    draft = Draft(now, max(least, highest, wish.amount), reason, formula)
+    draft = Draft(now, max(least, highest, wish.amount), reason, formula, must_raise=demand.highest[place.index] > now)
     draft = draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
     draft = dead_band(place, draft, CPU)
     if not place.policy.lower_limits:
@@ -116,7 +117,7 @@ def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
 
 def _kept(place: Place, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
     """Not below the present amount, unless an annotation's maximum is."""
-    draft = draft.at_least("limits are not lowered", now, reason)
+    draft = draft.at_least(KEPT, now, reason)
     return draft.at_most(f"annotation {PREFIX}max-{resource}", place.policy.bounds[resource][1], Reason.ANNOTATION)
 
 
