@@ -34,10 +34,10 @@ def contents(view: View) -> Component:
     now = status(view.source.snapshot().overview, upkeep, view.now_seconds())
     return html.Div(
         [
-            html.Div([_jobs(now), _process(now), _permissions(now)], className="row thirds"),
+            html.Div([_jobs(now), _permissions(now)], className="row wide-narrow"),
             _pulls(now.pulls),
-            html.Div([_defects(now), _lost(now)], className="row halves"),
             *_coverage(upkeep),
+            html.Div([_defects(now), _lost(now), _process(now)], className="row thirds"),
         ]
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import dash_mantine_components as dmc
 import numpy as np
@@ -241,11 +241,6 @@ def register(app: Dash, view: View) -> None:
     app.clientside_callback(
         ClientsideFunction("cotenant", "openNode"), Input("balance-figure", "clickData"), prevent_initial_call=True
     )
-
-
-def address(base: str, node: str) -> str:
-    """Where a node's page is."""
-    return f"{base}nodes/{quote(node, safe='')}"
 
 
 PAGE: Final = Page("nodes", "Nodes", "n", render, register, below)

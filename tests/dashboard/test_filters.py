@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +18,7 @@ from cotenant.model.table import Table
 from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS
 from dashboard import filters
 from dashboard.filters import Condition, Indexed, Query
+from dashboard.source import SCHEMAS
 
 ROWS: list[dict[str, Any]] = [
     {"namespace": "pay", "kind": "Deployment", "workload": "checkout", "container": "app", "severity": "critical",
@@ -258,3 +261,10 @@ def test_select_equals_a_row_by_row_reading(rows: list[dict[str, Any]], data: st
 
     found = filters.select(Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
     assert found.tolist() == [i for i, row in enumerate(rows) if holds(row)]
+
+
+def test_the_page_about_filters_names_every_key_of_every_table() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "filters.md").read_text()
+    for name, schema in SCHEMAS.items():
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        assert {"row", *re.findall(r"`(\w+)`", line.split("|")[2])} == set(filters.keys_of(schema)), name
