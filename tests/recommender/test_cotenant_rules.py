@@ -167,6 +167,14 @@ def test_several_containers_under_one_autoscaler_keep_its_trigger() -> None:
     assert total * float(target) / 100 == pytest.approx(600, rel=0.01)
 
 
+def test_a_bound_after_the_solution_moves_the_target_again() -> None:
+    # 1000 m at 50 %: the trigger is 500 m; LimitRange allows no less than 800 m, so the target becomes 62.5 %
+    of = workload({CPU: 1000}, autoscaler=Autoscaler("web", 1, 9, {CPU: 50}))
+    found = made(scenario(of, limit_ranges=[LimitRange("shop", CPU, minimum=800)]))
+    assert amount(found, CPU) == 800
+    assert value(found, CPU).inputs["hpa_target_percent"] == 62
+
+
 def test_an_unchanged_request_leaves_the_target_alone() -> None:
     of = workload({CPU: 420}, autoscaler=Autoscaler("web", 1, 9, {CPU: 60}))
     found = made(scenario(of))
@@ -351,6 +359,24 @@ def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says
                 needed = float(v.inputs.get("observed_max", 0)) * (1 + float(v.inputs["margin_fraction"]))
                 lowered = [c for c in v.clamps if c.after < c.before]
                 assert v.amount >= needed * (1 - 1e-9) or lowered
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters())
+def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
+    of, made_ = case.workloads[0], case.made("cotenant")
+    staying = [c for c in of.containers if c.role is not ContainerRole.INIT]
+    for resource, target in (of.autoscaler.targets if of.autoscaler else {}).items():
+        values = {c.name: value(made_[f"web/{c.name}"], resource) for c in staying}
+        inputs = [v.inputs for v in values.values() if "hpa_target_percent" in v.inputs]
+        if not inputs:
+            assert all(v.amount is None for v in values.values())
+            continue
+        before = sum(c.requests[resource] for c in staying) * target
+        amounts = [values[c.name].amount for c in staying]
+        total = sum(c.requests[resource] if a is None else a for c, a in zip(staying, amounts, strict=True))
+        # the nearest whole percent to the old trigger, at least 1
+        assert float(inputs[0]["hpa_target_percent"]) == max(1, round(before / max(total, 1)))
 
 
 @settings(max_examples=100, deadline=None)

@@ -81,6 +81,16 @@ def solve(
     return _kept(drafts, list(mine), (before, fixed), _Pod(scaler, resource, target, max(most, target)))
 
 
+def settled(solution: Solution, drafts: Drafts, workload: Workload, places: dict[str, int]) -> Solution:
+    """The solution after all bounds: the target that keeps the trigger with what the requests have become."""
+    total = 0
+    for container in workload.containers:
+        if container.role is not ContainerRole.INIT:
+            draft = drafts.get(Slot(places.get(container.name, -1), solution.resource, Field.REQUEST))
+            total += draft.amount if draft else container.requests[solution.resource]
+    return replace(solution, target=max(1, round(100 * solution.trigger / max(total, 1))))
+
+
 @dataclass(frozen=True, slots=True)
 class _Pod:
     scaler: Autoscaler

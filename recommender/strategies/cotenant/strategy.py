@@ -100,7 +100,10 @@ def _drafts(run: Run, indices: Sequence[int]) -> Made:
         drafts |= _limits(run, place, drafts, index)
     names = {i: place.container.name for i, place in places.items()}
     drafts = bounds.bounded(drafts, workload, names, run.bounds)
-    return Made(_equal(drafts) if places[indices[0]].guaranteed else drafts, solutions, unsolved)
+    drafts = _equal(drafts) if places[indices[0]].guaranteed else drafts
+    by_name = {name: index for index, name in names.items()}
+    final = {r: autoscaler.settled(s, drafts, workload, by_name) for r, s in solutions.items()}
+    return Made(drafts, final, unsolved)
 
 
 def _place(run: Run, index: int) -> Place:
