@@ -247,7 +247,7 @@ def give_back() -> None:
 
 
 def _key_of(ref: WorkloadRef) -> dict[str, str]:
-    return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
+    return {"workload": ref.name, "namespace": ref.namespace, "kind": ref.kind}
 
 
 def row_of(indexed: Indexed, where: Mapping[str, str]) -> Row | None:

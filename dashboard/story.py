@@ -39,8 +39,8 @@ class Subject:
 
     @property
     def where(self) -> dict[str, str]:
-        """Its texts in FORECASTS."""
-        texts = {"scope": self.scope, "namespace": self.namespace, "kind": self.kind, "name": self.name}
+        """Its texts in FORECASTS, the one that fewest rows share first."""
+        texts = {"name": self.name, "namespace": self.namespace, "scope": self.scope, "kind": self.kind}
         return texts | ({"resource": self.resource} if self.resource else {})
 
     @property

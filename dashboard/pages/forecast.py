@@ -14,11 +14,11 @@ from cotenant.model.errors import UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.resource import Resource
-from cotenant.model.table import Table
 from cotenant.model.text import visible
 from dashboard import display, listing, panels, story
 from dashboard.figures import coverage
 from dashboard.figures import story as chart
+from dashboard.filters import Index, Indexed
 from dashboard.listing import Listing
 from dashboard.pages import portrait
 from dashboard.source import FORECAST_LIST, Snapshot
@@ -204,19 +204,21 @@ def quality(view: View, search: str) -> Component:
         query = LIST.query(search)
     except UsageError as error:
         return panels.panel("How good they are", panels.failed(error.message, error.fix))
-    rows = snapshot.tables[FORECAST_LIST.name].take(snapshot.rows(FORECAST_LIST.name, query))
+    listed, rows = snapshot.tables[FORECAST_LIST.name], snapshot.rows(FORECAST_LIST.name, query)
     if not len(rows):
         return panels.panel("How good they are", panels.empty("No forecast matches these filters."))
-    figure = panels.figure(coverage.chart(rows.columns["coverage_95"]), "coverage-figure", COVERAGE_HEIGHT)
+    figure = panels.figure(
+        coverage.chart(listed.table.columns["coverage_95"][rows]), "coverage-figure", COVERAGE_HEIGHT
+    )
     how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
     return panels.panel(
-        "How good they are", figure, *worst(rows, search), how, note="Listed forecasts by q95 coverage."
+        "How good they are", figure, *worst(listed, rows, search), how, note="Listed forecasts by q95 coverage."
     )
 
 
-def worst(rows: Table, search: str) -> list[Component]:
+def worst(listed: Indexed, rows: Index, search: str) -> list[Component]:
     """The forecasts with the highest loss, and with the least coverage."""
-    loss, covered = rows.columns["relative_wql"], rows.columns["coverage_95"]
+    loss, covered = (listed.table.columns[name][rows] for name in ("relative_wql", "coverage_95"))
     high = [i for i in np.argsort(-np.nan_to_num(loss, nan=-1.0), kind="stable")[:WORST] if loss[i] > 1]
     low = [i for i in np.argsort(np.nan_to_num(covered, nan=2.0), kind="stable")[:WORST] if covered[i] < UNDER]
     if not high and not low:
@@ -228,7 +230,7 @@ def worst(rows: Table, search: str) -> list[Component]:
     made: list[Component] = []
     for title, places, values, form in lists:
         if places:
-            found = list(rows.take(np.array(places)).rows())
+            found = list(listed.take(rows[places]).rows())
             items = [_item(row, form.format(values[i]), search) for row, i in zip(found, places, strict=True)]
             made.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
     return [html.Div(made, className="row halves worst-lists")]

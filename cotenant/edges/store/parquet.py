@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotenant.edges.store.version import SCHEMA_VERSION, check
@@ -76,13 +76,22 @@ def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[st
     """Rows that hold these texts: their columns decide which row groups are decoded whole."""
     found = [file.schema_arrow.empty_table().select(columns or file.schema_arrow.names)]
     for group in range(file.num_row_groups):
-        texts = file.read_row_group(group, columns=list(where), use_threads=False)
-        mask = np.ones(len(texts), dtype=bool)
-        for name, text in where.items():
-            mask &= texts[name].to_numpy() == text
-        if mask.any():
-            found.append(file.read_row_group(group, columns=columns, use_threads=False).filter(pa.array(mask)))
+        mask = _holding(file, group, where)
+        if mask is not None:
+            found.append(file.read_row_group(group, columns=columns, use_threads=False).filter(mask))
     return pa.concat_tables([table.replace_schema_metadata() for table in found])
+
+
+def _holding(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -> pa.Array | None:
+    """Which rows of a group hold all these texts; None for none, found out with as few columns as that takes."""
+    mask: pa.Array | None = None
+    for name, text in where.items():
+        cells = file.read_row_group(group, columns=[name], use_threads=False)[name].combine_chunks()
+        equal = pc.equal(cells, pa.scalar(text, cells.type))
+        mask = equal if mask is None else pc.and_(mask, equal)
+        if not pc.any(mask).as_py():
+            return None
+    return mask
 
 
 def _float_paths(schema: pa.Schema) -> list[str]:
