@@ -109,9 +109,10 @@ def failed(message: str, fix: str = "") -> Component:
 
 
 def skeleton(*heights: int) -> Component:
-    """Grey blocks of the final size while a panel is on its way."""
+    """Grey blocks of the final size while a panel is on its way; after 3 s it says what it waits for."""
     blocks = [dmc.Skeleton(height=h, radius="md", animate=True, className="skeleton") for h in heights]
-    return html.Div([html.Span("Loading…", className="visually-hidden"), *blocks], **{"aria-busy": "true"})
+    late = html.P("Still waiting for the results in the store…", className="late")
+    return html.Div([html.Span("Loading…", className="visually-hidden"), late, *blocks], **{"aria-busy": "true"})
 
 
 def guarded(render: Callable[[], Component]) -> Component:

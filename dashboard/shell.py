@@ -11,6 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from cotenant.model.errors import CotenantError
+from cotenant.model.text import visible
 from cotenant.model.views import Overview
 from cotenant.settings.dashboard import DashboardSettings
 from dashboard import display, filters, panels
@@ -275,7 +276,7 @@ def _chips(overview: Overview | None, view: View) -> list[Component]:
     reads = panels.chip("READ-ONLY", "gray", "This dashboard applies nothing to the cluster.")
     if overview is None:
         return [reads]
-    name = html.Span(overview.cluster, className="cluster", title="Cluster")
+    name = html.Span(visible(overview.cluster), className="cluster", title="Cluster")
     demo = [panels.chip("DEMO data - nothing is applied to a real cluster", "violet")] if overview.demo else []
     return [name, age_chip(overview.time_seconds, view, demo=overview.demo), *demo, reads]
 

@@ -54,9 +54,10 @@ def contents(view: View) -> Component:
 
 
 def _lead(overview: Overview) -> str:
+    things = ((overview.nodes, "node"), (overview.workloads, "workload"), (overview.pods, "pod"))
     return (
-        f"{display.counted(overview.nodes, 'node')}, {display.counted(overview.workloads, 'workload')}, "
-        f"{display.counted(overview.pods, 'pod')}; {overview.window_days:.0f} days of history from {overview.source}, "
+        f"{', '.join(display.counted(number, noun) for number, noun in things)}; "
+        f"{overview.window_days:.0f} days of history from {visible(overview.source)}, "
         f"until {display.moment(overview.time_seconds)}."
     )
 
