@@ -1,8 +1,9 @@
-"""The dashboard's weight: cold and warm load, bytes on the wire, time for a page of rows, memory at 100,000 rows.
+"""The dashboard's weight: loads, bytes, rows, callbacks, many users, memory at 100,000 rows and 5,000 nodes.
 
-    .venv/bin/python -m bench.dashboard
+    .venv/bin/python -m bench.dashboard [SECONDS]
 
-A real server (one process), real Chromium, results of the demo's size blown up to 100,000 rows a table.
+A real server (one process), real Chromium, results of the demo's size blown up to 100,000 rows a table and 5,000 nodes;
+ten users click for SECONDS (60).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from dataclasses import replace
@@ -28,13 +30,18 @@ from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
 from cotenant.model.progress import Silent
 from cotenant.model.table import Schema, Table
-from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.model.views import NODE_HISTORY, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant.pipeline import corridor
 from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
+from dashboard.source import FORECAST_LIST
 from profiler.synthetic import SyntheticSpec
 
 ROWS = 100_000
+NODE_COUNT = 5_000
+USERS = 10
+NAVIGATIONS = 50
+LETTERS = "owrnfih"
 REPEATS = 5
 REQUESTS = 300
 SERVER = """
@@ -59,9 +66,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = results(Path(folder))
         with Process(store) as server:
-            rows = [*rows_per_request(server), *pages(server)]
-            peak = f"2 tables; highest while reading the store {server.mib('VmHWM'):.0f} MiB"
-            rows.append(below("server memory at 100,000 rows a table", server.mib("VmRSS"), "MiB", 400, peak))
+            rows = [*rows_per_request(server), *callbacks(server), *pages(server)]
+            rows += clicking(server, float(sys.argv[1]) if len(sys.argv) > 1 else 60.0)
+            held = "recommendations, workloads and forecasts of 100,000 rows, 5,000 nodes; after all of the above"
+            rows.append(below("server memory", server.mib("VmRSS"), "MiB", 450, held))
+            rows.append(below("server memory, highest", server.mib("VmHWM"), "MiB", 450, "while reading the store"))
     record("dashboard", ".venv/bin/python -m bench.dashboard", rows)
 
 
@@ -71,8 +80,10 @@ def results(folder: Path) -> Store:
     end = fill(store, SyntheticSpec(60, 900, 28, 7), Silent()).inventory.time_seconds
     corridor.publish(corridor.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=True)
     for schema in (WORKLOADS, RECOMMENDATIONS):
-        store.write_table(blown_up(store.read_table(schema), schema))
-    store.write_table(store.read_table(NODES))
+        store.write_table(blown_up(store.read_table(schema), schema, "workload", ROWS))
+    store.write_table(blown_up(store.read_table(FORECAST_LIST), FORECAST_LIST, "name", ROWS))
+    for schema, times in ((NODES, 1), (RECLAIMABLE, 4), (NODE_HISTORY, 2)):
+        store.write_table(blown_up(store.read_table(schema), schema, "node", times * NODE_COUNT))
     overview = store.read_document("overview", Overview)
     assert overview is not None
     store.write_document("overview", replace(overview, computed_seconds=overview.computed_seconds + 1))
@@ -80,11 +91,11 @@ def results(folder: Path) -> Store:
     return store
 
 
-def blown_up(table: Table, schema: Schema) -> Table:
-    """Copies of the rows until there are 100,000, with a running number in the workload's name."""
-    columns: dict[str, Any] = {c.name: np.resize(table.columns[c.name], ROWS) for c in schema.columns}
-    names = [f"{name}-{k // len(table)}" for k, name in enumerate(columns["workload"])]
-    columns["workload"] = np.array(names, dtype=object)
+def blown_up(table: Table, schema: Schema, name: str, rows: int) -> Table:
+    """Copies of the rows until there are so many, with a running number in the column `name`."""
+    columns: dict[str, Any] = {c.name: np.resize(table.columns[c.name], rows) for c in schema.columns}
+    names = [f"{text}-{k // len(table)}" for k, text in enumerate(columns[name])]
+    columns[name] = np.array(names, dtype=object)
     return Table(schema, columns)
 
 
@@ -140,6 +151,102 @@ def rows_per_request(server: Process) -> list[Row]:
     ]
 
 
+def drawn(server: Process, path: str) -> float:
+    """Seconds that the callback takes which draws a page."""
+    page, url = {"id": "page", "property": "children"}, {"id": "url", "property": "pathname", "value": path}
+    search = {"id": "url", "property": "search", "value": ""}
+    asked = {
+        "output": "page.children",
+        "outputs": page,
+        "inputs": [url],
+        "changedPropIds": ["url.pathname"],
+        "state": [search],
+    }
+    body, head = json.dumps(asked).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{server.url}/_dash-update-component", data=body, headers=head)
+    start = time.perf_counter()
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert b"children" in answer.read()
+    return time.perf_counter() - start
+
+
+PATHS = ("/", "/workloads", "/recommendations", "/nodes", "/nodes/node-003-1", "/forecast", "/findings", "/health")
+
+
+def callbacks(server: Process) -> list[Row]:
+    """The callback that draws a page, one user."""
+    seconds = {path: [drawn(server, path) for _ in range(8)] for path in PATHS}
+    in_ms = 1000 * np.array([s for of_page in seconds.values() for s in of_page[1:]])
+    slowest = max(seconds, key=lambda path: median(seconds[path]))
+    note = f"all pages; slowest {slowest} at {1000 * median(seconds[slowest]):.0f} ms"
+    return [below("callback that draws a page, p95", float(np.percentile(in_ms, 95)), "ms", 150, note)]
+
+
+def clicking(server: Process, seconds: float) -> list[Row]:
+    """Ten users who open pages, filter and scroll, each waiting a moment between clicks."""
+    until, taken, errors = time.monotonic() + seconds, [], []
+
+    def user(number: int) -> None:
+        rng = np.random.default_rng(number)
+        while time.monotonic() < until:
+            path = str(rng.choice(PATHS))
+            start = time.perf_counter()
+            try:
+                if rng.random() < 0.5:
+                    drawn(server, path)
+                else:
+                    letter = rng.choice(list("abcdefghij"))
+                    fetch(f"{server.url}/api/v1/recommendations?q={letter}&sort=-cpu_delta_total&limit=100")
+            except (OSError, AssertionError) as error:
+                errors.append(repr(error))
+            taken.append(time.perf_counter() - start)
+            time.sleep(float(rng.uniform(0.3, 1.2)))
+
+    threads = [threading.Thread(target=user, args=(k,)) for k in range(USERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    p95 = float(np.percentile(1000 * np.array(taken), 95))
+    note = f"{len(taken):,} clicks in {seconds:.0f} s"
+    return [
+        below(f"{USERS} users clicking, p95", p95, "ms", 500, note),
+        below(f"{USERS} users clicking, errors", len(errors), "", 0, "; ".join(errors[:2])),
+    ]
+
+
+def navigated(browser: Any, url: str) -> Row:
+    """Growth of what JavaScript holds over 50 changes of page."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(url)
+    page.wait_for_function(CHARTS_SHOWN)
+    walk(page, len(LETTERS))
+    before = heap(page)
+    walk(page, NAVIGATIONS)
+    growth = heap(page) - before
+    page.close()
+    return below(
+        f"growth of the JavaScript heap over {NAVIGATIONS} navigations", growth, "MB", 20, f"from {before:.0f} MB"
+    )
+
+
+def walk(page: Any, times: int) -> None:
+    """Go from page to page by keyboard, waiting for each."""
+    for k in range(times):
+        letter = LETTERS[k % len(LETTERS)]
+        page.keyboard.press("g")
+        page.keyboard.press(letter)
+        page.wait_for_function(f"document.querySelector('#nav-{letter}.current') && document.querySelector('#page h1')")
+        page.wait_for_timeout(400)
+
+
+def heap(page: Any) -> float:
+    """MB that JavaScript holds after a garbage collection."""
+    wire = page.context.new_cdp_session(page)
+    wire.send("HeapProfiler.collectGarbage")
+    return float(wire.send("Runtime.getHeapUsage")["usedSize"]) / 1e6
+
+
 def pages(server: Process) -> list[Row]:
     """Loads in Chromium: cold = new profile, warm = same profile again."""
     from playwright.sync_api import sync_playwright
@@ -148,6 +255,7 @@ def pages(server: Process) -> list[Row]:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         overview = [load(browser, server.url, CHARTS_SHOWN) for _ in range(REPEATS)]
         grid = [load(browser, f"{server.url}/recommendations", GRID_SHOWN) for _ in range(REPEATS)]
+        around = navigated(browser, server.url)
         browser.close()
     small = (
         "small plotly bundle" if (ROOT / "dashboard/assets/plotly-cartesian.min.js").exists() else "Dash's own bundle"
@@ -160,6 +268,7 @@ def pages(server: Process) -> list[Row]:
         ),
         Row("recommendations, cold, rows shown", median(g[0] for g in grid), "s", note="100,000 rows"),
         Row("recommendations, warm, rows shown", median(g[1] for g in grid), "s", note="100,000 rows"),
+        around,
     ]
 
 
