@@ -24,7 +24,7 @@ EVENTS: Final[Mapping[str, tuple[str, str, str]]] = {
 MARKS: Final = 90
 """Marks that fit side by side; events closer than that share one, with their number."""
 LANE: Final = 0.075
-FAR: Final = 3.0
+FAR: Final = 2.0
 """A limit this many times above everything else is told in words: drawn, it would flatten the rest."""
 
 

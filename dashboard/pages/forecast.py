@@ -47,14 +47,14 @@ HOW: Final = (
 
 
 WIDTHS: Final = {
-    "scope": 86,
-    "namespace": 96,
-    "name": 148,
+    "scope": 82,
+    "namespace": 106,
+    "name": 136,
     "resource": 86,
-    "peak": 98,
-    "peak_time": 100,
-    "relative_wql": 84,
-    "coverage_95": 106,
+    "peak": 118,
+    "peak_time": 112,
+    "relative_wql": 88,
+    "coverage_95": 120,
     "model": 190,
     "reason": 116,
 }

@@ -64,11 +64,11 @@ def test_memory_is_drawn_in_gib() -> None:
 
 
 def test_a_limit_far_above_everything_is_told_and_not_drawn() -> None:
-    # The highest of the others is the request, 10 cores: 30 cores are three times that and still drawn, 31 are not.
-    assert named(plotted(chart.chart(line(limit=30_000))), "Limit") is not None
-    far = chart.chart(line(limit=31_000))
+    # The highest of the others is the request, 10 cores: 20 cores are twice that and still drawn, 21 are not.
+    assert named(plotted(chart.chart(line(limit=20_000))), "Limit") is not None
+    far = chart.chart(line(limit=21_000))
     assert named(plotted(far), "Limit") is None
-    assert "limit 31 cores (above the chart)" in far.summary
+    assert "limit 21 cores (above the chart)" in far.summary
 
 
 def test_a_gap_stays_a_gap() -> None:
