@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 from dash import Dash, Input, Output, html
 from dash.development.base_component import Component
 
@@ -107,7 +107,7 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
             f"{p.samples:,}",
             f"{p.server_seconds:,.1f} s",
             f"{p.client_seconds:,.1f} s",
-            display.percent(p.coverage),
+            _share(p.coverage),
             f"{sum(p.defects.values()):,}",
         )
         for p in pulls
@@ -155,7 +155,7 @@ def _namespaces(upkeep: Upkeep) -> Component:
         (
             visible(r["namespace"]),
             f"{r['series'] or 0:,}",
-            display.percent(_known(r["coverage"])),
+            _share(r["coverage"]),
             display.duration(r["longest_gap_seconds"] or 0),
             panels.moment(r["newest"]) if r["newest"] else display.MISSING,
         )
@@ -167,8 +167,9 @@ def _namespaces(upkeep: Upkeep) -> Component:
     return panels.panel("Gaps by namespace", _table(heads, shown, "Coverage by namespace"), note=note)
 
 
-def _known(ratio: float | None) -> float:
-    return float(np.nan) if ratio is None else ratio
+def _share(ratio: float | None) -> str:
+    """A share to a tenth of a percent, never rounded up to the whole."""
+    return display.MISSING if ratio is None or math.isnan(ratio) else f"{math.floor(1000 * ratio) / 10:.1f} %"
 
 
 def register(app: Dash, view: View) -> None:

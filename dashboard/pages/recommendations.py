@@ -78,6 +78,8 @@ LIST: Final = Listing(
         "memory_request",
         "memory_delta_total",
         "memory_observed_max",
+        "confidence",
+        "saving_month",
         "replicas",
         "cpu_reason",
         "memory_reason",
