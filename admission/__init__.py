@@ -1,1 +1,4 @@
-"""Admission webhooks: colocation profiles, pod and quota rules. The room is empty so far; docs/house.md says what will live here."""
+"""Admission webhooks: colocation profiles, pod and quota rules.
+
+The room is empty so far; docs/house.md says what will be here.
+"""

@@ -65,7 +65,7 @@ def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> Store:
     from cotenant.sim.demo import CLUSTER, fill
 
     message(
-        f"Demo cluster: {spec.nodes} nodes, {spec.workloads} workloads, {spec.days} days at 5 minutes, seed {spec.seed}."
+        f"Demo cluster: {spec.nodes} nodes, {spec.workloads} workloads, {spec.days} days, seed {spec.seed}."
         " Synthetic: nothing is applied to a real cluster."
     )
     store = Store(folder.as_uri(), CLUSTER)
@@ -107,7 +107,8 @@ def summary(overview: Overview) -> Iterator[str]:
     else:
         yield f"next peak: none. {overview.peak_reason}"
     saving, spared = _cores(overview.saving_cpu_millicores), human(Kind.BYTES, overview.saving_memory_bytes)
-    yield f"saving: {saving} cores and {spared} memory; {overview.worth_the_effort} recommendations give 70 % of the cores"
+    few = overview.worth_the_effort
+    yield f"saving: {saving} cores and {spared} memory; {few} recommendations give 70 % of the cores"
     yield "severities: " + ", ".join(f"{n} {severity}" for severity, n in sorted(overview.severities.items()))
 
 

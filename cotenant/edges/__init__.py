@@ -1,1 +1,1 @@
-"""The outside world that more than one room meets: Kubernetes, the store, the clock, telemetry. Files here are EDGES."""
+"""The outside world that more than one room meets: Kubernetes, store, clock, telemetry. Files here are EDGES."""
