@@ -371,7 +371,7 @@ class NamespaceWaste:
 
 @dataclass(frozen=True, slots=True)
 class PeakAhead:
-    """The next forecast peak of the cluster's CPU; `above_now_millicores` compares with the present usage."""
+    """The busiest two hours of the highest peak ahead, of the cluster's CPU; `above_now_millicores`: than used now."""
 
     start_seconds: int
     end_seconds: int

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.model.cluster import Container, Inventory, Workload
-from cotenant.model.forecast import LEVELS, WindowKind
+from cotenant.model.forecast import LEVELS, Forecasts, Window, WindowKind
 from cotenant.model.identity import ClusterRef
 from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.reclaimable import Band, Reclaimable
@@ -23,6 +23,8 @@ from cotenant.pipeline.browse import NodeLines, batch_of_cluster, hour_of_week
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
 WORTH_SHARE = 0.7
+PEAK_SECONDS = 2 * HOUR_SECONDS
+"""A peak is told by its busiest two hours; the window around it may be half a day."""
 
 
 def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str) -> Overview:
@@ -162,16 +164,21 @@ def _peak(analysis: Analysis) -> PeakAhead | None:
     peaks = [w for w in (forecast.windows[0] if forecast.windows else ()) if w.kind is WindowKind.PEAK]
     if not peaks:
         return None
-    window = max(peaks, key=lambda w: w.height)
-    present = now(analysis.cluster_totals[Resource.CPU])
-    leader = _leader(analysis, window.start_seconds, window.end_seconds)
-    return PeakAhead(
-        window.start_seconds,
-        window.end_seconds,
-        int(window.height),
-        int(window.height - np.nan_to_num(present)),
-        leader,
-    )
+    start, end, height = _busiest(forecast, max(peaks, key=lambda w: w.height))
+    above = height - np.nan_to_num(now(analysis.cluster_totals[Resource.CPU]))
+    return PeakAhead(start, end, int(height), int(above), _leader(analysis, start, end))
+
+
+def _busiest(forecast: Forecasts[ClusterRef], window: Window) -> tuple[int, int, float]:
+    """(start, end, mean) of the run of two hours with the highest median inside a window; all of a shorter one."""
+    step = forecast.grid.step_seconds
+    inside = slice(forecast.grid.index_of(window.start_seconds), forecast.grid.index_of(window.end_seconds))
+    median = forecast.level(0.5)[0, inside].astype(np.float64)
+    length = min(PEAK_SECONDS // step, len(median))
+    means = np.convolve(median, np.full(length, 1 / length), mode="valid")
+    first = int(np.argmax(means))
+    start = window.start_seconds + first * step
+    return start, start + length * step, float(means[first])
 
 
 def _leader(analysis: Analysis, start_seconds: int, end_seconds: int) -> str:

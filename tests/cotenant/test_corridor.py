@@ -141,3 +141,15 @@ def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NoData, match="no usage of cluster prod") as refused:
         corridor.analyse(Store(tmp_path.as_uri(), "prod"), Settings(), FixedClock(0), Silent())
     assert "cotenant scan" in refused.value.fix
+
+
+def test_the_peak_ahead_is_the_busiest_two_hours_of_the_forecast(overview: Overview, analysis: Analysis) -> None:
+    assert overview.peak is not None
+    forecast = analysis.cluster_forecasts[Resource.CPU]
+    median = forecast.level(0.5)[0]
+    # four half hours; the highest run of the whole horizon lies in a peak window, so it is the one told
+    runs = [float(median[k : k + 4].mean()) for k in range(len(median) - 3)]
+    best = int(np.argmax(runs))
+    assert overview.peak.start_seconds == int(forecast.grid.times()[best])
+    assert overview.peak.end_seconds - overview.peak.start_seconds == 2 * HOUR_SECONDS
+    assert overview.peak.height_millicores == pytest.approx(runs[best], abs=1)
