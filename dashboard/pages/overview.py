@@ -237,7 +237,7 @@ def _findings(view: View) -> Component:
         html.Li(
             [
                 dcc.Link([panels.chip(kind), f" {count:,}"], href=f"{base}findings?finding={kind}"),
-                html.Span(f" {FINDING_SENTENCES[FindingKind(kind)]}" if kind in set(FindingKind) else ""),
+                html.P(FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""),
             ]
         )
         for kind, count in counts

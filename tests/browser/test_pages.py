@@ -145,7 +145,7 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
 
 def test_the_band_switches_to_memory(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
-    page.get_by_text("Memory", exact=True).click()
+    page.locator("#band-resource").get_by_text("Memory").click()
     expect(page.locator("#band figcaption")).to_contain_text("Memory: usage now")
     expect(page.locator("#band-figure .ytitle")).to_have_text("GiB")
 
