@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.model.cluster import ContainerRole
+from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Restart, Value
 from cotenant.model.resource import Resource
 from cotenant.model.usage import HOUR_SECONDS
+from dashboard import display
 
 Row: TypeAlias = Mapping[str, Any]
 Floats = npt.NDArray[np.float64]
@@ -166,3 +168,16 @@ def monthly_saving(recommendations: Sequence[Recommendation]) -> float | None:
     """Money a month, all containers together; None when nothing was priced."""
     priced = [r.monthly_saving for r in recommendations if r.monthly_saving is not None]
     return sum(priced) if priced else None
+
+
+def measured(row: Row | None) -> str:
+    """Model, measured error and reason of a row of FORECASTS in words."""
+    if row is None:
+        return "There is no forecast: too little history."
+    error, covered = row["relative_wql"], row["coverage_95"]
+    reason = Reason(row["reason"]) if row["reason"] in set(Reason) else Reason.OK
+    said = "" if reason is Reason.OK else f" {SENTENCES[reason]}"
+    if error is None or covered is None:
+        return f"Model {row['model']}; its error could not be measured yet.{said}"
+    held = f"q95 held {display.percent(covered)} of the values"
+    return f"Model {row['model']}; loss {error:.2f} of the seasonal naive's, {held}.{said}"

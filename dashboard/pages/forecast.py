@@ -12,7 +12,6 @@ from dash.development.base_component import Component
 
 from cotenant.model.errors import UsageError
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from dashboard import display, listing, panels, story
@@ -136,7 +135,7 @@ def band(view: View, search: str) -> Component:
         return panels.panel("Forecast in hand", panels.empty(f"No forecast of {title}.", why=why, command=command))
     resource = Resource(found.row["resource"])
     if not any(found.row[name] for name in story.PATHS.values()):
-        empty = panels.empty("This forecast has no values.", why=_reason(found.row), command="cotenant doctor")
+        empty = panels.empty("This forecast has no values.", why=story.measured(found.row), command="cotenant doctor")
         return panels.panel(title, empty)
     figure = panels.figure(chart.chart(line(found, resource)), "foreseen-figure", BAND_HEIGHT)
     return panels.panel(title, figure, aside=_way(view, subject, search), note=told(found.row, resource))
@@ -180,21 +179,7 @@ def told(row: Row, resource: Resource) -> str:
         if row["peak_time"] is not None and row["peak_end"] is not None
         else ""
     )
-    return f"{peak}{window}. {measured(row)} {_reason(row)}".strip()
-
-
-def measured(row: Row) -> str:
-    """Model and measured error of a forecast in words."""
-    error, covered = row["relative_wql"], row["coverage_95"]
-    if error is None and covered is None:
-        return f"Model {row['model']}; its error could not be measured yet."
-    loss = f" loss {error:.2f} of the seasonal naive's," if error is not None else ""
-    return f"Model {row['model']};{loss} q95 held {display.percent(covered)} of the values."
-
-
-def _reason(row: Row) -> str:
-    reason = Reason(row["reason"]) if row["reason"] in set(Reason) else Reason.OK
-    return "" if reason is Reason.OK else SENTENCES[reason]
+    return f"{peak}{window}. {story.measured(row)}".strip()
 
 
 def quality(view: View, search: str) -> Component:

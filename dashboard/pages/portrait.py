@@ -11,7 +11,6 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.recommendation import Field
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
@@ -243,25 +242,15 @@ def over_time(found: Story, resource: Resource) -> Component:
     if found.portraits.get(resource.value) is None:
         return panels.panel("Usage and forecast", _no_portrait())
     figure = panels.figure(chart.chart(line(found, resource)), "story-figure", HEIGHT)
-    note = "The whole workload, hour by hour, and the next 24 hours. " + _forecast_note(found, resource)
+    note = "The whole workload, hour by hour, and the next 24 hours. " + story.measured(
+        found.forecasts.get(resource.value)
+    )
     return panels.panel("Usage and forecast", figure, _events(found.events), note=note)
 
 
 def _no_portrait() -> Component:
     why = "These results were made without portraits. The next analysis makes them."
     return panels.empty("No portrait of this workload is stored.", why=why, command="cotenant scan")
-
-
-def _forecast_note(found: Story, resource: Resource) -> str:
-    row = found.forecasts.get(resource.value)
-    if row is None:
-        return "There is no forecast: too little history."
-    reason = Reason(row["reason"]) if row["reason"] in set(Reason) else Reason.OK
-    error, covered = row["relative_wql"], row["coverage_95"]
-    measured = f"; loss {error:.2f} of the seasonal naive's" if error is not None else ""
-    measured += f", q95 held {display.percent(covered)} of the values" if covered is not None else ""
-    said = "" if reason is Reason.OK else f" {SENTENCES[reason]}"
-    return f"Forecast by {row['model']}{measured}.{said}"
 
 
 def _events(events: Sequence[Row]) -> Component:

@@ -38,11 +38,22 @@ def drawn(page: Page) -> Page:
     return page
 
 
+TEXTS = """name => [...document.querySelectorAll(`.ag-row .ag-cell[col-id="${name}"]`)]
+    .map(c => [parseInt(c.closest('.ag-row').getAttribute('row-index')), c.textContent])
+    .sort((a, b) => a[0] - b[0]).map(p => p[1])"""
+
+
 def cells(page: Page, name: str) -> list[str]:
-    script = """name => [...document.querySelectorAll(`.ag-row .ag-cell[col-id="${name}"]`)]
-        .map(c => [parseInt(c.closest('.ag-row').getAttribute('row-index')), c.textContent])
-        .sort((a, b) => a[0] - b[0]).map(p => p[1])"""
-    return list(page.evaluate(script, name))
+    """Texts of a column in sight, top down."""
+    return list(page.evaluate(TEXTS, name))
+
+
+def wait_for_cells(page: Page, name: str, wanted: list[str]) -> None:
+    """Until a column shows these texts from the top: a grid may load its rows once more."""
+    shown = (
+        f"([name, wanted]) => {{ const t = ({TEXTS})(name); return t.length && t.every((x, i) => x === wanted[i]); }}"
+    )
+    page.wait_for_function(shown, arg=[name, wanted])
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -77,7 +88,7 @@ def test_a_row_of_workloads_leads_to_its_portrait_and_escape_back_to_the_same_ro
     page.keyboard.press("Escape")
     page.wait_for_url(f"{address}/workloads{search}")
     drawn(page)
-    assert cells(page, "workload") == before
+    wait_for_cells(page, "workload", before)
 
 
 def test_the_drawer_leads_to_the_portrait_and_back_to_the_open_drawer(open_page: Open, address: str) -> None:
@@ -147,7 +158,7 @@ def test_a_forecast_s_band_follows_the_row_in_hand_and_the_filters_stay(open_pag
     rows: Any = page.request.get(
         f"{address}/api/v1/forecasts?scope=workload&resource=memory&sort=-relative_wql"
     ).json()["rows"]
-    assert cells(page, "name") == [row["name"] for row in rows][: len(cells(page, "name"))]
+    wait_for_cells(page, "name", [row["name"] for row in rows])
     page.locator(".ag-row[row-index='1'] .ag-cell[col-id=name]").click()
     title = f"{rows[1]['namespace']}/{rows[1]['kind']}/{rows[1]['name']}, memory"
     expect(page.locator("#foreseen h2")).to_have_text(title)
@@ -164,7 +175,7 @@ def test_a_forecast_s_band_follows_the_row_in_hand_and_the_filters_stay(open_pag
     page.wait_for_url(re.compile("/forecast"))
     drawn(page)
     expect(page.locator("#foreseen h2")).to_have_text(title)
-    assert cells(page, "name")[0] == rows[0]["name"]
+    wait_for_cells(page, "name", [row["name"] for row in rows])
 
 
 def test_the_worst_forecasts_are_links_to_their_bands(open_page: Open, address: str) -> None:
