@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,12 @@ from cotenant.edges.store import Store
 from cotenant.model.views import RECOMMENDATIONS, Overview
 from dashboard.source import StoreSource
 from recommender.patches import kubectl_command
-from tests.browser.conftest import ROOT, Open
+from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
+from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
-IMAGES = ROOT / "docs" / "images"
-KEPT = (
-    "overview-light",
-    "overview-dark",
-    "workloads-light",
-    "recommendations-dark",
-    "explanation-light",
-    "nodes-light",
-    "node-dark",
-)
-LIMIT_BYTES = 300_000
 THEMES = ("light", "dark")
 PAGES = {
     "overview": "/",
@@ -61,19 +50,6 @@ def wait_for_column(page: Page, name: str, test: str) -> None:
     """Until rows are there and every cell of a column passes a JavaScript test of its text `t`."""
     cells = f"[...document.querySelectorAll('.ag-row .ag-cell[col-id={name}]')].map(c => c.textContent)"
     page.wait_for_function(f"(() => {{ const all = {cells}; return all.length && all.every(t => {test}); }})()")
-
-
-def pictured(page: Page, name: str, elsewhere: Path) -> None:
-    """Keep a picture for the pages of the project; one that is there already is renewed only when asked for."""
-    asked = bool(os.environ.get("COTENANT_PICTURES")) and name in KEPT
-    picture = IMAGES / f"{name}.png"
-    picture = picture if asked or (name in KEPT and not picture.exists()) else elsewhere / picture.name
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    if name.startswith("overview"):
-        page.set_viewport_size({"width": 1440, "height": 1290})
-        page.wait_for_timeout(300)  # charts fit themselves to the new size
-    page.screenshot(path=picture)
-    assert picture.stat().st_size < LIMIT_BYTES
 
 
 def column(page: Page, name: str) -> list[str]:

@@ -17,6 +17,7 @@ from dashboard.source import StoreSource
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
+from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 CHECKOUT = "/workload/pay/Deployment/checkout"
@@ -62,6 +63,7 @@ def test_a_page_is_drawn_without_a_serious_accessibility_fault(
     open_page: Open, address: str, axe: str, name: str, theme: str, tmp_path: Path
 ) -> None:
     page = drawn(open_page(address + PAGES[name], theme=theme))
+    pictured(page, f"{name}-{theme}", tmp_path)
     page.evaluate("document.querySelectorAll('details.more, details.container').forEach(it => { it.open = true; })")
     page.evaluate(axe)
     found = page.evaluate("async () => (await axe.run()).violations")
@@ -69,7 +71,6 @@ def test_a_page_is_drawn_without_a_serious_accessibility_fault(
         (v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")
     ]
     assert serious == []
-    page.screenshot(path=tmp_path / f"{name}-{theme}.png", full_page=True)
 
 
 def test_a_row_of_workloads_leads_to_its_portrait_and_escape_back_to_the_same_rows(
@@ -200,6 +201,7 @@ def test_the_whole_way_works_by_keyboard(open_page: Open, address: str) -> None:
     page.locator("#story-resource input[value=cpu]").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile("show=memory"))
+    expect(page.locator("main")).to_contain_text("Memory: mean usage")  # drawn anew: only now may a focus stay
     page.locator("details.container summary").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator("details.container").first).not_to_have_attribute("open", "")
@@ -221,6 +223,7 @@ def test_search_on_a_portrait_leads_to_the_workloads(open_page: Open, address: s
     page.keyboard.press("/")
     page.keyboard.type("rank")
     page.wait_for_url(re.compile(r"/workloads\?q=rank"))
+    expect(page.locator("h1")).to_have_text("Workloads")
 
 
 @pytest.mark.parametrize("path", PAGES.values())

@@ -1,0 +1,36 @@
+"""Pictures of pages for README and docs, made by the browser tests, so that they cannot part from the product."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from playwright.sync_api import Page
+
+IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
+HEIGHTS: Final = {
+    "overview-light": 1290,
+    "overview-dark": 1290,
+    "workloads-light": 0,
+    "recommendations-dark": 0,
+    "explanation-light": 0,
+    "nodes-light": 0,
+    "node-dark": 0,
+    "portrait-light": 1290,
+}
+"""Pictures that are kept, and the height of the window they are taken in; 0 = as it is."""
+LIMIT_BYTES: Final = 300_000
+
+
+def pictured(page: Page, name: str, elsewhere: Path) -> None:
+    """Take a picture; a kept one that is there already is renewed only when COTENANT_PICTURES asks for it."""
+    kept = IMAGES / f"{name}.png"
+    renewed = name in HEIGHTS and (bool(os.environ.get("COTENANT_PICTURES")) or not kept.exists())
+    target = kept if renewed else elsewhere / kept.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if HEIGHTS.get(name):
+        page.set_viewport_size({"width": 1440, "height": HEIGHTS[name]})
+        page.wait_for_timeout(300)  # charts fit themselves to the new size
+    page.screenshot(path=target)
+    assert target.stat().st_size < LIMIT_BYTES
