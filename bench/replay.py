@@ -6,7 +6,8 @@ At every origin a strategy sees the 14 days before it; its proposals, and the pr
 days after by the rules of `recommender.backtest`. Strategies: cotenant with its defaults, krr-simple, vpa. Worlds: two
 synthetic clusters, and the traces bitbrains_rnd (CPU and memory of VMs, present request = limit = what was provisioned
 at the origin) and azure_v1 (CPU alone; cores are not published, every VM counts as 4) from the folder in
-`COTENANT_TRACES`. VMs have no QoS class to keep, so there `keep_qos_class` is off; all else is default.
+`COTENANT_TRACES`. VMs have no QoS class to keep, so there `keep_qos_class` is off; all else is default. The synthetic
+clusters are replayed twice, with the defaults and with that setting off, because neither peer keeps the class.
 
 What was tuned where: origins were chosen before anything was measured. That limits are never lowered, and the margin of
 the CPU limit, were decided after reading this replay; quantiles and thresholds of cotenant were chosen on the synthetic
@@ -178,6 +179,12 @@ def evidence(inventory: Inventory, usage: Mapping[Signal, Usage[Any]]) -> Eviden
             members.refs, members.rows, series, PortraitSettings(), members.start_seconds
         )
     return assemble(inventory, _window(usage), usage, portraits)
+
+
+def classes_free(world: World) -> World:
+    """The same origins with `keep_qos_class` off, as the peers have no such rule."""
+    clusters = [[Moment(m.known, m.followed, VM_SETTINGS) for m in each] for each in world.clusters]
+    return World(f"{world.name}, classes not kept", clusters)
 
 
 def synthetic() -> World:
@@ -446,8 +453,9 @@ def main() -> None:
     if folder is None:
         sys.exit("no traces: set COTENANT_TRACES to a folder with bitbrains_rnd.parquet and azure_v1_vms.parquet")
     found: list[Row] = []
-    for make in (synthetic, lambda: bitbrains(folder), lambda: azure(folder)):
-        found += rows(make())
+    made = synthetic()
+    for world in (made, classes_free(made), bitbrains(folder), azure(folder)):
+        found += rows(world)
     record("replay", COMMAND, found)
 
 
