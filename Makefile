@@ -8,10 +8,10 @@ JOBS   ?= 2
 PACKAGES := cotenant profiler forecasting recommender scheduler_ext admission enforcer dashboard
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check audit bench lock docs clean
+.PHONY: help demo test test-fast check audit bench lock docs notebooks clean
 
 help:  ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 20
 
 # --- environments: one lock a use; the tests' environment is the demo's and more -----------------------------------------
 $(VENV)/.demo: locks/demo.txt pyproject.toml
@@ -30,17 +30,40 @@ $(VENV)/.test: locks/test.txt $(VENV)/.demo
 
 .PHONY: system
 system:
-	@sh tools/system_packages.sh prometheus chromium openssl
+	@sh tools/system_packages.sh prometheus chromium openssl containerd runc busybox:busybox-static tc:iproute2 nft:nftables
+	@sh tools/system_packages.sh linux.uml:user-mode-linux || echo "cgroup v2 will not be tested: no user-mode-linux here"
 
 demo: $(VENV)/.demo  ## A cluster of 60 nodes and 900 workloads in the browser; no network, no Kubernetes
 	@$(VENV)/bin/cotenant demo $(ARGS)
 
+.PHONY: cluster-binaries cluster-up cluster-down
+cluster-binaries: $(VENV)/.test  ## Build the Kubernetes programs of the test cluster with Go, once a machine
+	@$(PY) -m tests.cluster.binaries
+	@$(PY) -m tests.cluster.binaries kubelet containerd containerd-shim-runc-v2 ctr
+
+NODES ?= 20
+cluster-up: $(VENV)/.test  ## A real Kubernetes control plane to try things on, with NODES=20 fake nodes
+	@$(PY) -m tests.cluster.up up --nodes $(NODES)
+
+cluster-down: $(VENV)/.test  ## End it
+	@$(PY) -m tests.cluster.up down
+
 # --- proofs -------------------------------------------------------------------------------------------------------------
-test: $(VENV)/.test system  ## Every test (real Prometheus, real Chromium)
+test: $(VENV)/.test system cluster-binaries  ## Every test (real Prometheus, Chromium and Kubernetes)
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
-	@$(PY) -m pytest -q -n $(JOBS) -m "not slow and not browser and not prometheus" $(ARGS)
+	@$(PY) -m pytest -q -n $(JOBS) -m "not slow and not browser and not prometheus and not cluster" $(ARGS)
+
+.PHONY: test-v2
+test-v2: $(VENV)/.test system  ## The node agent on a real cgroup v2 kernel, in a guest
+	@$(PY) -m pytest -q -rs tests/enforcer/test_cgroup_v2.py tests/enforcer/test_strategies_v2.py \
+		tests/enforcer/test_best_effort_v2.py tests/node/test_runtime_on_cgroup_v2.py $(ARGS)
+
+.PHONY: test-v2-tcg
+test-v2-tcg: $(VENV)/.test system  ## The same with several CPUs and pressure, on an emulated machine; downloads a kernel
+	@sh tools/system_packages.sh qemu-system-x86_64:qemu-system-x86 cpio modprobe:kmod
+	@COTENANT_TCG=1 $(PY) -m pytest -q -rs tests/enforcer/test_cgroup_v2.py -k pressure $(ARGS)
 
 check: $(VENV)/.test  ## ruff, mypy --strict, import-linter
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .
@@ -50,20 +73,32 @@ check: $(VENV)/.test  ## ruff, mypy --strict, import-linter
 audit: $(VENV)/.test  ## Known vulnerabilities in the locked dependencies
 	@$(VENV)/bin/pip-audit --require-hashes --disable-pip -r locks/demo.txt
 
-bench: $(VENV)/.test system  ## Every benchmark, then bench/README.md and the README's numbers
+bench: $(VENV)/.test system cluster-binaries  ## Every benchmark, then bench/README.md and the README's numbers
 	@$(PY) -m bench $(ARGS)
 
-docs: $(VENV)/.test  ## Generated pages: settings, reasons, benchmark tables
+.PHONY: bench-decisions
+bench-decisions: $(VENV)/.test  ## Forecasts and decisions against every baseline, on the traces of COTENANT_TRACES
+	@$(PY) -m bench $(patsubst bench/%.py,%,$(wildcard bench/decisions*.py))
+
+.PHONY: bench-node
+bench-node: $(VENV)/.test system cluster-binaries  ## The node agent: neighbours, burst, footprint, soak, hooks (as root)
+	@$(PY) -m bench $(filter-out node_load,$(patsubst bench/%.py,%,$(wildcard bench/node_*.py))) cri_proxy nri_hook
+
+notebooks: $(VENV)/.test  ## The notebooks run and rendered, into build/notebooks
+	@$(VENV)/bin/jupyter nbconvert --to html --execute --output-dir build/notebooks notebooks/*.ipynb
+
+docs: $(VENV)/.test  ## What is generated: settings, reasons, benchmark tables, CRDs
 	@$(PY) -m bench.report
 	@$(VENV)/bin/cotenant settings docs > docs/settings.md
 	@$(PY) -m tools.write_reasons > docs/reasons.md
+	@$(PY) -m tools.write_crds
 
 # --- locks --------------------------------------------------------------------------------------------------------------
 COMPILE := $(VENV)/bin/pip-compile --generate-hashes --no-emit-index-url --no-emit-find-links --allow-unsafe --strip-extras --no-header -q
 lock: $(VENV)/.test  ## Renew the locks (one per use)
-	@$(COMPILE) --upgrade --extra cli --extra scan --extra analytics --extra cluster --extra dashboard --extra test -o locks/test.txt pyproject.toml
-	@$(COMPILE) -c locks/test.txt --extra cli --extra scan --extra analytics --extra cluster --extra dashboard --extra build -o locks/demo.txt pyproject.toml
-	@$(COMPILE) -c locks/test.txt -o locks/node.txt pyproject.toml
+	@$(COMPILE) --upgrade --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra distributed --extra dashboard --extra test -o locks/test.txt pyproject.toml
+	@$(COMPILE) -c locks/test.txt --extra cli --extra scan --extra analytics --extra cluster --extra webhook --extra extender --extra node --extra dashboard --extra build -o locks/demo.txt pyproject.toml
+	@$(COMPILE) -c locks/test.txt --extra node -o locks/node.txt pyproject.toml
 
 clean:  ## Remove the environment and caches
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out

@@ -28,7 +28,7 @@ def first_chart(url: str) -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(CHROMIUM_FLAGS))
-        page = browser.new_page()
+        page = browser.new_page(bypass_csp=True)
         page.goto(url)
         page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
         browser.close()

@@ -16,14 +16,27 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from cotenant.model.errors import CotenantError, NoData, SourceError, StoreError, UsageError
+from cotenant.model.errors import (
+    ClusterConflict,
+    ClusterForbidden,
+    ClusterUnreachable,
+    CotenantError,
+    NoData,
+    SourceError,
+    SourceForbidden,
+    StoreError,
+    StoreForbidden,
+    UsageError,
+)
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.people import NotAllowed
 from cotenant.model.recommendation import Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.table import Kind, Schema, Table
 from cotenant.model.text import csv_text, visible
 from cotenant.model.views import RECOMMENDATIONS
-from dashboard import filters
+from dashboard import batch, filters
+from dashboard.batch import Job
 from dashboard.source import SCHEMAS, Snapshot
 from dashboard.status import status
 from dashboard.story import Foreseen, Subject
@@ -101,12 +114,35 @@ def router(view: View, prefix: str) -> APIRouter:
     @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
     def health() -> Response:
         upkeep = source.upkeep()
-        now = status(source.snapshot().overview, upkeep, view.now_seconds())
+        now = status(source.snapshot().overview, upkeep, view.now_seconds(), acts=view.given.desk is not None)
         return _json({"status": now, "coverage": upkeep.namespaces, "coverage_by_day": upkeep.days})
+
+    @api.get("/backtest", summary="The report of the last back-test of the forecasts, as a page")
+    def backtest() -> Response:
+        found = source.backtest()
+        if found is None:
+            raise NoData("the stored history was never back-tested", fix="Run `cotenant backtest`.")
+        return Response(found.html, media_type="text/html")
+
+    @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
+    def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
+        return _json(_fitted(view, batch.checked(Job(cores, gib, hours, deadline))))
 
     for schema in SCHEMAS.values():
         _add_table(api, view, schema)
     return api
+
+
+def _fitted(view: View, job: Job) -> Mapping[str, Any]:
+    """What the batch page answers; the clock of demo data stands still."""
+    overview, room = view.source.snapshot().overview, view.source.batch_room()
+    if overview is None or room is None:
+        raise NoData("no node has a forecast", fix="Run `cotenant scan` or `cotenant demo`.")
+    now = float(room.start_seconds) if overview.demo else view.now_seconds()
+    if now >= room.end_seconds:
+        raise NoData("the forecasts of these results are over", fix="Run `cotenant scan`.")
+    found = batch.fit(room, job, now)
+    return {"job": job, "now": int(now), "until": room.end_seconds, "known_nodes": room.known, "fit": found}
 
 
 def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
@@ -122,16 +158,17 @@ def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
         methods=["GET"],
         name=schema.name,
         summary=f"Rows of the {schema.name} table",
-        description=_described(schema),
-        openapi_extra={"parameters": _filter_parameters(schema)},
+        description=described(schema),
+        openapi_extra={"parameters": filter_parameters(schema)},
     )
 
 
 def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: slice) -> Response:
     """Rows of a table under a query string; UsageError for an unknown filter."""
     indexed = snapshot.tables[schema.name]
-    rows = snapshot.rows(schema.name, filters.parse(search, schema))
-    page = narrowed(indexed.take(rows[window]), filters.columns(search, schema))
+    known = indexed.table.schema  # with what the surface adds to the analysis's columns
+    rows = snapshot.rows(schema.name, filters.parse(search, known))
+    page = narrowed(indexed.take(rows[window]), filters.columns(search, known))
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}
         return Response(to_csv(page), media_type="text/csv; charset=utf-8", headers=headers)
@@ -151,7 +188,8 @@ def manifests(view: View, schema: Schema, search: str, window: slice) -> Respons
     if schema.name != RECOMMENDATIONS.name:
         raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
     snapshot = view.source.snapshot()
-    rows = snapshot.rows(schema.name, filters.parse(search, schema))[window]
+    known = snapshot.tables[schema.name].table.schema
+    rows = snapshot.rows(schema.name, filters.parse(search, known))[window]
     if len(rows) > MAX_MANIFESTS:
         fix = "Narrow the filter, or use `cotenant scan --offline -o ssa --output-dir DIR`."
         raise UsageError(f"{len(rows):,} rows are too many for one YAML file; at most {MAX_MANIFESTS:,}.", fix=fix)
@@ -170,7 +208,7 @@ def manifests(view: View, schema: Schema, search: str, window: slice) -> Respons
 
 def _manifest(view: View, ref: WorkloadRef, found: Sequence[Recommendation]) -> str:
     try:
-        return view.manifest(*found)
+        return view.given.manifest(*found)
     except UsageError as error:
         return f"# {visible(ref.namespace)}/{visible(ref.kind)}/{visible(ref.name)}: {visible(error.message)}\n"
 
@@ -206,8 +244,22 @@ def problem(error: CotenantError) -> Response:
     return _json({"error": type(error).__name__, "message": error.message, "fix": error.fix}, status=_status(error))
 
 
+def misread(words: str) -> Response:
+    """The answer to a request whose parts are not what the endpoint takes."""
+    return _json({"error": "UsageError", "message": words, "fix": "See /docs for its parameters."}, status=422)
+
+
 def _status(error: CotenantError) -> int:
-    kinds = ((UsageError, 400), (NoData, 404), (StoreError, 503), (SourceError, 503))
+    forbidden = (SourceForbidden, ClusterForbidden, StoreForbidden, NotAllowed)
+    kinds = (
+        (UsageError, 400),
+        (NoData, 404),
+        (forbidden, 403),
+        (ClusterConflict, 409),
+        (ClusterUnreachable, 503),
+        (StoreError, 503),
+        (SourceError, 503),
+    )
     return next((status for kind, status in kinds if isinstance(error, kind)), 500)
 
 
@@ -215,7 +267,8 @@ def _json(document: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
 
 
-def _described(schema: Schema) -> str:
+def described(schema: Schema) -> str:
+    """The grammar and the columns of a table, in words."""
     lines = (f"- `{c.name}` ({_unit(c.kind)}): {c.doc}" for c in schema.columns)
     return GRAMMAR + "\n\nColumns:\n\n" + "\n".join(lines)
 
@@ -224,7 +277,8 @@ def _unit(kind: Kind) -> str:
     return {Kind.TIME: "Unix seconds", Kind.RATIO: "ratio 0..1", Kind.LIST: "list of numbers"}.get(kind, kind.value)
 
 
-def _filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:
+def filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:
+    """A table's filters as OpenAPI has parameters."""
     keys: Iterable[tuple[str, str]] = [
         (k, FILTER_WORDS.get(k, f"Rows with this {k}.")) for k in filters.keys_of(schema)
     ]

@@ -1,68 +1,76 @@
 """EDGE: the web process: Dash pages, REST API, health and metrics in one FastAPI application, served by uvicorn.
 
-`create_app` joins the parts; `serve` runs them until it is told to stop. It reads a Source and changes nothing.
+`create_app` joins the parts; `serve` runs them until it is told to stop. It reads a Source; only what a Desk is asked
+changes anything.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
-from dash import Dash
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
+from fastapi.responses import HTMLResponse
 
 from cotenant.edges.clock import Clock, SystemClock
 from cotenant.model.errors import CotenantError
-from cotenant.model.recommendation import Recommendation
+from cotenant.settings.access import Mode
 from cotenant.settings.dashboard import DashboardSettings
-from cotenant.settings.recommender import PriceSettings
-from dashboard import api, pages, shell
+from dashboard import api, api_acts, api_plans, pages, reference, shell
+from dashboard.access import grants, headers, login
+from dashboard.access.gate import Gate
 from dashboard.health import Health
+from dashboard.postponing import Postponing
 from dashboard.source import Source
-from dashboard.view import View
+from dashboard.threaded import ThreadedDash
+from dashboard.view import Given, View
 
 ASSETS: Final = Path(__file__).parent / "assets"
 NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><title>cotenant</title>
 <h1>No such page</h1><p>This address leads nowhere.</p></html>"""
 
 
-def no_patch(*_recommendations: Recommendation) -> str:
-    """Nothing to copy: who joins the rooms hands in the recommender's."""
-    return ""
-
-
 def create_app(
     source: Source,
     settings: DashboardSettings,
     clock: Clock | None = None,
-    patch: Callable[..., str] = no_patch,
-    manifest: Callable[..., str] = no_patch,
-    prices: PriceSettings | None = None,
+    given: Given | None = None,
 ) -> FastAPI:
-    """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics.
-
-    `patch` and `manifest` write what pages offer to copy: a command, and YAML; without `prices` the default
-    price sheet counts.
-    """
-    view = View(source, settings, (clock or SystemClock()).now_seconds, patch, manifest, prices or PriceSettings())
+    """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics."""
+    known, now = given or Given(), (clock or SystemClock()).now_seconds
+    grants.checked(known.access, settings.host)
+    gate = Gate(known.access, settings.base_path)
+    people = gate.located(known.people) if known.access.mode is Mode.NONE else gate.people
+    known = replace(known, people=people)
+    if known.desk is not None:
+        source = Postponing(source, known.desk, now, settings.reload_seconds)
+    view = View(source, settings, now, known)
     base = settings.base_path
     app = FastAPI(
         title="cotenant",
         description="What the dashboard shows, for scripts: the same rows under the same filters.",
-        docs_url=f"{base}docs",
+        docs_url=None,
         openapi_url=f"{base}openapi.json",
         redoc_url=None,
     )
     app.include_router(api.router(view, f"{base}api/v1"))
+    app.include_router(api_acts.router(view, f"{base}api/v1"))
+    app.include_router(api_plans.router(view, f"{base}api/v1"))
+    app.include_router(login.router(gate, known.people))
+    app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _problem)
+    app.add_exception_handler(RequestValidationError, _misread)
     health = Health(view)
     health.add_to(app, base)
-    _add_pages(app, view)
+    gate.policy = headers.policy(_add_pages(app, view))
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
+    app.add_middleware(gate.middleware)
     app.add_middleware(health.middleware)
     return app
 
@@ -72,9 +80,17 @@ async def _problem(_request: Request, error: Exception) -> Response:
     return api.problem(error)
 
 
-def _add_pages(app: FastAPI, view: View) -> None:
+async def _misread(_request: Request, error: Exception) -> Response:
+    """A request whose parts are not what an endpoint takes, in the words of every other error."""
+    assert isinstance(error, RequestValidationError)
+    parts = "; ".join(f"{'.'.join(str(p) for p in one['loc'])}: {one['msg']}" for one in error.errors())
+    return api.misread(f"the request is not what is expected: {parts}")
+
+
+def _add_pages(app: FastAPI, view: View) -> list[str]:
+    """Add them; hashes of the scripts that their frame holds inline."""
     base = view.settings.base_path
-    dash = Dash(
+    dash = ThreadedDash(
         "dashboard",
         server=app,
         assets_folder=str(ASSETS),
@@ -90,8 +106,10 @@ def _add_pages(app: FastAPI, view: View) -> None:
     shell.register(dash, view, pages.ALL)
     for page in pages.ALL:
         page.register(dash, view)
+    app.state.dash = dash
     app.add_api_route(f"{base}{{path:path}}", _missing, methods=["GET"], include_in_schema=False)
     app.add_middleware(PageAddresses, base=base)
+    return [*dash.csp_hashes(), *headers.hashes_of(dash.index_string)]
 
 
 def _missing(path: str) -> Response:
@@ -128,11 +146,18 @@ def serve(app: FastAPI, host: str, port: int, ready: Callable[[str], None] = lam
     listener = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    server = Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"), lambda: ready(url))
+    server = Server(served_by(app), lambda: ready(url))
     try:
         server.run(sockets=[listener])
     finally:
         listener.close()
+
+
+def served_by(app: FastAPI) -> uvicorn.Config:
+    """How uvicorn runs it. It leaves forwarded headers alone: whom we believe is asked of the connection's own peer."""
+    return uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", proxy_headers=False, server_header=False
+    )
 
 
 class Server(uvicorn.Server):

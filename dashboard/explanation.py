@@ -174,7 +174,7 @@ def patches(
         return html.P(
             "No patch: nothing changes, or the kind has no template that can be patched.", className="panel-note"
         )
-    note = html.P("Text to copy. This dashboard only reads: it applies nothing.", className="panel-note")
+    note = html.P("Text to copy, for a shell of yours. Nothing is applied from here.", className="panel-note")
     yaml = [_copied("YAML for kubectl apply --server-side", document, "copy-yaml")] if document else []
     return html.Div([note, _copied("Patch", command, "copy-patch"), *yaml])
 

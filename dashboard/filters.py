@@ -4,7 +4,8 @@ r"""The one filter grammar of pages, grids, API and CLI: a query string, and wha
 
 Values of a key are alternatives, given by commas, by repeating the key or as `key in (a,b)`; `!=` and `notin` exclude;
 `*` stands for any characters and `\` makes the next character plain. Different keys must all hold. `q` searches names;
-`sort` names a column, `-` is descending. An empty cell (no QoS label, say) is written `none`.
+`sort` names a column, `-` is descending; `since` and `until` narrow what has a time. An empty cell (no QoS label,
+say) is written `none`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from cotenant.model.errors import UsageError
 from cotenant.model.recommendation import Severity
 from cotenant.model.table import Kind, Schema, Table
+from dashboard import moments
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "row": (),
@@ -31,6 +33,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "workload": ("workload", "name"),
     "container": ("container",),
     "node": ("node",),
+    "pod": ("pod",),
     "qos": ("qos",),
     "priority": ("priority",),
     "pattern": ("pattern",),
@@ -44,6 +47,19 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "resource": ("resource",),
     "scope": ("scope",),
     "model": ("model",),
+    "postponed": ("postponed",),
+    "lane": ("lane",),
+    "mode": ("mode",),
+    "knob": ("knob",),
+    "state": ("state",),
+    "verdict": ("verdict",),
+    "method": ("method",),
+    "by": ("actor", "last_actor"),
+    "batch": ("batch",),
+    "change": ("change", "subject"),
+    "overridden": ("overridden",),
+    "event": ("event",),
+    "cluster": ("cluster",),
 }
 """Filter key -> columns of which any may match; a table knows those keys of which it has a column.
 
@@ -64,6 +80,7 @@ SET: Final = re.compile(r"\s*(?P<key>[^\s=!(]+)\s+(?P<word>in|notin)\s*\((?P<val
 """A label selector's set: `key in (a,b)`."""
 SPECIAL: Final = re.compile(r"[\\,*]")
 
+ALWAYS: Final = (-np.inf, np.inf)
 Index = npt.NDArray[np.intp]
 
 
@@ -84,11 +101,13 @@ class Query:
     text: str = ""
     sort: tuple[tuple[str, bool], ...] = ()
     """(column, descending), the first decides."""
+    span: tuple[float, float] = ALWAYS
+    """[since, until) of the column `time`, Unix seconds."""
 
     @property
     def filtered(self) -> bool:
         """Whether anything is left out."""
-        return bool(self.conditions or self.text)
+        return bool(self.conditions or self.text or self.span != ALWAYS)
 
     def values(self, key: str, *, negated: bool = False) -> tuple[str, ...]:
         """Values asked for (or excluded) under a key."""
@@ -98,7 +117,13 @@ class Query:
 def keys_of(schema: Schema) -> tuple[str, ...]:
     """Filter keys that a table understands."""
     names = {c.name for c in schema.columns}
-    return tuple(key for key, columns in KEYS.items() if not columns or names.intersection(columns))
+    spans = moments.KEYS if moments.COLUMN in names else ()
+    return (*(key for key, columns in KEYS.items() if not columns or names.intersection(columns)), *spans)
+
+
+def names(search: str, key: str) -> bool:
+    """Whether a query string says anything about a key."""
+    return any(found == key for found, _, _ in _parts(search))
 
 
 def columns(search: str, schema: Schema) -> tuple[str, ...]:
@@ -183,9 +208,17 @@ def parse(search: str, schema: Schema) -> Query:
             query = replace(query, sort=(*query.sort, _sort(value, schema)))
         else:
             _require(key, known, f"{schema.name}: unknown filter")
+            if key in moments.KEYS:
+                query = replace(query, span=_narrowed(query.span, key, value))
+                continue
             values.setdefault((key, negated), set()).update(patterns(value))
     conditions = (Condition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
     return replace(query, conditions=tuple(sorted(conditions)))
+
+
+def _narrowed(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:
+    at = moments.seconds(value)
+    return (max(span[0], at), span[1]) if key == "since" else (span[0], min(span[1], at))
 
 
 def _sort(value: str, schema: Schema) -> tuple[str, bool]:
@@ -207,6 +240,7 @@ def encode(query: Query) -> str:
     """Canonical query string of a query; `parse` reads it back."""
     pairs = [(c.key + ("!" if c.negated else ""), v) for c in query.conditions for v in c.values]
     pairs += [("q", query.text)] if query.text else []
+    pairs += [(key, moments.words(at)) for key, at in zip(moments.KEYS, query.span, strict=True) if np.isfinite(at)]
     pairs += [("sort", ("-" if descending else "") + column) for column, descending in query.sort]
     return urlencode(pairs, safe="!")
 
@@ -315,7 +349,7 @@ def _packed(kind: Kind, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def select(indexed: Indexed, query: Query) -> Index:
     """Row numbers that the query shows, in its order; rows that compare equal keep the table's order."""
-    rows = np.flatnonzero(_mask(indexed, query.conditions, query.text))
+    rows = np.flatnonzero(_mask(indexed, query.conditions, query.text) & _within(indexed, query.span))
     for column, descending in reversed(query.sort):
         rows = rows[np.argsort(_sort_key(indexed, column, descending)[rows], kind="stable")]
     return rows
@@ -324,7 +358,7 @@ def select(indexed: Indexed, query: Query) -> Index:
 def facet(indexed: Indexed, query: Query, key: str) -> list[tuple[str, int]]:
     """(pattern, rows) of one key under all the other conditions, most frequent first; chosen ones stay though empty."""
     others = tuple(c for c in query.conditions if c.key != key)
-    mask = _mask(indexed, others, query.text)
+    mask = _mask(indexed, others, query.text) & _within(indexed, query.span)
     counts = {literal(value): n for value, n in _count(indexed, key, mask).items() if n}
     for pattern in (*query.values(key), *query.values(key, negated=True)):
         counts.setdefault(pattern, int((_holds(indexed, key, (pattern,)) & mask).sum()))
@@ -352,6 +386,14 @@ def _mask(indexed: Indexed, conditions: Iterable[Condition], text: str) -> npt.N
     for word in text.lower().replace("/", " ").split():
         mask &= _named(indexed, word)
     return mask
+
+
+def _within(indexed: Indexed, span: tuple[float, float]) -> npt.NDArray[np.bool_]:
+    if span == ALWAYS:
+        return np.ones(len(indexed), dtype=bool)
+    times = np.asarray(indexed.table.columns[moments.COLUMN], dtype=np.float64)
+    inside: npt.NDArray[np.bool_] = (times >= span[0]) & (times < span[1])
+    return inside
 
 
 def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:

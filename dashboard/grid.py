@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import dash_ag_grid as dag
 
+from cotenant.model.enforcement import REASON_SENTENCES
 from cotenant.model.finding import FINDING_SENTENCES
 from cotenant.model.reasons import SENTENCES
 from cotenant.model.table import Column, Kind, Schema
 from dashboard.filters import Query
 
-CHIPS: Final = frozenset({"severity", "qos", "priority", "pattern", "finding"})
+CHIPS: Final = frozenset({"severity", "qos", "priority", "pattern", "finding", "postponed"})
 REASONS: Final = frozenset({"cpu_reason", "memory_reason", "reason"})
 WIDTHS: Final[Mapping[str, int]] = {
     "namespace": 108,
@@ -29,6 +30,7 @@ WIDTHS: Final[Mapping[str, int]] = {
     "replicas": 84,
     "sparkline": 146,
     "node": 150,
+    "pod": 220,
     "finding": 150,
     "evidence": 620,
     "cpu_request": 110,
@@ -39,6 +41,8 @@ WIDTHS: Final[Mapping[str, int]] = {
     "memory_request": 124,
     "oom_kills": 92,
     "days": 66,
+    "postponed": 96,
+    "postponed_why": 330,
 }
 OPTIONS: Final[Mapping[str, Any]] = {
     "theme": {"function": "cotenantTheme(themeQuartz)"},
@@ -57,6 +61,12 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "ensureDomOrder": True,
     "rowSelection": {"mode": "multiRow", "checkboxes": False, "headerCheckbox": False, "enableClickSelection": False},
 }
+
+BOXES: Final[Mapping[str, Any]] = {
+    "rowSelection": {**OPTIONS["rowSelection"], "checkboxes": True},
+    "selectionColumnDef": {"width": 38, "pinned": "left", "sortable": False, "resizable": False},
+}
+"""Options of a list whose rows are ticked."""
 
 
 def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int) -> dag.AgGrid:
@@ -77,8 +87,9 @@ def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int
 
 
 def sentences() -> dict[str, str]:
-    """Code of a reason or finding -> sentence, for tooltips."""
-    return {code.value: sentence for code, sentence in (*SENTENCES.items(), *FINDING_SENTENCES.items())}
+    """Code of a reason, a finding or an agent's act -> sentence, for tooltips."""
+    codes = {code.value: sentence for code, sentence in (*SENTENCES.items(), *FINDING_SENTENCES.items())}
+    return codes | REASON_SENTENCES
 
 
 def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -> dict[str, Any]:

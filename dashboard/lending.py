@@ -1,6 +1,6 @@
 """A node's reclaimable capacity in words: every term of the formula with its number, and what limits it most. Pure.
 
-Reads the rows of RECLAIMABLE; the formulas are those of `recommender/reclaimable.py`.
+Reads the rows of RECLAIMABLE; the formulas are those of `recommender/colocation`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ WORDS: Final[Mapping[str, str]] = {
     "hp_used": "used by prod and mid pods and pods without a class",
     "hp_request": "requested by prod and mid pods and pods without a class",
     "hp_max": "used or requested by prod and mid pods, the larger of both",
+    "hp_peak": "forecast 24-hour peak of prod, with what it cannot know of other pods",
     "prod_reclaimable": "requested by prod and not used by the forecast peak",
     "unused": "not used by anybody now",
     "unallocated_share": "share of what nobody requested",
     "static_share": "fixed share of capacity",
     "cap": "cap by the settings",
+    "normalization": "added for the CPU's speed",
+    "third_party": "taken by other schedulers",
 }
 """Term -> what it is."""
 
@@ -36,8 +39,11 @@ LIMITS: Final[Mapping[str, str]] = {
     "hp_used": "prod and mid pods use {amount}",
     "hp_request": "prod and mid pods request {amount}",
     "hp_max": "prod and mid pods use or request {amount}",
+    "hp_peak": "prod is expected to need {amount}",
     "cap": "the settings cap it at {amount}",
 }
+AFTERWARDS: Final[Mapping[str, str]] = {"normalization": "+", "third_party": "−"}
+"""Terms that count after cap and floor."""
 SETTING: Final[Mapping[str, str]] = {
     "safety_margin": "recommender.reclaimable.{resource}_reclaim_percent",
     "cap": "recommender.reclaimable.batch_{resource}_percent",
@@ -74,7 +80,7 @@ def formula(lent: Lent) -> str:
     """The formula with its numbers, as it can be done by hand: "32 − 12.8 − 1.1 − 9.4 = 8.7 cores"."""
     figures = {name: display.amount(value, lent.resource) for name, value in lent.terms.items()}
     if lent.band == "batch":
-        parts = [text for name, text in figures.items() if name != "cap"]
+        parts = [text for name, text in figures.items() if name not in ("cap", *AFTERWARDS)]
         inner = " − ".join(parts) or "nothing known"
         bounds = [f"at most {figures['cap']}"] if "cap" in figures else []
     elif "static_share" in figures:
@@ -82,14 +88,16 @@ def formula(lent: Lent) -> str:
     else:
         shown = [figures.get(name, display.MISSING) for name in ("prod_reclaimable", "unused", "unallocated_share")]
         inner, bounds = f"min({shown[0]}, {shown[1]}) + {shown[2]}", [f"at most {figures.get('cap', display.MISSING)}"]
-    limits = ", ".join([*bounds, "at least 0"])
+    limits = ", ".join(
+        [*bounds, "at least 0", *(f"then {AFTERWARDS[n]} {figures[n]}" for n in AFTERWARDS if n in figures)]
+    )
     return f"{inner}, {limits} = {display.amount(lent.amount, lent.resource)}"
 
 
 def signs(lent: Lent) -> Mapping[str, str]:
     """How each term enters: + adds, − subtracts, min bounds."""
     bounding = {"cap", "unused"}
-    added = {"capacity", "unallocated_share", "static_share", "prod_reclaimable"}
+    added = {"capacity", "unallocated_share", "static_share", "prod_reclaimable", "normalization"}
     if lent.band == "mid":
         bounding |= {"capacity"}
     return {

@@ -5,8 +5,9 @@ Everything that narrows the list is a link: the URL holds the state, so it can b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -16,12 +17,13 @@ from dash.development.base_component import Component
 from cotenant.model.errors import UsageError
 from cotenant.model.table import Schema
 from cotenant.model.text import visible
-from dashboard import display, filters, grid, panels
-from dashboard.filters import Query
+from dashboard import display, filters, grid, moments, panels
+from dashboard.filters import Condition, Query
 from dashboard.source import Snapshot
 from dashboard.view import View
 
 FACET_VALUES: Final = 40
+REVEALED_AT: Final = 4
 PATCHES: Final = "What applies the recommendations of these rows, as YAML to review and apply elsewhere"
 
 
@@ -42,25 +44,53 @@ class Listing:
     """Last touches on the column definitions."""
     patches: bool = False
     """Whether its rows can be exported as YAML that applies them."""
+    news: str = "version"
+    """Id of the store whose change means that there are other rows."""
+    alone: bool = False
+    """Whether it is shown though nothing was analysed yet."""
+    nothing: Callable[[View], Component | None] = lambda _view: None
+    """Why there are no rows at all; None: the usual words."""
+    hidden: str = ""
+    """A condition that holds unless the URL says another of its key; only of tables that have its column."""
+    revealed: tuple[str, ...] = ()
+    """Columns that come into sight when the URL says another."""
+    bar: Callable[[View], Sequence[Component]] = lambda _view: ()
+    """What stands between the tools and the grid."""
 
-    def query(self, search: str) -> Query:
+    def query(self, search: str, schema: Schema | None = None) -> Query:
         """The URL's query, in the list's own order unless the URL says another."""
-        parsed = filters.parse(search, self.schema)
-        return parsed if parsed.sort else filters.parse(f"{search.lstrip('?')}&sort={self.order}", self.schema)
+        known = schema or self.schema
+        parsed = self.parsed(search, known)
+        return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={self.order}", known)
+
+    def parsed(self, search: str, schema: Schema) -> Query:
+        """The URL's query with what is hidden by itself."""
+        return filters.parse(self.hiding(search, schema), schema)
+
+    def hiding(self, search: str, schema: Schema) -> str:
+        """The query string with the hiding condition, where the table has its column and the URL does not name it."""
+        key = self.hidden.partition("=")[0]
+        if not key or key not in filters.keys_of(schema) or filters.names(search, key):
+            return search
+        return f"{search.lstrip('?')}&{self.hidden}"
 
 
 def body(listing: Listing, view: View, search: str) -> Component:
     """The page below its heading."""
-    name = listing.schema.name
-    if view.source.snapshot().overview is None:
+    name, snapshot = listing.schema.name, view.source.snapshot()
+    if snapshot.overview is None and not listing.alone:
         return panels.no_results()
+    schema = snapshot.tables[name].table.schema
     try:
-        query = listing.query(search)
+        query = listing.query(search, schema)
     except UsageError:
-        query = listing.query("")
-    shown = _columns(listing, search)
-    table = grid.component(listing.schema, shown, query, view.settings.page_rows)
+        query = listing.query("", schema)
+    shown = _columns(listing, schema, search)
+    table = grid.component(schema, shown, query, view.settings.page_rows)
     listing.shape(table.columnDefs)
+    table.columnDefs = _placed(listing, table.columnDefs)
+    if listing.bar(view):
+        table.dashGridOptions = {**table.dashGridOptions, **grid.BOXES}
     frame = html.Div(
         [table, html.Div(id=f"trouble-{name}", className="trouble", role="alert", hidden=True)],
         className="grid-frame",
@@ -70,27 +100,35 @@ def body(listing: Listing, view: View, search: str) -> Component:
             "data-order": listing.order,
             "data-columns": ",".join(listing.shown),
             "data-key": ",".join(listing.schema.key),
+            "data-hidden": listing.hidden if listing.hiding("", schema) else "",
+            "data-revealed": ",".join(listing.revealed),
             "data-shown": "",
         },
     )
     side = html.Aside(panels.skeleton(160, 160), id=f"facets-{name}", className="facets", **{"aria-label": "Filters"})
     tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
-    head = html.Div([tools, _chooser(listing, shown)], className="list-head")
-    return html.Div([side, html.Div([head, frame], className="list-main")], className="list")
+    head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
+    return html.Div([side, html.Div([head, *listing.bar(view), frame], className="list-main")], className="list")
 
 
-def _columns(listing: Listing, search: str) -> tuple[str, ...]:
+def _placed(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Columns that may be revealed stand behind the name, where they are in sight."""
+    rest = [made for made in definitions if made["field"] not in listing.revealed]
+    return [*rest[:REVEALED_AT], *(m for m in definitions if m["field"] in listing.revealed), *rest[REVEALED_AT:]]
+
+
+def _columns(listing: Listing, schema: Schema, search: str) -> tuple[str, ...]:
     """The columns of the URL, else the list's own."""
     try:
-        return filters.columns(search, listing.schema) or listing.shown
+        return filters.columns(search, schema) or listing.shown
     except UsageError:
         return listing.shown
 
 
-def _chooser(listing: Listing, shown: Sequence[str]) -> Component:
+def _chooser(listing: Listing, schema: Schema, shown: Sequence[str]) -> Component:
     """Which columns the grid shows: in the URL, and remembered by the browser."""
     name = listing.schema.name
-    boxes = [dmc.Checkbox(label=c.title, value=c.name, size="xs") for c in listing.schema.columns]
+    boxes = [dmc.Checkbox(label=c.title, value=c.name, size="xs") for c in schema.columns]
     group = dmc.CheckboxGroup(
         children=html.Div(boxes, className="column-boxes"),
         id=f"columns-{name}",
@@ -110,7 +148,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         Output(f"facets-{name}", "children"),
         Output(f"tools-{name}", "children"),
         Input("url", "search"),
-        Input("version", "data"),
+        Input(listing.news, "data"),
     )
     def _follow(search: str | None, _version: str) -> tuple[Component, Component]:
         text = search or ""
@@ -121,7 +159,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         ClientsideFunction("cotenant", "feed"),
         Output(f"frame-{name}", "data-shown"),
         Input("url", "search"),
-        Input("version", "data"),
+        Input(listing.news, "data"),
         Input(f"grid-{name}", "getRowsRequest"),
         State(f"grid-{name}", "id"),
     )
@@ -135,12 +173,12 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
     """The side: each key's values with counts, as links that switch them."""
+    indexed = snapshot.tables[listing.schema.name]
     try:
-        query = filters.parse(search, listing.schema)
+        query = listing.parsed(search, indexed.table.schema)
     except UsageError as error:
         clear = dcc.Link("Clear filters", href=_href(Query()), className="button")
         return html.Div([html.P(f"{error.message} {error.fix}"), clear], className="panel", role="alert")
-    indexed = snapshot.tables[listing.schema.name]
     groups = [_facet(query, key, title, filters.facet(indexed, query, key)) for key, title in listing.facets]
     return html.Div(groups)
 
@@ -178,33 +216,56 @@ def _facet_value(query: Query, key: str, value: str, count: int) -> Component:
 
 def tools(listing: Listing, view: View, search: str) -> Component:
     """The line above the grid: how many rows, active filters, totals of what is shown, and its exports."""
+    snapshot = view.source.snapshot()
+    schema = snapshot.tables[listing.schema.name].table.schema
     try:
-        query = filters.parse(search, listing.schema)
+        query = listing.parsed(search, schema)
     except UsageError as error:
         return html.Div(f"{error.message} {error.fix}", role="alert")
-    snapshot = view.source.snapshot()
     count, of = len(snapshot.rows(listing.schema.name, query)), len(snapshot.tables[listing.schema.name])
     words = display.counted(of, listing.noun) if count == of else f"{count:,} of {display.counted(of, listing.noun)}"
-    line = [html.Strong(words, id=f"count-{listing.schema.name}", role="status"), *_active(query)]
+    said = _put_off(listing, snapshot, search)
+    line = [html.Strong(words, id=f"count-{listing.schema.name}", role="status"), *said, *_active(listing, query)]
     if not count:
-        return html.Div([html.Div(line, className="tool-line"), _nothing(listing, query)])
+        return html.Div([html.Div(line, className="tool-line"), _nothing(listing, view, query)])
     totals = listing.totals(snapshot, query)
-    exports = _exports(listing, view, filters.encode(listing.query(search)))
+    exports = _exports(listing, view, filters.encode(listing.query(search, schema)))
     return html.Div([html.Div([*line, exports], className="tool-line"), html.Div([*totals], className="totals")])
 
 
-def _nothing(listing: Listing, query: Query) -> Component:
+def _nothing(listing: Listing, view: View, query: Query) -> Component:
     """Why the list is empty: filtered out, or not enough history."""
     if query.filtered:
         clear = ("Clear filters", _href(filters.cleared(query)))
         return panels.empty(f"No {listing.noun} matches these filters.", link=clear)
+    if said := listing.nothing(view):
+        return said
     why = "The history is too short, or the source showed nothing. Coverage and notes are on the overview."
     return panels.empty(f"The analysis holds no {listing.noun}.", why=why, command="cotenant doctor")
 
 
-def _active(query: Query) -> list[Component]:
+def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Component]:
+    """How many rows the list hides by itself, and the way to see them; the way back where they are seen."""
+    indexed = snapshot.tables[listing.schema.name]
+    key, _, value = listing.hidden.partition("=")
+    if not key or key not in filters.keys_of(indexed.table.schema):
+        return []
+    query = listing.parsed(search, indexed.table.schema)
+    others = Query(tuple(c for c in query.conditions if c.key != key), query.text, query.sort)
+    if Condition(key, (value,)) not in query.conditions:
+        return [dcc.Link("Hide them again", href=_href(others), className="quiet-link", id=f"hide-{key}")]
+    only = Query((*others.conditions, Condition(key, (value,), negated=True)), query.text, query.sort)
+    count = len(filters.select(indexed, only))
+    words = f"{count:,} put off: show them"
+    return [dcc.Link(words, href=_href(only), className="quiet-link", id=f"show-{key}")] if count else []
+
+
+def _active(listing: Listing, query: Query) -> list[Component]:
     made = []
+    key, _, value = listing.hidden.partition("=")
     for condition in query.conditions:
+        if condition == Condition(key, (value,)):
+            continue
         for value in condition.values:
             href = _href(filters.toggled(query, condition.key, value, negated=condition.negated))
             sign = "≠" if condition.negated else "="
@@ -212,9 +273,14 @@ def _active(query: Query) -> list[Component]:
                 dcc.Link(f"{condition.key} {sign} {visible(value)}  ×", href=href, className="active", title="Remove")
             )
     if query.text:
-        rest = Query(query.conditions, "", query.sort)
+        rest = replace(query, text="")
         made.append(dcc.Link(f"“{visible(query.text)}”  ×", href=_href(rest), className="active", title="Remove"))
-    if query.filtered:
+    for key, at in zip(moments.KEYS, query.span, strict=True):
+        if math.isfinite(at):
+            words = f"{key} {moments.words(at)}  ×"
+            rest = replace(query, span=(-math.inf, query.span[1]) if key == "since" else (query.span[0], math.inf))
+            made.append(dcc.Link(words, href=_href(rest), className="active", title="Remove"))
+    if made:
         made.append(dcc.Link("Clear filters", href=_href(filters.cleared(query)), className="quiet-link"))
     return made
 

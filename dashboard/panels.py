@@ -9,19 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import dash_mantine_components as dmc
 import structlog
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.model.errors import CotenantError
+from cotenant.model.errors import ClusterForbidden, CotenantError, SourceForbidden, StoreForbidden
+from cotenant.model.resource import Resource
 from dashboard import display
 from dashboard.figures.base import Chart
 
 Children: TypeAlias = Any
 """What Dash takes as children: text, a component, or a list of them."""
+
+FORBIDDEN: Final = (SourceForbidden, ClusterForbidden, StoreForbidden)
+"""A right is missing: neither empty nor broken."""
+RIGHTS_COMMAND: Final = "cotenant doctor"
 
 _log = structlog.get_logger(__name__)
 
@@ -43,7 +48,16 @@ def figure(chart: Chart, id_: str, height: int) -> Component:
         responsive=True,
     )
     picture = html.Div(graph, role="img", **{"aria-label": chart.summary})
-    return html.Figure([picture, html.Figcaption(chart.summary)])
+    save = html.Button("PNG", className="quiet-link png", title="Save the chart as a picture", **{"data-figure": id_})
+    return html.Figure([picture, html.Figcaption(chart.summary), html.Div([_as_table(id_), save], className="outs")])
+
+
+def _as_table(id_: str) -> Component:
+    """The chart's numbers as a table, which `assets/tables.js` fills when it is opened."""
+    where = html.Div(
+        className="scroll chart-table", tabIndex=0, role="region", **{"aria-label": "The chart as a table"}
+    )
+    return html.Details([html.Summary("As a table"), where], className="more as-table", **{"data-figure": id_})
 
 
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:
@@ -51,9 +65,31 @@ def chip(word: str, tone: str = "gray", title: str = "") -> Component:
     return html.Span(word, className=f"chip tone-{tone}", **({"title": title} if title else {}))
 
 
+def amount(value: float | None, resource: Resource) -> Children:
+    """An amount with its unit, that the unit switch may write in millicores or MiB."""
+    words = display.amount(value, resource)
+    if value is None or words == display.MISSING:
+        return words
+    return html.Span(words, className="amount", **{"data-unit": resource.unit, "data-value": f"{value:.10g}"})
+
+
 def moment(seconds: float) -> Component:
     """A moment in UTC, that the time-zone switch may show in the browser's own zone."""
     return html.Time(display.moment(seconds), dateTime=_iso(seconds), className="moment")
+
+
+def clock(seconds: float) -> Component:
+    """A time of day in UTC ("18:00 UTC") that follows the time-zone switch."""
+    return html.Time(
+        f"{display.clock(seconds)} UTC", dateTime=_iso(seconds), className="moment", **{"data-form": "clock"}
+    )
+
+
+def window(start_seconds: float, end_seconds: float) -> Component:
+    """A stretch of the day in UTC ("18:00–20:00 UTC") that follows the time-zone switch."""
+    words = f"{display.clock(start_seconds)}–{display.clock(end_seconds)} UTC"
+    more = {"data-form": "window", "data-until": _iso(end_seconds)}
+    return html.Time(words, dateTime=_iso(start_seconds), className="moment", **more)
 
 
 def day(seconds: float) -> Component:
@@ -65,7 +101,7 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def stat(label: str, value: str, detail: Children = "", *, bar: float | None = None) -> Component:
+def stat(label: str, value: Children, detail: Children = "", *, bar: float | None = None) -> Component:
     """A headline number with its name, a bar from 0 to 100 % where it is a share, and a detail line."""
     meter = [] if bar is None or math.isnan(bar) else [_bar(bar)]
     return html.Div(
@@ -108,6 +144,26 @@ def failed(message: str, fix: str = "") -> Component:
     )
 
 
+def forbidden(message: str, fix: str = "") -> Component:
+    """Who answered that it may not be read, with the right that is missing, and the command that shows all rights."""
+    known = "The permission named above is missing; whoever gives it out can add it."
+    return html.Div(
+        [
+            html.P([chip("forbidden", "orange"), f" {message}"], className="empty-headline"),
+            html.P(fix or known),
+            html.P("Every right that is needed, tried one by one:"),
+            html.Pre(html.Code(RIGHTS_COMMAND), className="command"),
+        ],
+        className="empty forbidden",
+        role="alert",
+    )
+
+
+def trouble(error: CotenantError) -> Component:
+    """The state of a panel whose question was not answered: forbidden, or failed."""
+    return (forbidden if isinstance(error, FORBIDDEN) else failed)(error.message, error.fix)
+
+
 def skeleton(*heights: int) -> Component:
     """Grey blocks of the final size while a panel is on its way; after 3 s it says what it waits for."""
     blocks = [dmc.Skeleton(height=h, radius="md", animate=True, className="skeleton") for h in heights]
@@ -115,13 +171,14 @@ def skeleton(*heights: int) -> Component:
     return html.Div([html.Span("Loading…", className="visually-hidden"), late, *blocks], **{"aria-busy": "true"})
 
 
-def guarded(render: Callable[[], Component]) -> Component:
-    """What `render` gives, or an error panel: nobody is shown a traceback."""
+def guarded(render: Callable[[], Component], title: str = "") -> Component:
+    """What `render` gives, or the state of a question without answer, framed under `title`; never a traceback."""
     try:
         return render()
     except CotenantError as error:
         _log.warning("panel_failed", error=error.message)
-        return failed(error.message, error.fix)
+        said = trouble(error)
     except Exception:  # noqa: BLE001 the last line of defence of a page: logged whole, shown short
         _log.exception("panel_failed")
-        return failed("This panel could not be drawn.")
+        said = failed("This panel could not be drawn.")
+    return panel(title, said) if title else said

@@ -146,12 +146,12 @@ def log(rows: Sequence[Row]) -> Component:
 def _entry(row: Row) -> list[Any]:
     reasons = sorted({str(row[k]) for k in ("cpu_reason", "memory_reason") if row[k]})
     return [
-        display.moment(row["time"]) if row["time"] else display.MISSING,
+        panels.moment(row["time"]) if row["time"] else display.MISSING,
         visible(str(row["container"])),
-        display.amount(row["cpu_request"], Resource.CPU),
-        display.amount(row["cpu_limit"], Resource.CPU),
-        display.amount(row["memory_request"], Resource.MEMORY),
-        display.amount(row["memory_limit"], Resource.MEMORY),
+        panels.amount(row["cpu_request"], Resource.CPU),
+        panels.amount(row["cpu_limit"], Resource.CPU),
+        panels.amount(row["memory_request"], Resource.MEMORY),
+        panels.amount(row["memory_limit"], Resource.MEMORY),
         ", ".join(reasons),
         str(row["strategy"]),
     ]

@@ -14,7 +14,8 @@ from cotenant.model.errors import CotenantError
 from cotenant.model.text import visible
 from cotenant.model.views import Overview
 from cotenant.settings.dashboard import DashboardSettings
-from dashboard import display, filters, panels
+from dashboard import acting, display, filters, panels, steering
+from dashboard.access.menu import menu
 from dashboard.view import Page, View
 
 INDEX: Final = """<!DOCTYPE html>
@@ -51,6 +52,8 @@ KEYS_HELP: Final = (
     ("/", "search"),
     ("j k", "next and previous row"),
     ("x", "select the row; exports hold selected rows only"),
+    ("r", "review what is selected, or the row; in the review Enter leads on"),
+    ("p a s m y n", "on Reservations: preview, approve, skip, edit, auto-approve, new plan; r rejects"),
     ("Enter", "open the row"),
     ("e", "export the rows as CSV"),
     ("t", "light or dark"),
@@ -69,9 +72,10 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
             dcc.Location(id="url", refresh=False),
             dcc.Interval(id="tick", interval=1000 * view.settings.poll_seconds),
             dcc.Store(id="version", data=None),
+            dcc.Store(id="redraw", data=None),
             html.A("Skip to content", href="#main", className="skip-link"),
             dmc.AppShell(
-                [_header(base), _navbar(base, pages), dmc.AppShellMain(_main(), id="main")],
+                [_header(view), _navbar(base, pages), dmc.AppShellMain(_main(view), id="main")],
                 header={"height": 52},
                 navbar={"width": 212, "breakpoint": "sm", "collapsed": {"mobile": True}},
                 padding=0,
@@ -87,18 +91,20 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
     )
 
 
-def _main() -> Sequence[Component]:
+def _main(view: View) -> Sequence[Component]:
     loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
-    return [html.Div(id="stale"), html.Div(loading, id="page")]
+    said = html.Div(id=acting.SAID, className="said-region", role="status", **{"aria-live": "polite"})
+    return [html.Div(id="stale"), *steering.strip(view), said, html.Div(loading, id="page")]
 
 
-def _header(base: str) -> Component:
+def _header(view: View) -> Component:
+    base = view.settings.base_path
     search = dmc.TextInput(
         id="search",
         placeholder="Search names  ( / )",
         debounce=250,
         size="xs",
-        w=230,
+        w=196,
         **{"aria-label": "Search workloads by name"},
     )
     burger = dmc.Burger(id="burger", size="sm", hiddenFrom="sm", opened=False, **{"aria-label": "Navigation"})
@@ -121,12 +127,25 @@ def _header(base: str) -> Component:
         **{"aria-label": "Units and time zone"},
     )
     copy = html.Button("Copy link", id="copy-link", className="button copy", title="Link to exactly this view")
+    views = html.Details([html.Summary("Views", className="button"), _views()], className="chooser views", id="views")
     help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")
+    me = menu(view.given.people(), view.given.access, base)
     return dmc.AppShellHeader(
-        html.Div([burger, brand, chips, search_box, copy, display_button, theme, help_button], className="top")
+        html.Div(
+            [burger, brand, chips, search_box, views, copy, display_button, theme, help_button, me], className="top"
+        )
     )
+
+
+def _views() -> Component:
+    """Addresses under names, which `assets/views.js` keeps in the browser."""
+    words = "Name of this view"
+    name = dmc.TextInput(id="view-name", placeholder=words, size="xs", **{"aria-label": words})
+    save = html.Button("Save", id="view-save", className="button", title="Keep this page, its filters and its columns")
+    said = html.P(id="views-said", className="panel-note", role="status")
+    return html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), said])
 
 
 def _navbar(base: str, pages: Sequence[Page]) -> Component:
@@ -171,15 +190,19 @@ def _help(pages: Sequence[Page]) -> Component:
 
 
 def _display() -> Component:
-    """How amounts and moments of tables are written; the browser keeps it."""
+    """How amounts and moments of tables, charts and headline numbers are written; the browser keeps it."""
     kept: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
     units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **kept)
     zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **kept)
     rows = [
         html.Tr([html.Th(name, scope="row"), html.Td(control)])
-        for name, control in (("Amounts in tables", units), ("Times in tables", zone))
+        for name, control in (("Amounts", units), ("Times", zone))
     ]
-    note = html.P("Charts and sentences stay in cores, GiB and UTC, and say so.", className="panel-note")
+    note = html.P(
+        "For tables, charts and headline numbers. Sentences stay in cores, GiB and UTC, and say so; exports and the "
+        "API in millicores, bytes and Unix seconds.",
+        className="panel-note",
+    )
     return dmc.Modal(
         [html.Table(html.Tbody(rows), className="inputs"), note],
         id="display",
@@ -200,8 +223,8 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
     """Callbacks of the frame."""
     by_path = {page.path: page for page in pages}
 
-    @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
-    def _show(pathname: str | None, search: str | None) -> Component:
+    @app.callback(Output("page", "children"), Input("url", "pathname"), Input("redraw", "data"), State("url", "search"))
+    def _show(pathname: str | None, _redraw: int | None, search: str | None) -> Component:
         render = _renderer(by_path, path_of(pathname or "/", view.settings), view, search or "")
         return _missing(view.settings) if render is None else panels.guarded(render)
 
@@ -220,14 +243,11 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         try:
             snapshot = view.source.snapshot()
         except CotenantError as error:
-            return _chips(None, view), panels.failed(error.message, error.fix), no_update
-        unchanged = known == snapshot.version
-        return (
-            _chips(snapshot.overview, view),
-            _stale(snapshot.overview, view),
-            no_update if unchanged else snapshot.version,
-        )
+            return _chips(None, view), panels.trouble(error), no_update
+        version = no_update if known == snapshot.version else snapshot.version
+        return _chips(snapshot.overview, view), _stale(snapshot.overview, view), version
 
+    steering.register(app, view)
     _register_clientside(app)
 
 
@@ -244,7 +264,10 @@ def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -
 
 
 def _register_clientside(app: Dash) -> None:
-    """What the browser does alone: the search box, the small-screen menu, the help."""
+    """What the browser does alone: the search box, the small-screen menu, the help, asking again for an empty page."""
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "again"), Output("redraw", "data"), Input("tick", "n_intervals")
+    )
     app.clientside_callback(
         ClientsideFunction("cotenant", "search"), Input("search", "value"), prevent_initial_call=True
     )
@@ -273,12 +296,12 @@ def _missing(settings: DashboardSettings) -> Component:
 
 
 def _chips(overview: Overview | None, view: View) -> list[Component]:
-    reads = panels.chip("READ-ONLY", "gray", "This dashboard applies nothing to the cluster.")
+    reads = [] if view.given.desk else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
     if overview is None:
-        return [reads]
+        return reads
     name = html.Span(visible(overview.cluster), className="cluster", title="Cluster")
     demo = [panels.chip("DEMO data - nothing is applied to a real cluster", "violet")] if overview.demo else []
-    return [name, age_chip(overview.time_seconds, view, demo=overview.demo), *demo, reads]
+    return [name, age_chip(overview.time_seconds, view, demo=overview.demo), *demo, *reads]
 
 
 def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:

@@ -18,6 +18,9 @@ import numpy as np
 
 from cotenant.edges.clock import Clock, SystemClock
 from cotenant.edges.store import Store
+from cotenant.model.backtest import BACKTEST, BacktestReport
+from cotenant.model.enforcement import Gathering, NodeLanes
+from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
 from cotenant.model.errors import NoData
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.quality import QualityRecord
@@ -31,6 +34,8 @@ from cotenant.model.views import (
     FORECASTS,
     NODE_HISTORY,
     NODES,
+    PLANS,
+    PODS,
     RECLAIMABLE,
     RECOMMENDATION_LOG,
     RECOMMENDATIONS,
@@ -38,8 +43,10 @@ from cotenant.model.views import (
     Overview,
     portraits_of,
 )
+from cotenant.model.week import WEEKS
 from cotenant.settings.dashboard import DashboardSettings
-from dashboard import filters
+from dashboard import batch, filters
+from dashboard.batch import Room
 from dashboard.filters import Index, Indexed, Query
 from dashboard.story import Foreseen, Row, Story, Subject
 
@@ -47,7 +54,8 @@ FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.col
 """FORECASTS without the paths, which are read one at a time."""
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
-    s.name: s for s in (WORKLOADS, RECOMMENDATIONS, NODES, RECLAIMABLE, FINDINGS, FORECAST_LIST)
+    s.name: s
+    for s in (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS, FORECAST_LIST, PLANS, ENFORCEMENT)
 }
 REMEMBERED_QUERIES: Final = 16
 REMEMBERED_STORIES: Final = 16
@@ -61,6 +69,8 @@ class Snapshot:
     overview: Overview | None
     tables: Mapping[str, Indexed]
     _rows: OrderedDict[tuple[str, Query], Index] = field(default_factory=OrderedDict, repr=False)
+    gathering: Gathering | None = None
+    """Who was asked last what node agents did; its revision changes with ENFORCEMENT, `version` does not."""
 
     @classmethod
     def empty(cls) -> Snapshot:
@@ -110,8 +120,17 @@ class Source(Protocol):
     def node_history(self, node: str) -> Mapping[str, Row]:
         """Rows of NODE_HISTORY by resource; none when the results do not name the node."""
 
+    def enforcement(self, node: str) -> NodeLanes | None:
+        """The CPU of one node over time and what its agent held best effort to; None when nobody told."""
+
+    def batch_room(self) -> Room | None:
+        """What batch pods could have over the next day, node by node; None when no node has a forecast."""
+
     def upkeep(self) -> Upkeep:
         """What is kept about pulls, gaps and lost days."""
+
+    def backtest(self) -> BacktestReport | None:
+        """The report of the last `cotenant backtest` of this store; None when there was none."""
 
 
 class StoreSource:
@@ -126,6 +145,7 @@ class StoreSource:
         self._snapshot = Snapshot.empty()
         self._looked_seconds = float("-inf")
         self._stories: OrderedDict[tuple[str, WorkloadRef], Story] = OrderedDict()
+        self._room: tuple[str, Room | None] = ("", None)
 
     def snapshot(self) -> Snapshot:
         """The newest results; the old ones while another thread reads newer ones."""
@@ -143,10 +163,22 @@ class StoreSource:
     def _look(self) -> None:
         overview = self._store.read_document("overview", Overview)
         version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}" if overview else ""
+        told = self._store.read_document(ENFORCEMENT.name, Gathering)
         if version != self._snapshot.version:
             # One table after the other, so that only one is ever held in its large form.
-            self._snapshot = Snapshot(version, overview, {n: Indexed.of(self._table(s)) for n, s in SCHEMAS.items()})
+            tables = {n: Indexed.of(self._table(s)) for n, s in SCHEMAS.items()}
+            self._snapshot = Snapshot(version, overview, tables, gathering=told)
             give_back()
+        elif told != self._snapshot.gathering:
+            self._snapshot = self._heard(told)
+
+    def _heard(self, told: Gathering | None) -> Snapshot:
+        """The same results with what agents told since: a minute's news, so nothing else is read again."""
+        last, before = self._snapshot, self._snapshot.gathering
+        tables = last.tables
+        if told is None or before is None or told.revision != before.revision:
+            tables = {**tables, ENFORCEMENT.name: Indexed.of(self._table(ENFORCEMENT))}
+        return Snapshot(last.version, last.overview, tables, gathering=told)
 
     def _table(self, schema: Schema) -> Table:
         try:
@@ -206,12 +238,32 @@ class StoreSource:
         snapshot = self.snapshot()
         if row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
             return None
-        found = self._rows(FORECASTS, subject.where)
-        return Foreseen.of(found[0], self._before(subject, snapshot)) if found else None
+        found, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)
+        if not found:
+            return None
+        return replace(Foreseen.of(found[0], self._before(subject, snapshot)), week=weeks[0] if weeks else None)
 
     def node_history(self, node: str) -> Mapping[str, Row]:
         """Read when asked for: the hours of all nodes are too many to keep."""
         return {str(row["resource"]): row for row in self._rows(NODE_HISTORY, {"node": node})}
+
+    def enforcement(self, node: str) -> NodeLanes | None:
+        """Read when asked for."""
+        found = self._rows(ENFORCEMENT_LANES, {"node": node})
+        return lanes_of(found[0]) if found else None
+
+    def batch_room(self) -> Room | None:
+        """Computed once a run, when somebody asks: it reads the paths of all nodes."""
+        snapshot = self.snapshot()
+        if self._room[0] != snapshot.version:
+            self._room = (snapshot.version, batch.room(snapshot.tables, self._paths()))
+        return self._room[1]
+
+    def _paths(self) -> Table:
+        try:
+            return self._store.read_table(FORECASTS, {"scope": "node"})
+        except NoData:
+            return Table.from_rows(FORECASTS, [])
 
     def upkeep(self) -> Upkeep:
         """Read when asked for; a table that was never written is empty."""
@@ -221,6 +273,10 @@ class StoreSource:
             tuple(self._rows(COVERAGE)),
             tuple(self._rows(COVERAGE_BY_DAY)),
         )
+
+    def backtest(self) -> BacktestReport | None:
+        """Read when asked for."""
+        return self._store.read_document(BACKTEST, BacktestReport)
 
     def _before(self, subject: Subject, snapshot: Snapshot) -> Row | None:
         """Hourly means up to the forecast, under the names of a portrait's row."""

@@ -17,6 +17,8 @@ from dashboard.source import Upkeep
 
 SHOWN: Final = ("cotenant", "dash", "dash-ag-grid", "fastapi", "numpy", "pyarrow")
 PULLS_SHOWN: Final = 10
+PULL: Final = "Pull of usage"
+"""Name of the job that reads the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,18 @@ class Status:
     coverage: float | None
     notes: list[str]
     versions: dict[str, str]
-    permissions: str = "The dashboard reads the store and asks nothing of the cluster: it holds no right in it."
+    permissions: str = ""
     sentences: dict[str, str] = field(default_factory=lambda: {d.value: s for d, s in DEFECT_SENTENCES.items()})
 
 
-def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float) -> Status:
-    """How things stand at a moment."""
+ACTS: Final = "Here changes may be made: with whose rights, and which of them the cluster gives, stands below."
+READS: Final = "The dashboard reads the store and asks nothing of the cluster: it holds no right in it."
+
+
+def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, acts: bool = False) -> Status:
+    """How things stand at a moment. acts: whether there is a desk."""
     return Status(
+        permissions=ACTS if acts else READS,
         time_seconds=now_seconds,
         cluster=overview.cluster if overview else "",
         jobs=_jobs(overview, upkeep.pulls, now_seconds),
@@ -74,7 +81,7 @@ def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds
     pulled = f"{whole[-1].samples:,} samples from {whole[-1].source}" if whole else "no pull without a failed query"
     analysed = f"strategy {overview.strategy}, {overview.containers:,} containers" if overview else "no results yet"
     return [
-        job("Pull of usage", whole[-1].time_seconds if whole else None, pulled),
+        job(PULL, whole[-1].time_seconds if whole else None, pulled),
         job("Newest sample", overview.time_seconds if overview else None, "end of the history shown"),
         job("Analysis", overview.computed_seconds if overview else None, analysed),
     ]

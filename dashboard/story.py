@@ -65,12 +65,16 @@ class Story:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Foreseen:
-    """One forecast: its row of FORECASTS, and usage and requests before it (hourly, NaN = missing)."""
+    """One forecast: its row of FORECASTS, and usage and requests before it (hourly, NaN = missing).
+
+    week: its row of WEEKS, None where there is no week ahead.
+    """
 
     row: Row
     times: Sequence[int]
     mean: Floats
     request: Floats
+    week: Row | None = None
 
     @classmethod
     def of(cls, row: Row, before: Row | None) -> Foreseen:
@@ -168,6 +172,12 @@ def monthly_saving(recommendations: Sequence[Recommendation]) -> float | None:
     """Money a month, all containers together; None when nothing was priced."""
     priced = [r.monthly_saving for r in recommendations if r.monthly_saving is not None]
     return sum(priced) if priced else None
+
+
+def compared(row: Row) -> list[tuple[str, float]]:
+    """Models of a row of FORECASTS with their losses relative to the seasonal naive of the day, best first."""
+    pairs = [part.rpartition(" ") for part in str(row["losses"] or "").split(", ") if part]
+    return [(name, float(loss)) for name, _, loss in pairs]
 
 
 def measured(row: Row | None) -> str:

@@ -3,14 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dash import Dash
 from dash.development.base_component import Component
 
+from cotenant.model.desk import Desk
+from cotenant.model.people import Someone
+from cotenant.model.plan_desk import PlanDesk
+from cotenant.model.steering import Steering
+from cotenant.settings.access import AccessSettings
+from cotenant.settings.actions import ActionSettings
 from cotenant.settings.dashboard import DashboardSettings
 from cotenant.settings.recommender import PriceSettings
 from dashboard.source import Source
+
+
+def nobody() -> Someone:
+    """A viewer without a name: what everybody is where nobody is asked who they are."""
+    return Someone("")
+
+
+def no_text(*_given: object) -> str:
+    """Nothing to copy: who joins the rooms hands in the recommender's."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What those who join the rooms hand to the dashboard beside its source."""
+
+    patch: Callable[..., str] = no_text
+    """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""
+    manifest: Callable[..., str] = no_text
+    """The same as YAML."""
+    prices: PriceSettings = field(default_factory=PriceSettings)
+    """What a core and a GiB cost."""
+    people: Callable[[], Someone] = nobody
+    """Who asks, in the request that is being answered."""
+    access: AccessSettings = field(default_factory=AccessSettings)
+    """How it is known who asks; but for mode none it stands in for `people`."""
+    desk: Desk | None = None
+    """Through which recommendations are acted on; None: this dashboard is read-only."""
+    plans: PlanDesk | None = None
+    """Through which reservation plans are acted on; None: the page shows commands to copy."""
+    actions: ActionSettings = field(default_factory=ActionSettings)
+    """What the desk holds changes to: how long they soak, how many at once."""
+    steering: Steering | None = None
+    """The clock of a demo, to be moved ahead; None: time is what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +60,12 @@ class View:
     source: Source
     settings: DashboardSettings
     now_seconds: Callable[[], float]
-    patch: Callable[..., str]
-    """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""
-    manifest: Callable[..., str]
-    """The same as YAML."""
-    prices: PriceSettings
-    """What a core and a GiB cost."""
+    given: Given = field(default_factory=Given)
+
+    @property
+    def prices(self) -> PriceSettings:
+        """What a core and a GiB cost."""
+        return self.given.prices
 
     @property
     def currency(self) -> str:

@@ -39,7 +39,17 @@ def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
     """Make an answer keep the contract: NaN becomes the history's own quantile, levels are put in order, floor 0."""
     answer = raw.astype(np.float32, copy=False)
     missing = np.isnan(answer)
-    if missing.any():
-        own = np.nan_to_num(row_quantiles(history, LEVEL_ARRAY))[:, None, :]
-        answer = np.where(missing, own, answer)
-    return np.maximum(np.maximum.accumulate(answer, axis=-1), np.float32(0))
+    rows = np.flatnonzero(missing.any(axis=(1, 2)))
+    if rows.size:
+        own = np.nan_to_num(row_quantiles(history[rows], LEVEL_ARRAY))[:, None, :]
+        answer = answer.copy()
+        answer[rows] = np.where(missing[rows], own, answer[rows])
+    return in_order(answer)
+
+
+def in_order(answer: Array) -> Array:
+    """Levels (..., L) non-decreasing and >= 0: each is at least the one below it."""
+    ordered = np.maximum(answer, np.float32(0))
+    for level in range(1, ordered.shape[-1]):  # ten passes over columns beat accumulate over short rows
+        np.maximum(ordered[..., level], ordered[..., level - 1], out=ordered[..., level])
+    return ordered

@@ -1,13 +1,18 @@
-"""Upper quantiles that were too low in rehearsal are lifted: a conformal correction pooled over series. Pure.
+"""Upper quantiles are moved to the coverage they promise: conformal, pooled per class, corrected per series. Pure.
 
-Back-tests give, for each upper level, how far actual values lay from the forecast quantile, in widths of that forecast
-(q95 - q50, mean of the horizon). The pooled quantile of these distances at the same level is the lift that would have
-given the promised coverage (split-conformal prediction with a scale-free score; exchangeable days assumed). Bands that
-are next to nothing wide teach nothing: their distances are measured in rounding errors.
+Rehearsed days give, for each upper level, how far actual values lay from the forecast quantile, in units of a scale
+that every series has of itself. The pooled quantile of these distances over the series of a class is the lift that
+would have given the promised coverage (split-conformal prediction with a scale-free score; exchangeable days assumed).
+A class is how strongly the series repeats by day; few series in it lean on all, and few in all on what is typical.
+
+Days are not exchangeable for a series whose level moves: each rehearsed day moves the level that is asked of the pooled
+distances for this series, up after too many misses, down after too few (adaptive conformal inference, Gibbs and Candes
+2021: level += step x (misses - promised)).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,38 +20,103 @@ import numpy.typing as npt
 
 from cotenant.model.forecast import LEVELS
 from cotenant.model.usage import FloatMatrix
-from forecasting.base import Array
-from forecasting.empirical import row_quantiles
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.base import Array, in_order
 
 Floats = npt.NDArray[np.floating[Any]]
 
-_LIFTED_FROM: Final = 0.8
-_NARROW: Final = 0.05
-"""Width of a band, relative to its median, up to which it is left out."""
-_MEDIAN, _UPPER = LEVELS.index(0.5), LEVELS.index(0.95)
+_LIFTED: Final = {LEVELS.index(0.95): 0.3, LEVELS.index(0.98): 0.6}
+"""Upper levels, and the lift that pools of series typically need, in scales: few series lean on it."""
+_SEASONAL_FROM: Final = (0.2, 0.5)
+"""Autocorrelation at a day's lag from which a series counts as weakly, as strongly daily."""
+_PRIOR_SERIES: Final = 20
+"""Series that the typical lift counts for among all, and that all count for in each class."""
+_FEWEST_MISSES, _MOST_MISSES = 0.1, 1.5
+"""How far the correction of one series goes, in promised misses."""
 
 
-def lift(actual: FloatMatrix, paths: Array) -> Floats:
-    """Lift of each level in widths, (L,), from rehearsed paths (K, n, H, L) and what came (K, n, H); 0 without any."""
-    width = _width(paths)[..., None]
-    wide = width > _NARROW * paths[..., _MEDIAN].mean(axis=-1)[..., None]
-    known = ~np.isnan(actual) & wide
-    found = np.zeros(len(LEVELS))
-    for index, level in enumerate(LEVELS):
-        if level >= _LIFTED_FROM and known.any():
-            away = (actual - paths[..., index]) / np.where(wide, width, 1)
-            found[index] = row_quantiles(away[known], np.array([level]))[0]
+@dataclass(frozen=True, slots=True, eq=False)
+class Rehearsed:
+    """Served paths (R, n, H, L) on the newest days, newest first, what came (R, n, H), and the scales (R, n)."""
+
+    actual: FloatMatrix
+    paths: Array
+    scales: Floats
+
+    def older_than(self, day: int) -> Rehearsed:
+        """Without the newest days up to this one."""
+        return Rehearsed(self.actual[day + 1 :], self.paths[day + 1 :], self.scales[day + 1 :])
+
+
+def daily_classes(history: FloatMatrix, day: int) -> npt.NDArray[np.intp]:
+    """Class of each series by its autocorrelation at a day's lag, (n,): 0 hardly, 1 weakly, 2 strongly daily."""
+    if history.shape[1] <= day:
+        return np.zeros(len(history), dtype=np.intp)
+    seen = ~np.isnan(history)
+    mean = np.where(seen, history, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(seen.sum(axis=1), 1)
+    away = np.where(seen, history - mean[:, None], 0.0)
+    both = (seen[:, day:] & seen[:, :-day]).sum(axis=1)
+    shared = (away[:, day:] * away[:, :-day]).sum(axis=1) / np.maximum(both, 1)
+    variance = (away**2).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    acf = np.divide(shared, variance, out=np.zeros(len(history)), where=variance > 0)
+    found: npt.NDArray[np.intp] = np.searchsorted(_SEASONAL_FROM, acf, side="right")
     return found
 
 
-def lifted(path: Array, by: Floats) -> Array:
-    """Path (..., H, L) with each level moved by its lift; order of the levels and >= 0 are kept."""
-    moved = path + (_width(path)[..., None, None] * by).astype(np.float32)
-    result: Array = np.maximum(np.maximum.accumulate(moved, axis=-1), np.float32(0))
-    return result
+def lift(rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: ForecastingSettings) -> npt.NDArray[np.float64]:
+    """Lift of each series and level, (n, L), in its scale; 0 below the upper levels."""
+    found = np.zeros((len(classes), len(LEVELS)))
+    for index, typical in _LIFTED.items():
+        away = (rehearsed.actual - rehearsed.paths[..., index]) / rehearsed.scales[..., None]
+        everyone = _ordered(away)
+        known = _trust(len(classes) if len(everyone) else 0)
+        for name in np.unique(classes):
+            rows = np.flatnonzero(classes == name)
+            own, trust = _ordered(away[:, rows]), _trust(len(rows))
+
+            def pooled(level: Any, own: Floats = own, trust: float = trust, all_: Floats = everyone) -> Any:
+                return trust * _at(own, level) + (1 - trust) * _at(all_, level)
+
+            asked = _asked(away[:, rows], float(pooled(LEVELS[index])), LEVELS[index], settings.coverage_step)
+            found[rows, index] = known * pooled(asked) + (1 - known) * typical
+    return found
 
 
-def _width(paths: Array) -> Array:
-    """q95 - q50, mean over the horizon."""
-    width: Array = (paths[..., _UPPER] - paths[..., _MEDIAN]).mean(axis=-1)
-    return width
+def lifted(path: Array, by: Floats, scale: Floats, most: Floats) -> Array:
+    """Path (n, H, L) with each level moved by its lift (n, L) x scale (n,), at most by `most` (n,).
+
+    Order of the levels and >= 0 are kept.
+    """
+    move = np.minimum(scale[:, None] * by, most[:, None])
+    moved = path + move[:, None, :].astype(np.float32)
+    return in_order(moved)
+
+
+def _trust(series: int) -> float:
+    return series / (series + _PRIOR_SERIES)
+
+
+def _asked(away: Floats, nominal: float, level: float, step: float) -> Floats:
+    """Level to ask of the pooled distances for each series, (n,), after its days one by one, the oldest first."""
+    promised = 1 - level
+    misses = np.full(away.shape[1], promised)
+    for day in away[::-1]:
+        known = ~np.isnan(day)
+        count = known.sum(axis=1)
+        missed = np.where(known, day > nominal, False).sum(axis=1) / np.maximum(count, 1)
+        misses = np.where(count > 0, misses + step * (promised - missed), misses)
+        misses = misses.clip(_FEWEST_MISSES * promised, _MOST_MISSES * promised)
+    return 1 - misses
+
+
+def _ordered(away: Floats) -> Floats:
+    """Known distances in order."""
+    return np.sort(away[~np.isnan(away)])
+
+
+def _at(ordered: Floats, level: float | Floats) -> Any:
+    """Conformal quantile: the value at rank ceil((count + 1) x level), the highest beyond; 0 of nothing."""
+    if not len(ordered):
+        return np.zeros(np.shape(level))
+    rank = np.ceil((len(ordered) + 1) * np.asarray(level)).astype(np.intp) - 1
+    return ordered[np.clip(rank, 0, len(ordered) - 1)]

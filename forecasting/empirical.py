@@ -19,11 +19,22 @@ def row_quantiles(values: Floats, levels: Floats) -> Array:
     if not values.shape[-1]:
         return np.full((*values.shape[:-1], len(levels)), np.nan, dtype=np.float32)
     ordered = np.sort(values, axis=-1)  # NaN goes last
+    if ordered.size and not np.isnan(ordered[..., -1]).any():
+        return _between(ordered, levels)
     count = values.shape[-1] - np.isnan(values).sum(axis=-1)
     position = np.maximum(count - 1, 0)[..., None] * levels
     below = np.floor(position).astype(np.intp)
     low = np.take_along_axis(ordered, below, axis=-1)
     high = np.take_along_axis(ordered, np.minimum(below + 1, np.maximum(count - 1, 0)[..., None]), axis=-1)
+    result: Array = (low + (high - low) * (position - below)).astype(np.float32)
+    return result
+
+
+def _between(ordered: Floats, levels: Floats) -> Array:
+    """The same of ordered rows without gaps, where every row has its quantiles at the same positions."""
+    position = (ordered.shape[-1] - 1) * levels
+    below = np.floor(position).astype(np.intp)
+    low, high = ordered[..., below], ordered[..., np.minimum(below + 1, ordered.shape[-1] - 1)]
     result: Array = (low + (high - low) * (position - below)).astype(np.float32)
     return result
 
@@ -44,4 +55,28 @@ def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array
         # A rounding error must not lift the answer to the next value.
         index = (mass < (level - 1e-12) * mass[:, -1:]).sum(axis=-1)
         found[:, column] = np.take_along_axis(ordered, np.minimum(index, last)[:, None], axis=-1)[:, 0]
+    return found
+
+
+def smooth_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array:
+    """Weighted quantiles along the last axis, NaN ignored, linear between the middles of the values' weights.
+
+    values: (n, k); weights: (k,), positive; result (n, len(levels)); NaN where a row holds no value.
+    """
+    if not values.shape[-1]:
+        return np.full((len(values), len(levels)), np.nan, dtype=np.float32)
+    order = np.argsort(values, axis=-1)  # NaN goes last
+    ordered = np.take_along_axis(values, order, axis=-1)
+    own = np.take_along_axis(np.where(np.isnan(values), 0.0, weights), order, axis=-1)
+    mass = own.cumsum(axis=-1)
+    middle = (mass - own / 2) / np.maximum(mass[:, -1:], np.finfo(np.float64).tiny)
+    last = np.maximum((~np.isnan(values)).sum(axis=-1) - 1, 0)
+    found = np.empty((len(values), len(levels)), dtype=np.float32)
+    row = np.arange(len(values))
+    for column, level in enumerate(levels):
+        above = np.minimum((middle < level).sum(axis=-1), last)
+        below = np.maximum(above - 1, 0)
+        gap = middle[row, above] - middle[row, below]
+        part = np.divide(level - middle[row, below], gap, out=np.ones_like(gap), where=gap > 0).clip(0, 1)
+        found[:, column] = ordered[row, below] + part * (ordered[row, above] - ordered[row, below])
     return found

@@ -1,8 +1,8 @@
 """From 5-minute totals to forecasts: the room's front door. Pure.
 
-usage -> half hours -> back-tests and choice (`selection`) -> quantile path, its upper levels lifted (`calibration`),
-its windows (`windows`), and the 24-hour peak from the 5-minute values (`peaks`). Series too young or silent get
-the quantiles of their portrait and say so.
+usage -> half hours -> quantile path with its error, shard by shard (`shard`) -> its windows (`windows`), and the
+24-hour peak from the 5-minute values (`peaks`). Series too young or silent get the quantiles of their portrait and say
+so.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS, Forecasts, MeasuredError, RefT
+from cotenant.model.forecast import LEVELS, Forecasts, MeasuredError, ModelCard, RefT
 from cotenant.model.portrait import Portraits
 from cotenant.model.reasons import Reason
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.settings.forecasting import ForecastingSettings
+from forecasting import plugins
 from forecasting.base import Array, Forecaster, conform
-from forecasting.calibration import lift, lifted
-from forecasting.members import MEMBERS
+from forecasting.calendars import Calendar
 from forecasting.peaks import daily_maxima, peak_quantiles
-from forecasting.selection import back_test, choose, combine, measure, rehearse
+from forecasting.shard import forecast_shard
+from forecasting.timing import peak_timing
+from forecasting.wall_clock import WallClock
 from forecasting.windows import windows
 
 Floats = npt.NDArray[np.float64]
@@ -32,7 +34,7 @@ HORIZON: Final = DAY_SECONDS // STEP_SECONDS
 PORTRAIT_MODEL: Final = "portrait"
 
 _SERIES_PER_SHARD: Final = 1000
-"""Series that are tested together: bounds memory (about 75 MB of back-tests); their mean is what choices shrink to."""
+"""Series that are tested together: bounds memory (about 130 MB of back-tests); their mean is what choices shrink to."""
 _MEDIAN: Final = LEVELS.index(0.5)
 _UNKNOWN: Final = MeasuredError(float("nan"), float("nan"), 0)
 
@@ -41,15 +43,17 @@ def forecast(
     usage: Usage[RefT],
     portraits: Portraits[RefT],
     settings: ForecastingSettings,
-    members: Sequence[Forecaster] = MEMBERS,
+    members: Sequence[Forecaster] | None = None,
 ) -> Forecasts[RefT]:
     """Forecast the 24 hours after the last whole half hour of `usage`, whose step must divide half an hour.
 
-    The first member is the baseline of the measured errors. Portraits may be of more series and in any order; a series
-    without a sample in both has NO_DATA. Values that are negative or not finite count as gaps.
+    Members are the built-in ones and the settings' plug-ins unless given; the first is the baseline of the measured
+    errors. Portraits may be of more series and in any order; a series without a sample in both has NO_DATA. Values that
+    are negative or not finite count as gaps.
     """
     if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
         raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
+    members = plugins.members(tuple(settings.plugins)) if members is None else members
     past, coarse = _aligned(usage, settings)
     levels, highest = _from_portraits(portraits, usage.refs)
     shards = [slice(i, i + _SERIES_PER_SHARD) for i in range(0, len(usage.refs), _SERIES_PER_SHARD)]
@@ -57,13 +61,22 @@ def forecast(
     path = conform(np.repeat(levels[:, None, :], HORIZON, axis=1), coarse.values)
     path[np.array([r is Reason.NO_DATA for r in reasons], dtype=bool)] = np.nan
     model, error = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons)
+    losses = np.full((len(reasons), len(members)), np.nan, dtype=np.float32)
+    cards: list[ModelCard] = []
+    clock = WallClock.of(coarse.grid, HORIZON, settings.time_zone)
+    calendar = Calendar.of(coarse.grid, HORIZON, settings)
+    local = clock.local(calendar.ordinary(coarse.values))
     for shard in shards:
         rows = np.array([i for i in range(len(reasons))[shard] if reasons[i] is Reason.OK], dtype=np.intp)
-        part, names, errors = _selected(coarse, rows, settings, members)
-        path[rows] = part
-        for row, name, measured in zip(rows.tolist(), names, errors, strict=True):
-            model[row], error[row] = name, measured
-    peak = peak_quantiles(daily_maxima(past.values, past.grid.slots_per_day), highest, settings)
+        if rows.size:
+            made = forecast_shard(local[rows], coarse.grid, settings, members)
+            path[rows], losses[rows] = made.path, made.losses
+            cards += [made.card] if made.card else []
+            for row, name, measured in zip(rows.tolist(), made.model, made.error, strict=True):
+                model[row], error[row] = name, measured
+    timing = clock.absolute(peak_timing(local, coarse.grid, path[:, :, _MEDIAN]))
+    path = calendar.special(clock.absolute(path), coarse.values)
+    peak = peak_quantiles(daily_maxima(past.values, past.grid.slots_per_day), highest, settings) * calendar.busiest
     grid = coarse.grid.following(HORIZON)
     found = windows(path[:, :, _MEDIAN], grid, settings)
     return Forecasts(
@@ -76,6 +89,10 @@ def forecast(
         model=tuple(model),
         error=tuple(error),
         reason=tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, found, strict=True)),
+        cards=tuple(cards),
+        members=tuple(member.name for member in members),
+        losses=losses,
+        timing=timing,
     )
 
 
@@ -116,22 +133,6 @@ def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: Fo
     )
     names = np.select([flags for _, flags in states], [reason.value for reason, _ in states], Reason.OK.value)
     return [Reason(name) for name in names.tolist()]
-
-
-def _selected(
-    coarse: Usage[RefT], rows: npt.NDArray[np.intp], settings: ForecastingSettings, members: Sequence[Forecaster]
-) -> tuple[Array, list[str], Sequence[MeasuredError]]:
-    """Path, name of the chosen model and its measured error for some rows."""
-    history: FloatMatrix = coarse.values[rows]
-    tests = back_test(members, history, coarse.grid, settings)
-    weights = choose(tests.log_ratio, settings)
-    ahead = np.stack([member.quantiles(history, coarse.grid, HORIZON) for member in members])
-    names = [" + ".join(m.name for m, w in zip(members, column, strict=True) if w > 0) for column in weights.T.tolist()]
-    rehearsed = rehearse(tests, settings)
-    lifts = [lift(tests.actual[older : len(rehearsed)], rehearsed[older:]) for older in range(len(rehearsed) + 1)]
-    # Each rehearsal is lifted by what was known before it, the forecast by all rehearsals.
-    forward = [lifted(path, by) for path, by in zip(rehearsed, lifts[1:], strict=True)]
-    return lifted(combine(ahead, weights), lifts[0]), names, measure(tests, np.array(forward, dtype=np.float32))
 
 
 def _at_least(peak: Array, path: Array) -> Array:

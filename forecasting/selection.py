@@ -2,10 +2,11 @@
 
 Score of a member on a series = mean over its back-tests, newer ones weighing more, of log(pinball / pinball of the
 baseline), as if the mean over all series had been seen on a few days more (few back-tests must not overrule what holds
-for most series). The best member serves, or the quantile average of the best two when they are close.
+for most series), plus a share of the near test: the same ratio on the last two hours, forecast two hours ago. A level
+that changed this morning shows there and nowhere else; a small difference there is noise and is damped away.
 
-Errors are measured forward: `rehearse` gives each back-test the forecast that the choice made from older back-tests
-alone would have given, and `measure` judges those.
+From the scores come two candidates: the choice (the best member, or the quantile average of the best two when they are
+close) and the blend (all members, better ones weighing more). Which of these serves is for `mixing` to say.
 """
 
 from __future__ import annotations
@@ -17,28 +18,40 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.forecast import LEVELS, MeasuredError
-from cotenant.model.usage import FloatMatrix, TimeGrid
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.base import Array, Forecaster
-from forecasting.losses import coverage, pinball
+from forecasting.losses import pinball
 
 Floats = npt.NDArray[np.float64]
 
-_RATIO_LIMIT: Final = np.log(100.0)
-_LEVEL_95: Final = LEVELS.index(0.95)
+REHEARSALS: Final = 5
+"""Newest back-tests whose choice is rehearsed from older ones."""
+RATIO_LIMIT: Final = np.log(100.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackTests:
     """Every member on every origin; origin 0 is the newest day. The first member is the baseline.
 
-    actual: (K, n, H); forecasts: (M, K, n, H, L); log_ratio: (M, K, n), log of loss / baseline's, NaN where not judged.
+    actual: (K, n, H); forecasts: (M, K, n, H, L); log_ratio: (M, K, n), log of loss / baseline's, NaN where not judged;
+    baseline_loss: (K, n). The near tests stand before the origin itself (0) and before the newest back-tests (1, ...):
+    near_ratio (M, J, n), 0 where not judged; near_forecasts (M, n, N, L) and near_actual (n, N) are those of 0.
     """
 
     actual: FloatMatrix
     forecasts: Array
     log_ratio: Floats
+    baseline_loss: Floats
+    near_ratio: Floats
+    near_forecasts: Array
+    near_actual: FloatMatrix
+
+    @property
+    def rehearsals(self) -> int:
+        """Back-tests that have an older one to choose from."""
+        return max(0, min(REHEARSALS, len(self.actual) - 1))
 
 
 def back_test(
@@ -52,86 +65,115 @@ def back_test(
     judged = np.empty((origins, len(history)), dtype=bool)
     for origin in range(origins):
         cut = grid.size - (origin + 1) * day
-        past, past_grid = history[:, :cut], TimeGrid(grid.start_seconds, grid.step_seconds, cut)
+        past = history[:, :cut]
         actual[origin] = history[:, cut : cut + day]
-        for index, member in enumerate(members):
-            forecasts[index, origin] = member.quantiles(past, past_grid, day)
+        forecasts[:, origin] = _ahead(members, past, grid, day)
         # Half a day known before and a quarter of a day to compare with, or the comparison says nothing.
         known, seen = (~np.isnan(past)).sum(axis=1), (~np.isnan(actual[origin])).sum(axis=1)
         judged[origin] = (known >= day // 2) & (seen >= day // 4)
-    return BackTests(actual, forecasts, _log_ratio(actual, forecasts, judged))
+    log_ratio, baseline_loss = _daily(actual, forecasts, judged)
+    return BackTests(actual, forecasts, log_ratio, baseline_loss, *_near(members, history, grid, origins))
 
 
-def choose(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
+def standing(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
+    """Score of each member for each series, (M, n), lower is better: 0 = now, k = when back-test k - 1 was ahead."""
+    days = scores(tests.log_ratio[:, origin : origin + settings.origins], settings)
+    return days + settings.near_weight * damped(tests.near_ratio[:, origin])
+
+
+def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
+    """Weighted mean over origins (M, K, n), shrunk to the mean over all series, (M, n); NaN is not judged."""
+    weights = settings.origin_decay ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio)
+    mass = weights.sum(axis=1)
+    total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)
+    own = np.divide(total, mass, out=np.zeros_like(total), where=mass > 0)
+    everyone = own.sum(axis=1) / np.maximum((mass > 0).sum(axis=1), 1)
+    prior = max(settings.prior_days, 1e-9)
+    shrunk: Floats = (total + prior * everyone[:, None]) / (mass + prior)
+    return shrunk
+
+
+def damped(log_ratio: Floats) -> Floats:
+    """Small log ratios towards 0, large ones as they are: r^3 / (r^2 + 1)."""
+    return log_ratio**3 / (log_ratio**2 + 1)
+
+
+def choose(score: Floats, settings: ForecastingSettings) -> Floats:
     """Weight of each member for each series, (M, n), summing to 1 over members: one 1, or two halves."""
-    scores = _scores(log_ratio, settings)
-    weights = np.zeros(scores.shape)
-    order = scores.argsort(axis=0, kind="stable")
-    column = np.arange(scores.shape[1])
-    best, second = order[0], order[min(1, len(scores) - 1)]
-    close = scores[second, column] - scores[best, column] <= np.log1p(settings.average_within)
+    weights = np.zeros(score.shape)
+    order = score.argsort(axis=0, kind="stable")
+    column = np.arange(score.shape[1])
+    best, second = order[0], order[min(1, len(score) - 1)]
+    close = score[second, column] - score[best, column] <= np.log1p(settings.average_within)
     np.add.at(weights, (best, column), np.where(close, 0.5, 1.0))
     np.add.at(weights, (second, column), np.where(close, 0.5, 0.0))
     return weights
 
 
+def blend(score: Floats, sharpness: float) -> Floats:
+    """Weights (M, n) proportional to exp(-sharpness x score), summing to 1 over members."""
+    raw = np.exp(-sharpness * (score - score.min(axis=0)))
+    weights: Floats = raw / raw.sum(axis=0)
+    return weights
+
+
 def combine(forecasts: Array, weights: Floats) -> Array:
-    """Quantile average of the members' forecasts (M, n, H, L) by weights (M, n)."""
-    joined: Array = np.einsum("mnhl,mn->nhl", forecasts, weights.astype(np.float32))
+    """Quantile average of forecasts (M, n, H, L) by weights (M, n)."""
+    joined = np.zeros(forecasts.shape[1:], dtype=np.float32)
+    for one, weight in zip(forecasts, weights.astype(np.float32), strict=True):
+        used = np.flatnonzero(weight)
+        joined[used] += one[used] * weight[used, None, None]
     return joined
 
 
-def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
-    """What would have been forecast on each origin but the oldest, chosen from older ones alone, (K - 1, n, H, L)."""
-    origins = range(max(0, len(tests.actual) - 1))
-    paths = [
-        combine(tests.forecasts[:, origin], choose(tests.log_ratio[:, origin + 1 :], settings)) for origin in origins
-    ]
-    return np.stack(paths) if paths else np.empty((0, *tests.forecasts.shape[2:]), dtype=np.float32)
+def log_loss_ratio(actual: FloatMatrix, forecasts: Array, level: Floats) -> Floats:
+    """log(pinball / that of the first) of forecasts (M, n, H, L), (M, n); NaN where nothing could be compared.
+
+    Two losses that are both next to nothing beside the series' level (n,) are equal.
+    """
+    loss = np.array([pinball(actual, one) for one in forecasts]) + 1e-6 * level
+    return np.clip(np.log(loss / loss[:1]), -RATIO_LIMIT, RATIO_LIMIT)
 
 
-def measure(tests: BackTests, rehearsed: Array) -> tuple[MeasuredError, ...]:
-    """Error of rehearsed forecasts on each series' own past, the pinball loss relative to the baseline's."""
-    own, base, covered, count = np.zeros((4, tests.actual.shape[1]))
-    for origin, path in enumerate(rehearsed):
-        actual, judged = tests.actual[origin], ~np.isnan(tests.log_ratio[0, origin])
-        own += np.where(judged, pinball(actual, path), 0.0)
-        base += np.where(judged, pinball(actual, tests.forecasts[0, origin]), 0.0)
-        covered += np.where(judged, coverage(actual, path[:, :, _LEVEL_95]), 0.0)
-        count += judged
-    floor = 1e-6 * _level(tests.actual)
-    relative = np.exp(np.clip(np.log((own + floor) / (base + floor)), -_RATIO_LIMIT, _RATIO_LIMIT))
-    known = count > 0
-    relative, covered = np.where(known, relative, np.nan), np.where(known, covered / np.maximum(count, 1), np.nan)
-    return tuple(MeasuredError(float(r), float(c), int(k)) for r, c, k in zip(relative, covered, count, strict=True))
+def level_of(values: FloatMatrix) -> Floats:
+    """Mean value of each series (..., n, H) over everything known, (n,), never 0: what a loss is large against."""
+    seen = ~np.isnan(values)
+    axes = (*range(values.ndim - 2), values.ndim - 1)
+    total = np.where(seen, values, 0.0).sum(axis=axes, dtype=np.float64)
+    return np.asarray(total / np.maximum(seen.sum(axis=axes), 1) + np.finfo(np.float32).tiny)
 
 
-def _log_ratio(actual: FloatMatrix, forecasts: Array, judged: npt.NDArray[np.bool_]) -> Floats:
+def _ahead(members: Sequence[Forecaster], past: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+    """Every member's forecast after `past`, which begins where the grid does, (M, n, horizon, L)."""
+    before = TimeGrid(grid.start_seconds, grid.step_seconds, past.shape[1])
+    return np.stack([member.quantiles(past, before, horizon) for member in members])
+
+
+def _near(
+    members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid, origins: int
+) -> tuple[Floats, Array, FloatMatrix]:
+    """The tests of the last hours: ratios (M, J, n), and the newest one's forecasts and actual values."""
+    hours = min(_NEAR_HOURS * HOUR_SECONDS // grid.step_seconds, grid.size)
+    level = level_of(history)
+    ratio = np.zeros((len(members), 1 + max(0, min(REHEARSALS, origins - 1)), len(history)))
+    for back in range(ratio.shape[1] - 1, -1, -1):
+        cut = grid.size - back * grid.slots_per_day
+        actual = history[:, cut - hours : cut]
+        made = _ahead(members, history[:, : cut - hours], grid, hours)
+        ratio[:, back] = np.nan_to_num(log_loss_ratio(actual, made, level))
+    return ratio, made, actual
+
+
+_NEAR_HOURS: Final = 2
+
+
+def _daily(actual: FloatMatrix, forecasts: Array, judged: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Log ratios (M, K, n) and the baseline's losses (K, n), NaN where not judged."""
     members, origins, size = forecasts.shape[:3]
     loss = np.empty((members, origins, size))
     for member in range(members):
         for origin in range(origins):
             loss[member, origin] = pinball(actual[origin], forecasts[member, origin])
-    # Two losses that are both next to nothing are equal.
-    floor = 1e-6 * _level(actual)
-    ratio = np.log((loss + floor) / (loss[:1] + floor))
-    return np.where(judged, np.clip(ratio, -_RATIO_LIMIT, _RATIO_LIMIT), np.nan)
-
-
-def _level(actual: FloatMatrix) -> Floats:
-    """Mean actual value of each series over all origins, (n,), never 0: what a loss is large or small against."""
-    seen = ~np.isnan(actual)
-    total = np.where(seen, actual, 0.0).sum(axis=(0, 2), dtype=np.float64)
-    return np.asarray(total / np.maximum(seen.sum(axis=(0, 2)), 1) + np.finfo(np.float32).tiny)
-
-
-def _scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """Weighted mean over origins, shrunk to the mean over all series, (M, n)."""
-    weights = settings.origin_decay ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio[0])
-    mass = weights.sum(axis=0)
-    total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)
-    tested = mass > 0
-    everyone = (total[:, tested] / mass[tested]).mean(axis=1) if tested.any() else np.zeros(len(log_ratio))
-    prior = max(settings.prior_days, 1e-9)
-    scores: Floats = (total + prior * everyone[:, None]) / (mass + prior)
-    return scores
+    floor = 1e-6 * level_of(actual)
+    ratio = np.clip(np.log((loss + floor) / (loss[:1] + floor)), -RATIO_LIMIT, RATIO_LIMIT)
+    return np.where(judged, ratio, np.nan), np.where(judged, loss[0], np.nan)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from cotenant.model.cluster import Inventory, Pod
 from cotenant.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
+from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from profiler.grouping import Rows, reduce_rows
 
@@ -61,7 +62,9 @@ class Lives(NamedTuple):
 
 def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ContainerRef]:
     """Pods pooled by container of the workload's template."""
-    return _members(series, inventory, lambda s, pod: ContainerRef(_owner(s, pod), s.container))
+    return _members(
+        series, inventory, lambda s, pod: ContainerRef(found, s.container) if (found := _owner(s, pod)) else None
+    )
 
 
 def by_workload(
@@ -116,8 +119,10 @@ def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
     return Usage(usage.refs, usage.grid, wanted, usage.resource, usage.statistic)
 
 
-def _owner(series: PodContainerRef, pod: Pod | None) -> WorkloadRef:
-    """The pod's workload; a pod nobody knows stands for itself."""
+def _owner(series: PodContainerRef, pod: Pod | None) -> WorkloadRef | None:
+    """The pod's workload; a pod nobody knows stands for itself; one that only holds reserved room is nobody's."""
+    if series.namespace == PLACEHOLDER_NAMESPACE:
+        return None
     return pod.workload if pod else WorkloadRef(series.namespace, "Pod", series.pod)
 
 

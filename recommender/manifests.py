@@ -10,19 +10,27 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant.model.errors import UsageError
 from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.quantity import format_amount
 from cotenant.model.recommendation import Action, Recommendation, Value
+from cotenant.model.resource import Resource
 from cotenant.settings.recommender import PatchSettings
+from recommender import targets
 from recommender.patches import FIELDS, LISTS, TEMPLATE_PATHS, by_workload, nested, patch, refusal, resources
+from recommender.targets import TargetMove
 
 API_VERSIONS: Final = {"ReplicationController": "v1", "CronJob": "batch/v1"}
 APPS: Final = "apps/v1"
 FIELD_MANAGER: Final = "cotenant"
+HELM_TARGETS: Final = {
+    Resource.CPU: "targetCPUUtilizationPercentage",
+    Resource.MEMORY: "targetMemoryUtilizationPercentage",
+}
+IN_PLACE: Final = "The build fails, and nothing changes, where the autoscaler's metrics stand in another order."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class File:
     """One YAML file: where, what, and the lines above it."""
 
     path: str
-    document: Mapping[str, Any]
+    document: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     comments: tuple[str, ...] = ()
 
 
@@ -39,14 +47,17 @@ def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
 
     Targets name kind and workload alone: resources of an overlay often get their namespace after patches are applied.
     """
-    patches: dict[str, list[WorkloadRef]] = defaultdict(list)
+    patches: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for ref, found in by_workload(recommendations).items():
         if document := patch(*found):
-            patches[ref.namespace].append(ref)
+            patches[ref.namespace].append(_entry(_file(ref), ref.kind, ref.name))
             head = {"apiVersion": api_version(ref.kind), "kind": ref.kind, "metadata": {"name": ref.name}}
             yield File(_path(ref), {**head, **document})
-    for namespace, refs in patches.items():
-        entries = [{"path": _file(ref), "target": {"kind": ref.kind, "name": _exactly(ref.name)}} for ref in refs]
+            for move in _moves(found):
+                name = f"{_file(ref).removesuffix('.yaml')}.{move.resource}-target.yaml"
+                patches[ref.namespace].append(_entry(name, targets.KIND, move.name))
+                yield File(f"{ref.namespace}/{name}", move.operations, (move.sentence, IN_PLACE))
+    for namespace, entries in patches.items():
         component = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "patches": entries}
         how = f"Name this folder under `components:` in the kustomization of the namespace {namespace}."
         yield File(f"{namespace}/kustomization.yaml", component, (how,))
@@ -62,10 +73,13 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
         values: dict[str, Any] = {}
         for recommendation in changed:
             _insert(values, _keys(pattern, recommendation.container), resources(recommendation), pattern)
-        comments = (
-            f"{ref}: check that its chart reads these keys (recommender.patches.helm_path, helm_path_of_several).",
-        )
-        yield File(f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.values.yaml", values, comments)
+        comments = [
+            f"{ref}: check that its chart reads these keys (recommender.patches.helm_path, helm_path_of_several)."
+        ]
+        for move in _moves(found):
+            values.setdefault("autoscaling", {})[HELM_TARGETS[move.resource]] = move.after
+            comments.append(f"{move.sentence}: the key is that of `helm create`'s charts")
+        yield File(f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.values.yaml", values, tuple(comments))
 
 
 def server_side_apply(
@@ -92,7 +106,28 @@ def server_side_apply(
             "kind": ref.kind,
             "metadata": {"name": ref.name, "namespace": ref.namespace},
         }
-        yield File(_path(ref), {**head, **nested(TEMPLATE_PATHS[ref.kind], dict(spec))}, _comments(ref, wanted))
+        moves = _moves([r if r.container in applied else _as_it_is(r) for r in known])
+        said = [m.sentence if m.scalar else f"{m.sentence}: {m.command}" for m in moves]
+        comments = (*_comments(ref, wanted), *said)
+        yield File(_path(ref), {**head, **nested(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
+        yield from (_target_file(ref, move) for move in moves if move.scalar)
+
+
+def _moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
+    return targets.moves([r for r in recommendations if not refusal(r)])
+
+
+def _as_it_is(recommendation: Recommendation) -> Recommendation:
+    """The same container with every field as it stands now."""
+    return replace(recommendation, values=tuple(replace(v, action=Action.WITHHELD) for v in recommendation.values))
+
+
+def _target_file(ref: WorkloadRef, move: TargetMove) -> File:
+    """The autoscaler's own partial object; autoscaling/v1 has its CPU target as one field beside all other metrics."""
+    path = f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.autoscaler.yaml"
+    head = {"apiVersion": "autoscaling/v1", "kind": targets.KIND}
+    named = {"metadata": {"name": move.name, "namespace": ref.namespace}}
+    return File(path, {**head, **named, "spec": move.scalar}, (_apply(path), move.sentence))
 
 
 def api_version(kind: str) -> str:
@@ -115,7 +150,7 @@ def _amount(value: Value) -> int | None:
 
 
 def _comments(ref: WorkloadRef, wanted: Sequence[Recommendation]) -> tuple[str, ...]:
-    line = f"kubectl apply --server-side --field-manager={FIELD_MANAGER} --force-conflicts -f {_path(ref)}"
+    line = _apply(_path(ref))
     removed = [
         f"{r.container.container}: {FIELDS[v.field]}.{v.resource}"
         for r in wanted
@@ -124,6 +159,14 @@ def _comments(ref: WorkloadRef, wanted: Sequence[Recommendation]) -> tuple[str, 
     ]
     owned = "To be unset; goes only where this field manager owns it, else use kubectl patch:"
     return (line, f"{owned} {', '.join(removed)}") if removed else (line,)
+
+
+def _apply(path: str) -> str:
+    return f"kubectl apply --server-side --field-manager={FIELD_MANAGER} --force-conflicts -f {path}"
+
+
+def _entry(path: str, kind: str, name: str) -> dict[str, Any]:
+    return {"path": path, "target": {"kind": kind, "name": _exactly(name)}}
 
 
 def _file(ref: WorkloadRef) -> str:

@@ -1,5 +1,6 @@
 """From recommendations to something a person can apply: a strategic-merge patch, and a `kubectl patch` line. Pure.
 
+Where the request was solved together with an autoscaler, its target goes with it (`targets`).
 Only fields that change are named; amounts are exact Kubernetes quantities, never a float in a string. Containers of one
 workload go into one patch, so that applying it is one rollout. What cannot be patched is refused in words (`refusal`),
 and so is a name that Kubernetes would not allow: none reaches a command line or a path, whatever the history holds.
@@ -18,6 +19,7 @@ from cotenant.model.cluster import ContainerRole
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.quantity import format_amount
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from recommender import targets
 
 TEMPLATE_PATHS: Final = {
     "Deployment": ("spec", "template", "spec"),
@@ -61,14 +63,15 @@ def patch(*recommendations: Recommendation) -> dict[str, Any]:
 
 
 def kubectl_command(*recommendations: Recommendation) -> str:
-    """`kubectl patch` line of one workload for a shell, empty when nothing can change."""
+    """`kubectl patch` line of one workload (and of its autoscaler) for a shell, empty when nothing can change."""
     document = patch(*recommendations)
     if not document:
         return ""
     workload = recommendations[0].container.workload
     body = json.dumps(document, separators=(",", ":"))
     words = ["kubectl", "patch", "-n", workload.namespace, f"{workload.kind.lower()}/{workload.name}"]
-    return shlex.join([*words, "--type=strategic", "-p", body])
+    line = shlex.join([*words, "--type=strategic", "-p", body])
+    return targets.in_order(line, targets.moves([r for r in recommendations if not refusal(r)]))
 
 
 def refusal(recommendation: Recommendation) -> str:

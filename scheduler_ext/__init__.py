@@ -1,4 +1,1 @@
-"""Scheduling: load-aware extender and Reservation controllers.
-
-The room is empty so far; docs/house.md says what will be here.
-"""
+"""Scheduling: the extender that kube-scheduler asks, and the controller that holds room for Reservations."""

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Install the named Debian packages when they are missing: with apt when root, else print the line to run.
+# A name is the package's and its command's; where they differ it is COMMAND:PACKAGE.
 set -eu
 missing=""
 for name in "$@"; do
-    command -v "$name" >/dev/null 2>&1 || missing="$missing $name"
+    command -v "${name%%:*}" >/dev/null 2>&1 || missing="$missing ${name##*:}"
 done
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

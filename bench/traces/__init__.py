@@ -21,3 +21,11 @@ def trace_matrix(folder: Path, table: str, column: str) -> tuple[npt.NDArray[np.
     values = np.full((len(names), grid.size), np.nan, dtype=np.float32)
     values[row, slot - slot.min()] = stored[column].to_numpy(zero_copy_only=False)
     return values, grid
+
+
+def share_matrix(folder: Path, table: str, column: str, by: str) -> tuple[npt.NDArray[np.float32], TimeGrid]:
+    """`column` in percent of another column, as `trace_matrix` lays out; NaN where that is not above 0."""
+    values, grid = trace_matrix(folder, table, column)
+    whole, _ = trace_matrix(folder, table, by)
+    share = np.divide(100 * values, whole, out=np.full_like(values, np.nan), where=whole > 0)
+    return share, grid

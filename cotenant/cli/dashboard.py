@@ -1,16 +1,18 @@
-"""`cotenant dashboard`: the results of the last scan in the browser."""
+"""`cotenant dashboard`: the results of the last scan in the browser, and with --act what to do about them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cotenant.cli.command import examples, new_app, session_of
 from cotenant.cli.output import message
 from cotenant.cli.results import ClusterOption, StoreOption, open_store
+from cotenant.cli.watching import watched
+from cotenant.settings.access import Mode
 
 if TYPE_CHECKING:
     from cotenant.edges.store import Store
@@ -24,33 +26,69 @@ app = new_app()
     epilog=examples(
         "cotenant dashboard",
         "cotenant dashboard --port 9000 --cluster prod-1",
+        "cotenant dashboard --act  # accept, verify and roll back too, with your own rights",
     )
 )
 def dashboard(
     ctx: typer.Context,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; there is no login.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; another than the loopback needs access.mode.")
+    ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
+    act: Annotated[
+        bool,
+        typer.Option(
+            "--act", help="Let recommendations be accepted here, with the kubeconfig's rights or each person's own."
+        ),
+    ] = False,
+    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="With --act: path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="With --act: context of the kubeconfig.")] = None,
 ) -> None:
-    """Serve the pages of the last scan's results, read-only. Newer results appear by themselves."""
+    """Serve the pages of the last scan's results, read-only unless --act. Newer results appear by themselves."""
+    from dashboard.access import grants
+
     flags = {"dashboard.host": host, "dashboard.port": port, "store.url": store}
+    flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
     settings = session_of(ctx).load(flags).settings
-    serve_store(open_store(settings, cluster), settings, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
+    grants.checked(settings.access, settings.dashboard.host)
+    filled = open_store(settings, cluster)
+    more: dict[str, Any] = {"access": settings.access}
+    if not settings.access.read_only:
+        more |= acting(settings, filled)
+    with watched(settings, more.get("desk"), filled):
+        serve_store(filled, settings, lambda url: message(f"open {url}   (Ctrl-C ends it)"), more)
 
 
-def serve_store(store: Store, settings: Settings, ready: Callable[[str], None]) -> None:
-    """Serve a store until interrupted, which is the way to end it; `ready` gets the address once it answers."""
+def acting(settings: Settings, store: Store) -> dict[str, Any]:
+    """What makes a dashboard act: desks, and who sits at them where nobody is asked who they are."""
+    from cotenant.cli.desk import at_this_machine, desk_of, plan_desk_of
+
+    found: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings)}
+    if settings.access.mode is Mode.NONE:
+        found["people"] = at_this_machine(settings.kube)
+    return found
+
+
+def serve_store(
+    store: Store, settings: Settings, ready: Callable[[str], None], more: Mapping[str, Any] | None = None
+) -> None:
+    """Serve a store until interrupted, which is the way to end it; `ready` gets the address once it answers.
+
+    more: further fields of `Given`, such as those of `acting`.
+    """
     from dashboard.app import create_app, serve
     from dashboard.source import StoreSource
+    from dashboard.view import Given
     from recommender.patches import kubectl_command
 
     app = create_app(
         StoreSource(store, settings.dashboard),
         settings.dashboard,
-        patch=kubectl_command,
-        manifest=manifest,
-        prices=settings.recommender.prices,
+        given=Given(
+            kubectl_command, manifest, settings.recommender.prices, **{"actions": settings.actions, **(more or {})}
+        ),
     )
     with suppress(KeyboardInterrupt):
         serve(app, settings.dashboard.host, settings.dashboard.port, ready)
@@ -61,4 +99,4 @@ def manifest(*found: Recommendation) -> str:
     from cotenant.cli.writing import as_yaml
     from recommender.manifests import server_side_apply
 
-    return "".join(as_yaml(file) for file in server_side_apply(found, {r.container for r in found}))
+    return "---\n".join(as_yaml(file) for file in server_side_apply(found, {r.container for r in found}))

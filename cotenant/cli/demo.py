@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-import webbrowser
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,17 +12,32 @@ import typer
 
 from cotenant.cli.cells import human
 from cotenant.cli.command import examples, new_app, session_of
+from cotenant.cli.demo_cluster import DEFAULT_WORKLOADS, Wish, run
 from cotenant.cli.output import DocumentFormat, DocumentOption, message, print_document
 from cotenant.cli.progress import bars
+from cotenant.model.errors import UsageError
 from cotenant.model.table import Kind
 
 if TYPE_CHECKING:
     from cotenant.edges.store import Store
     from cotenant.model.views import Overview
     from cotenant.settings.root import Settings
+    from cotenant.sim.cluster import Story
     from profiler.synthetic import SyntheticSpec
 
 app = new_app()
+
+IntervalOption = Annotated[
+    float | None,
+    typer.Option(min=1, max=3600, help="With --cluster: seconds between two reports of usage; 60 unless given."),
+]
+SpeedOption = Annotated[
+    float, typer.Option(min=1, max=3600, help="With --cluster: so many times faster passes the day.")
+]
+HistoryOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="With --cluster: fsspec URL of the store for the history.")
+]
+RemoveStoreOption = Annotated[bool, typer.Option("--remove-store", help="With --remove: the demo's history too.")]
 
 
 @app.command(
@@ -32,48 +45,106 @@ app = new_app()
         "cotenant demo",
         "cotenant demo --once  # print the summary and end",
         "cotenant demo --nodes 10 --workloads 100 --days 14 --port 9000",
+        "cotenant demo --cluster test.kubeconfig --workloads 50  # what it would create there; writes nothing",
+        "cotenant demo --cluster test.kubeconfig --workloads 50 --apply  # and reports what its pods use, until Ctrl-C",
+        "cotenant demo --cluster test.kubeconfig --apply --speed 60  # an hour of the day in a minute",
+        "cotenant demo --cluster test.kubeconfig --remove --apply --remove-store",
     )
 )
 def demo(
     ctx: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Print the summary and end; no server.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the summary and end; with --cluster: report usage once and end.")
+    ] = False,
     nodes: Annotated[int, typer.Option(min=1, max=2000, help="Nodes of the cluster.")] = 60,
-    workloads: Annotated[int, typer.Option(min=1, max=20_000, help="Workloads of the cluster.")] = 900,
+    workloads: Annotated[
+        int | None, typer.Option(min=1, max=20_000, help="Workloads; 900 unless given, 40 with --cluster.")
+    ] = None,
     days: Annotated[int, typer.Option(min=1, max=90, help="Days of history.")] = 28,
     seed: Annotated[int, typer.Option(help="The same seed gives the same cluster.")] = 7,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="KUBECONFIG", help="Create the workloads on this cluster; shows what, unless --apply."),
+    ] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of that kubeconfig.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="With --cluster: write.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="With --cluster: take the demo out.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --cluster: also when its nodes are real.")] = False,
+    fake_nodes: Annotated[bool, typer.Option("--fake-nodes", help="With --cluster: nodes too, for kwok.")] = False,
+    interval: IntervalOption = None,
+    speed: SpeedOption = 1.0,
+    store: HistoryOption = None,
+    remove_store: RemoveStoreOption = False,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Generate a cluster, analyse it and show it in the browser. Ctrl-C ends it and leaves nothing behind."""
+    """Generate a cluster, analyse it and show it in the browser. Ctrl-C ends it and leaves nothing behind.
+
+    With --cluster its workloads are created on a test cluster instead, in namespaces of their own; their history goes
+    to the store, and until Ctrl-C the usage of fake nodes is reported as their agents would.
+    """
+    from cotenant.edges.clock import SystemClock
     from profiler.synthetic import SyntheticSpec
 
-    settings = session_of(ctx).load({"dashboard.port": port, "profiler.window_days": days}).settings
-    with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as folder:
-        store = _prepared(Path(folder), SyntheticSpec(nodes, workloads, days, seed), settings)
+    wish = Wish(apply, remove, yes, fake_nodes, remove_store, once and cluster is not None, speed, interval)
+    if cluster is None:
+        wish.require_cluster()
+        if store is not None:
+            raise UsageError("--store needs --cluster", fix="Without it the demo leaves nothing behind.")
+    else:
+        flags = {"kube.kubeconfig": cluster, "kube.context": context, "store.url": store}
+        now_seconds = int(SystemClock().now_seconds())
+        spec = SyntheticSpec(nodes, workloads or DEFAULT_WORKLOADS, days, seed, now_seconds)
+        run(session_of(ctx).load(flags).settings, spec, wish)
+        return
+    session = session_of(ctx)
+    quiet = {} if session.debug else {"telemetry.log_level": "warning"}
+    settings = session.load({"dashboard.port": port, "profiler.window_days": days, **quiet}).settings
+    _alone(settings, SyntheticSpec(nodes, workloads or 900, days, seed, rush=True), output if once else None, browser)
+
+
+def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None, browser: bool) -> None:
+    """Without a cluster of somebody's: printed in this form and done, or served with one in this process."""
+    with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name:
+        folder = Path(name)
+        store, story = _prepared(folder, spec, settings)
         overview = _overview(store)
-        if once:
-            _print(overview, output)
-        else:
-            _show(store, overview, settings, browser=browser)
+        if once is not None:
+            _print(overview, once)
+            return
+        from cotenant.cli.demo_acting import show
+
+        for line in summary(overview):
+            message(line)
+        show(store, story, settings, folder, browser=browser)
 
 
-def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> Store:
+def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[Store, Story]:
     from cotenant.edges.clock import FixedClock
     from cotenant.edges.store import Store
+    from cotenant.manager.results import collect
     from cotenant.pipeline import corridor
-    from cotenant.sim.demo import CLUSTER, fill
+    from cotenant.sim.cluster import Story
+    from cotenant.sim.demo import CLUSTER, fill, spikes
+    from cotenant.sim.scaling import demand_of
 
     message(
         f"Demo cluster: {spec.nodes} nodes, {spec.workloads} workloads, {spec.days} days, seed {spec.seed}."
         " Synthetic: nothing is applied to a real cluster."
     )
-    store = Store(folder.as_uri(), CLUSTER)
+    store = Store((folder / "store").as_uri(), CLUSTER)
     with bars() as progress:
         # The demo's clock stands at the end of its history, so that every run shows the same.
-        clock = FixedClock(fill(store, spec, progress).inventory.time_seconds)
-        corridor.publish(corridor.analyse(store, settings, clock, progress), store, settings, demo=True)
-    return store
+        made = fill(store, spec, progress)
+        inventory = made.inventory
+        demand = demand_of(made, (w.ref for w in inventory.workloads if w.autoscaler))
+        del made  # a gigabyte of usage that is in the store now
+        clock = FixedClock(inventory.time_seconds)
+        spikes(store, inventory, spec.seed, progress)
+        analysis = corridor.analyse(store, settings, clock, progress)
+        corridor.publish(analysis, store, settings, demo=True)
+    return store, Story(inventory, collect(analysis), demand)
 
 
 def _overview(store: Store) -> Overview:
@@ -114,18 +185,3 @@ def summary(overview: Overview) -> Iterator[str]:
 
 def _cores(millicores: float) -> str:
     return f"{millicores / 1000:,.0f}"
-
-
-def _show(store: Store, overview: Overview, settings: Settings, *, browser: bool) -> None:
-    from cotenant.cli.dashboard import serve_store
-
-    for line in summary(overview):
-        message(line)
-
-    def ready(url: str) -> None:
-        message(f"\nopen {url}   (Ctrl-C ends the demo)")
-        if browser:
-            with suppress(webbrowser.Error):
-                webbrowser.open(url)
-
-    serve_store(store, settings, ready)

@@ -1,9 +1,10 @@
-"""`cotenant explain`: why a recommendation says what it says."""
+"""`cotenant explain`: why a recommendation says what it says, and where a node's numbers come from."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +13,9 @@ from cotenant.cli.cells import human
 from cotenant.cli.command import examples, new_app, session_of
 from cotenant.cli.output import DocumentFormat, DocumentOption, aligned, print_document
 from cotenant.cli.results import ClusterOption, StoreOption, open_store
+from cotenant.edges.clock import SystemClock
 from cotenant.model.cluster import ContainerRole
-from cotenant.model.errors import NoData
+from cotenant.model.errors import NoData, UsageError
 from cotenant.model.reasons import SENTENCES
 from cotenant.model.recommendation import Action, Recommendation, Restart, Trust, Value
 from cotenant.model.resource import Resource
@@ -23,6 +25,7 @@ from cotenant.model.usage import DAY_SECONDS
 
 if TYPE_CHECKING:
     from cotenant.edges.store import Store
+    from cotenant.settings.root import Settings
 
 app = new_app()
 RESTARTS = {
@@ -38,18 +41,44 @@ KINDS = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
         "cotenant explain pay/Deployment/checkout",
         "cotenant explain pay/checkout --container app",
         "cotenant explain pay/checkout -o json",
+        "cotenant explain node node-07",
+        "cotenant explain node node-07 --from-cluster",
+        "cotenant explain node-slo node-07",
+        "cotenant explain node-slo node-07 --config-map slo.yaml --labels pool=gpu",
     )
 )
 def explain(
     ctx: typer.Context,
-    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.")],
+    workload: Annotated[
+        str, typer.Argument(metavar="NAMESPACE/KIND/NAME|node|node-slo", help="The kind may be left out.")
+    ],
+    node: Annotated[str | None, typer.Argument(metavar="[NAME]", help="After the word node: its name.")] = None,
+    from_cluster: Annotated[
+        bool, typer.Option("--from-cluster", help="A node as its cluster's objects are now, without stored results.")
+    ] = False,
+    config_map: Annotated[
+        str | None, typer.Option("--config-map", metavar="FILE", help="node-slo: this file instead of the cluster's.")
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option("--labels", metavar="K=V,...", help="node-slo: labels instead of the node's own.")
+    ] = None,
     container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch."""
+    """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch.
+
+    With the word node and a name: every term of what the node can lend, and which layer set each parameter.
+    With the word node-slo and a name: every value of slo-controller-config in force there, and which layer set it.
+    """
     settings = session_of(ctx).load({"store.url": store}).settings
+    if workload == "node-slo" and node is not None:
+        _explain_node_slo(settings, node, (config_map, labels), output)
+        return
+    if node is not None or from_cluster:
+        _explain_node(settings, _Question(workload, node, cluster, from_cluster), output)
+        return
     place = open_store(settings, cluster)
     found = [r for r in _of_workload(place, workload) if container in (None, r.container.container)]
     if not found:
@@ -60,6 +89,45 @@ def explain(
     for recommendation in found:
         lines = describe(recommendation, settings.recommender.prices.currency)
         sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """`cotenant explain WORD NAME`."""
+
+    word: str
+    name: str | None
+    cluster: str | None
+    live: bool
+
+
+def _explain_node(settings: Settings, asked: _Question, output: DocumentFormat) -> None:
+    from cotenant.cli.explain_node import describe as describe_node
+    from cotenant.cli.explain_node import from_cluster, from_store
+
+    if asked.word != "node" or asked.name is None:
+        raise UsageError(f"{asked.word} {asked.name or ''} is no node", fix="Write cotenant explain node NAME.")
+    if asked.live:
+        found = from_cluster(settings, asked.name, SystemClock().now_seconds())
+    else:
+        found = from_store(open_store(settings, asked.cluster), asked.name)
+    if output is not DocumentFormat.TABLE:
+        print_document(found, output)
+        return
+    sys.stdout.writelines(f"{line}\n" for line in describe_node(found))
+
+
+def _explain_node_slo(
+    settings: Settings, node: str, given: tuple[str | None, str | None], output: DocumentFormat
+) -> None:
+    from cotenant.cli.explain_node_slo import Given, explained
+    from cotenant.cli.explain_node_slo import describe as describe_slo
+
+    found = explained(settings, node, Given(*given))
+    if output is not DocumentFormat.TABLE:
+        print_document(found, output)
+        return
+    sys.stdout.writelines(f"{line}\n" for line in describe_slo(found))
 
 
 def _of_workload(store: Store, workload: str) -> list[Recommendation]:

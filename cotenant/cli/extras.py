@@ -12,12 +12,14 @@ PACKAGES: Final = {
     "cli": ("typer", "rich", "PyYAML"),
     "scan": ("prometheus-api-client", "requests", "pyarrow", "fsspec"),
     "analytics": ("pandas", "scikit-learn", "statsmodels"),
-    "cluster": ("kubernetes",),
+    "cluster": ("kubernetes", "jsonpatch"),
+    "webhook": ("httptools", "uvloop", "cryptography"),
+    "node": ("grpcio", "protobuf"),
     "dashboard": ("dash", "dash-ag-grid", "dash-mantine-components", "plotly", "uvicorn", "fastapi"),
 }
 """Distributions by the extra that brings them first."""
 
-_IMPORTED_AS: Final = {"PyYAML": "yaml", "scikit-learn": "sklearn"}
+_IMPORTED_AS: Final = {"PyYAML": "yaml", "scikit-learn": "sklearn", "grpcio": "grpc", "protobuf": "google"}
 
 
 def installed(distribution: str) -> str | None:

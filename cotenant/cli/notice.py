@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,12 +17,12 @@ import typer
 
 from cotenant.cli.cells import human
 from cotenant.cli.output import message
+from cotenant.model.chat import HEADER_CHARACTERS, escaped, header, section
 from cotenant.model.errors import NotDelivered, UsageError
 from cotenant.model.quantity import human_bytes
 from cotenant.model.recommendation import Severity
 from cotenant.model.resource import MILLICORES_PER_CORE
 from cotenant.model.table import Kind
-from cotenant.model.text import visible
 
 if TYPE_CHECKING:
     from cotenant.model.table import Table
@@ -41,10 +41,6 @@ DryRunOption = Annotated[
     bool, typer.Option("--notify-dry-run", help="Print the summary instead of the rows, and send nothing.")
 ]
 
-HEADER_CHARACTERS: Final = 150
-SECTION_CHARACTERS: Final = 2900
-"""Slack's limits are 150 and 3,000."""
-_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "'"}
 _ADDRESS_BYTES: Final = 4096
 
 
@@ -166,9 +162,9 @@ def _slack(summary: Summary) -> dict[str, Any]:
     if summary.findings:
         found = ", ".join(f"{n} {escaped(kind)}" for kind, n in summary.findings.items())
         lines.append(f"Findings: {found}")
-    blocks = [_header(title), _section(lines)]
+    blocks = [header(title), section(lines)]
     if summary.worst:
-        blocks.append(_section(_line(w) for w in summary.worst))
+        blocks.append(section(_line(w) for w in summary.worst))
     return {"text": f"{title}: {counts}", "blocks": blocks}
 
 
@@ -188,36 +184,6 @@ def _freed(summary: Summary) -> str:
     if summary.saving_month is None:
         return amounts
     return f"{amounts}, {summary.saving_month:,.0f} {escaped(summary.currency)} a month"
-
-
-def escaped(text: str, most: int = HEADER_CHARACTERS) -> str:
-    """Text that is no link, mention or code mark in Slack, at most so long; never cut inside an escape.
-
-    Source: Slack's "Formatting text for app surfaces", escaping text.
-    """
-    pieces: list[str] = []
-    left = most - 1
-    for piece in (_ESCAPES.get(c, c) for c in visible(text)):
-        left -= len(piece)
-        if left < 0:
-            return "".join(pieces) + "…"
-        pieces.append(piece)
-    return "".join(pieces)
-
-
-def _header(text: str) -> dict[str, Any]:
-    return {"type": "header", "text": {"type": "plain_text", "text": text, "emoji": False}}
-
-
-def _section(lines: Iterable[str]) -> dict[str, Any]:
-    """A block of lines, as many whole ones as Slack takes."""
-    kept, left = [], SECTION_CHARACTERS
-    for line in lines:
-        left -= len(line) + 1
-        if left < 0:
-            break
-        kept.append(line)
-    return {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(kept), "verbatim": True}}
 
 
 def _place(row: Mapping[str, Any]) -> str:

@@ -7,14 +7,12 @@ patch is said on stderr, with the reason.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 REPORT_NAME: Final = "report.html"
 _NAMED: Final = 3
 """Refused containers named in a message; more are counted."""
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]+")
-_WORDS: Final = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
 
 
 class ScanFormat(StrEnum):
@@ -108,22 +104,10 @@ def write(results: Results, output: ScanFormat, folder: Path | None, *, headers:
 
 
 def as_yaml(file: File) -> str:
-    """The file's text: comments, then the document; strings that a YAML reader could take for another type quoted."""
-    import yaml
+    """The file's text: comments, then the document."""
+    from recommender.manifest_text import as_yaml as text
 
-    head = "".join(f"# {line}\n" for line in file.comments)
-    return head + str(yaml.dump(file.document, Dumper=_dumper(), sort_keys=False, allow_unicode=False, width=2**20))
-
-
-@cache
-def _dumper() -> Any:
-    """PyYAML's safe dumper that quotes strings a reader could take for another type."""
-    import yaml
-
-    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    made: Any = type("QuotingDumper", (base,), {})
-    made.add_representer(str, _quoted)
-    return made
+    return text(file)
 
 
 def save(folder: Path, path: str, text: str) -> None:
@@ -211,11 +195,6 @@ def _say_refused(found: Iterable[Recommendation]) -> None:
     for why, names in refused.items():
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         message(f"note: no patch for {', '.join(names[:_NAMED])}{more}: {why}")
-
-
-def _quoted(dumper: Any, text: str) -> Any:
-    plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
 
 
 def _ref(row: dict[str, Any]) -> ContainerRef:

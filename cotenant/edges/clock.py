@@ -31,3 +31,14 @@ class FixedClock:
     def now_seconds(self) -> float:
         """Always the same moment."""
         return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedClock:
+    """A clock that goes with the machine's, `ahead_seconds` before it: what a test cluster is fast-forwarded with."""
+
+    ahead_seconds: float
+
+    def now_seconds(self) -> float:
+        """Unix time, UTC, shifted."""
+        return time.time() + self.ahead_seconds

@@ -18,6 +18,8 @@ from cotenant.edges.telemetry import Metrics
 from cotenant.model.errors import UsageError
 from cotenant.settings.telemetry import TelemetrySettings
 
+Page = Callable[[], tuple[bytes, str]]
+"""Makes a page: its bytes and their content type."""
 Check = Callable[[], str]
 """Says what is wrong in a few words, or "" when all is well; must answer within a second. Raising counts as wrong."""
 
@@ -54,7 +56,9 @@ class HealthServer:
 
     def __init__(self, checks: Checks, metrics: Metrics, settings: TelemetrySettings) -> None:
         """Bind at once, so that a taken port is an error at start-up and not a silent probe failure."""
-        handler = type("BoundHandler", (_Handler,), {"checks": checks, "metrics": metrics})
+        self.pages: dict[str, Page] = {}
+        """Further pages by path, such as "/status"; may be added while it serves."""
+        handler = type("BoundHandler", (_Handler,), {"checks": checks, "metrics": metrics, "pages": self.pages})
         address = (settings.health_host, settings.health_port)
         try:
             self._server = _Server(address, handler)
@@ -99,6 +103,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     checks: ClassVar[Checks]
     metrics: ClassVar[Metrics]
+    pages: ClassVar[dict[str, Page]]
     timeout = 5.0
     server_version = "cotenant"
     sys_version = ""
@@ -108,6 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         if url.path == "/metrics":
             self._answer(200, *self.metrics.exposition(self.headers.get("Accept", "")))
+            return
+        if url.path in self.pages:
+            self._answer(200, *self.pages[url.path]())
             return
         endpoint = {"/livez": "livez", "/healthz": "livez", "/readyz": "readyz"}.get(url.path)
         if endpoint is None:

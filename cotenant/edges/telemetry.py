@@ -23,6 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from structlog.types import EventDict, Processor
 
 from cotenant.edges.clock import Clock
+from cotenant.model.difference import difference
 from cotenant.settings.telemetry import TelemetrySettings
 
 QUERY_BUCKETS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -85,7 +86,7 @@ def _json_tail() -> list[Processor]:
 
 def _console_tail(out: TextIO) -> list[Processor]:
     colored = out.isatty() and not os.environ.get("NO_COLOR")
-    return [_last_line_of_exception, _colored_line if colored else _line]
+    return [_last_line_of_exception, _without_repetition, _colored_line if colored else _line]
 
 
 def _to_json(event: Mapping[str, Any], **_: Any) -> str:
@@ -114,6 +115,14 @@ def _last_line_of_exception(_logger: Any, _method: str, event: EventDict) -> Eve
     if isinstance(found, BaseException):
         event["error"] = f"{type(found).__name__}: {found}"
     return event
+
+
+def _without_repetition(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """An event with an old and a new value tells what changed, without empty fields; JSON lines have all."""
+    if not {"old", "new"} <= event.keys():
+        return event
+    event["changed"] = difference(str(event.pop("old")), str(event.pop("new")))
+    return {key: value for key, value in event.items() if value != ""}
 
 
 def _line(_logger: Any, _method: str, event: EventDict) -> str:

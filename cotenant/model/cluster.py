@@ -90,6 +90,9 @@ class Pod:
     requests: Mapping[Resource, int] = field(default_factory=dict)
     """Effective request of the whole pod (all containers, overhead)."""
 
+    zones: tuple[int, ...] = ()
+    """NUMA zones that the scheduler gave it, by number; empty = any."""
+
     @property
     def running(self) -> bool:
         """Whether the pod was there when the snapshot was taken."""
@@ -104,6 +107,12 @@ class Node:
     capacity: Mapping[Resource, int]
     allocatable: Mapping[Resource, int]
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only those whose key begins with `node.koordinator.sh/`."""
+    extended_capacity: Mapping[str, int] = field(default_factory=dict)
+    """Amounts of the extended resources that stand in status.capacity now, by name on the wire."""
+    extended_allocatable: Mapping[str, int] = field(default_factory=dict)
+    """The same of status.allocatable."""
 
 
 class EventKind(StrEnum):

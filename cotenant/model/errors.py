@@ -10,9 +10,17 @@
     |   |-- SourceLimit           the server refused a query as too large; the caller may split it
     |   `-- SourceProtocol        an answer that is not the protocol's
     |-- ClusterError              the Kubernetes API did not give what was asked
-    |   `-- ClusterForbidden      401, 403: names the right that is missing
+    |   |-- ClusterForbidden      401, 403: names the right that is missing
+    |   |-- ClusterConflict       409: somebody else changed or owns it
+    |   |-- ClusterAbsent         404: no such object, namespace or kind
+    |   |-- ClusterExpired        410: the server no longer knows the version that was asked for
+    |   |-- ClusterUnreachable    no complete answer; whether a write was done is unknown
+    |   |-- ClusterInvalid        400, 422: the server refuses the object, with its own words
+    |   `-- NotLeader             the Lease is not ours any more, nothing was sent
     |-- StoreError                history cannot be read or written
-    |   `-- StoreCorrupt          a file is not what its name says; it was set aside, not overwritten
+    |   |-- StoreCorrupt          a file is not what its name says; it was set aside, not overwritten
+    |   `-- StoreForbidden        the place of the store refuses us
+    |-- NodeUnreadable          a node's own files could not be read in this tick; nothing was decided on it
     |-- NotDelivered              a summary did not reach its receiver; what was computed stands
     `-- NoData                    the question is good, the history holds no answer (says which of the five reasons)
 
@@ -37,6 +45,10 @@ class UsageError(CotenantError):
     """The caller asked for something that does not exist or cannot be."""
 
     exit_code = 2
+
+
+class KeyTaken(UsageError):
+    """The key of a request was used before for another one; nothing was done."""
 
 
 class SettingsError(UsageError):
@@ -75,12 +87,52 @@ class ClusterForbidden(ClusterError):
     """The Kubernetes API answered 401 or 403."""
 
 
+class ClusterConflict(ClusterError):
+    """The Kubernetes API answered 409: the object changed since it was read, or another manager owns the field."""
+
+
+class ClusterAbsent(ClusterError):
+    """The Kubernetes API answered 404 to a write: the object, its namespace or its kind is not there."""
+
+
+class ClusterNamespaceGone(ClusterAbsent):
+    """404 because of the namespace alone: other objects of the kind may well be written."""
+
+
+class ClusterExpired(ClusterError):
+    """The Kubernetes API answered 410: the version is too old, the collection must be listed again."""
+
+
+class ClusterUnreachable(ClusterError):
+    """No complete answer of the Kubernetes API: connection refused, cut or silent."""
+
+
+class ClusterInvalid(ClusterError):
+    """The Kubernetes API answered 400 or 422: schema, admission or a failed `test` of a patch."""
+
+
+class NotLeader(ClusterError):
+    """We do not hold the Lease: the write was not sent."""
+
+
 class StoreError(CotenantError):
     """History cannot be read or written."""
 
 
 class StoreCorrupt(StoreError):
     """A stored file does not hold what its name promises; it was set aside."""
+
+
+class StoreForbidden(StoreError):
+    """The file system or bucket answered that we may not read or write; names the path."""
+
+
+class StoreBusy(StoreError):
+    """Another process writes the ledger, or too many ask at once; nothing was done."""
+
+
+class NodeUnreadable(CotenantError):
+    """The files of a node could not be read in this tick: descriptors ran out, or proc and cgroups are not there."""
 
 
 class NotDelivered(CotenantError):

@@ -56,12 +56,38 @@ class MeasuredError:
     origins: int
 
 
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a trained model is and how it did: one for each shard of series that trained one.
+
+    trained_seconds: the origin it was trained for (Unix time); rows, series: what it learned from, all inside
+    [first_seconds, last_seconds); relative_loss: pinball loss on the newest day, which it had not seen, relative to the
+    choice among the members (geometric mean over series, < 1 is better); weight: its mean share in what is served.
+    """
+
+    name: str
+    trained_seconds: int
+    first_seconds: int
+    last_seconds: int
+    rows: int
+    series: int
+    features: tuple[str, ...]
+    levels: tuple[float, ...]
+    seed: int
+    settings_digest: str
+    relative_loss: float
+    weight: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasts(Generic[RefT]):
     """Forecasts of n series.
 
     quantiles: (n, grid.size, len(LEVELS)); peak: (n, len(LEVELS)); both non-decreasing in the level.
-    Values are finite and >= 0 in the resource's unit, or all NaN for a series whose reason is NO_DATA.
+    Values are finite and >= 0 in the resource's unit, or all NaN for a series whose reason is NO_DATA. cards: models
+    that were trained for them. timing: (n, grid.size), a curve without unit whose highest run of two hours is where the
+    day's peak is most likely; not for heights. losses: (n, members), the quantile loss of each model that was tested
+    relative to the first in the back-tests (newer days and a share of all series weigh in), NaN where none was made.
     """
 
     refs: tuple[RefT, ...]
@@ -73,6 +99,10 @@ class Forecasts(Generic[RefT]):
     model: tuple[str, ...]
     error: tuple[MeasuredError, ...]
     reason: tuple[Reason, ...]
+    cards: tuple[ModelCard, ...] = ()
+    timing: npt.NDArray[np.float32] | None = None
+    members: tuple[str, ...] = ()
+    losses: npt.NDArray[np.float32] | None = None
 
     def level(self, q: float) -> npt.NDArray[np.float32]:
         """Path of one quantile level for every series, (n, grid.size)."""

@@ -25,8 +25,8 @@ EXPONENT_CAP: Final = 30
 LARGEST: Final = 2**63 - 1
 
 _FIX: Final = 'Write a number with an optional suffix, such as "250m" or "2" for CPU and "512Mi" or "2Gi" for memory.'
-# Unicode White_Space, which the server trims; str.strip() would also take the ASCII separators 0x1c-0x1f.
-_BLANKS: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+# Unicode White_Space, which the server trims; but not what JSON must escape: it sees the escape, and refuses that.
+_BLANKS: Final = " \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _SHAPE: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

@@ -43,9 +43,14 @@ class Reason(StrEnum):
     # reclaimable capacity
     METRIC_MISSING = "metric-missing"
     METRIC_EXPIRED = "metric-expired"
+    COLOCATION_OFF = "colocation-off"
     # forecasts
     NO_PEAK = "no-peak"
     FROM_PORTRAIT = "from-portrait"
+    SHORT_RECORD = "short-record"
+    # reservation plans
+    NO_SKILL = "no-skill"
+    UNCOVERED = "uncovered"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -78,6 +83,10 @@ SENTENCES: dict[Reason, str] = {
     Reason.COLD_START: "Too young for its own forecast; the whole request counts as used.",
     Reason.METRIC_MISSING: "The node reports no metric; nothing is reclaimed.",
     Reason.METRIC_EXPIRED: "The node's metric is too old; nothing is reclaimed.",
+    Reason.COLOCATION_OFF: "Colocation is not enabled for this node; nothing is reclaimed.",
     Reason.NO_PEAK: "Usage is too even to speak of a peak.",
     Reason.FROM_PORTRAIT: "Not enough history to test a forecast; quantiles of the portrait are shown.",
+    Reason.NO_SKILL: "Forecasts of this workload were no better than the same time last week.",
+    Reason.UNCOVERED: "Even the best quantile would have covered too little of its past peaks.",
+    Reason.SHORT_RECORD: "Too short a record for a calibrated peak; Koordinator's formula stands in.",
 }

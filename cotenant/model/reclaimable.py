@@ -22,7 +22,8 @@ class Reclaimable:
     """Amount of one band and resource on one node, in the resource's unit.
 
     `terms` holds each named term of the formula in order, same unit, enough to recompute `amount` by hand.
-    When `reason` is not OK the extended resource is withdrawn and `amount` is 0.
+    When `reason` is not OK the extended resource is withdrawn and `amount` is 0. `note` says what a person should know
+    of this number beside its terms, such as a policy that fell back.
     """
 
     node: str
@@ -32,3 +33,4 @@ class Reclaimable:
     policy: str
     terms: Mapping[str, int]
     reason: Reason = Reason.OK
+    note: str = ""

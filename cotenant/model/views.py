@@ -164,6 +164,27 @@ NODES: Final = Schema(
     ("node",),
 )
 
+PODS: Final = Schema(
+    "pods",
+    (
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod."),
+        Column("pod", "Pod", Kind.TEXT, "Name of the pod."),
+        Column("node", "Node", Kind.TEXT, "Node it runs on; empty while it waits for one."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of the controller; Pod for a bare pod."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the controller."),
+        Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class; empty when the pod carries no label."),
+        Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
+        Column("cpu_request", "CPU request", Kind.MILLICORES, "Effective request of the whole pod; empty = not set."),
+        Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present usage; empty without a sample of the last minutes."),
+        Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Present usage / request."),
+        Column("memory_request", "Memory request", Kind.BYTES, "Effective request of the whole pod; empty = not set."),
+        Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set, the containers' sum."),
+        Column("memory_used_ratio", "Memory used/req", Kind.RATIO, "Present working set / request."),
+        Column("start", "Since", Kind.TIME, "When it started.", wide=True),
+    ),
+    ("namespace", "pod"),
+)
+
 FORECASTS: Final = Schema(
     "forecasts",
     (
@@ -193,6 +214,13 @@ FORECASTS: Final = Schema(
             "Measured share of values at or below the 0.95 quantile; 0.95 is right.",
         ),
         Column("reason", "Reason", Kind.TEXT, "ok, or why the forecast is of another kind."),
+        Column(
+            "losses",
+            "Models compared",
+            Kind.TEXT,
+            "Loss of each model in the back-tests / that of the seasonal naive of the day, best first; empty: not tested.",
+            wide=True,
+        ),
         Column("start", "Start", Kind.TIME, "Start of the first half hour.", wide=True),
         Column("q10", "q10", Kind.LIST, "0.1 quantile of 48 half hours.", wide=True),
         Column("q50", "q50", Kind.LIST, "Median of 48 half hours.", wide=True),
@@ -200,6 +228,32 @@ FORECASTS: Final = Schema(
         Column("q95", "q95", Kind.LIST, "0.95 quantile of 48 half hours.", wide=True),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
+)
+
+PLANS: Final = Schema(
+    "plans",
+    (
+        *_WORKLOAD_KEY,
+        Column("start", "Start", Kind.TIME, "When the forecast first asks for more pods than run anyway."),
+        Column("end", "End", Kind.TIME, "When it no longer does."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that room would be held for, at most."),
+        Column("cpu", "CPU/pod", Kind.MILLICORES, "CPU request of one pod."),
+        Column("memory", "Memory/pod", Kind.BYTES, "Memory request of one pod; empty = not set."),
+        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand: the cheapest of the last days."),
+        Column("hit_ratio", "Hit", Kind.RATIO, "Share of the held room that would have been used in the last days."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found room."),
+        Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Core-hours a day that would have stayed idle."),
+        Column("cost", "Cost/day", Kind.NUMBER, "Money that they cost, in the price sheet's currency."),
+        Column("skill", "Skill", Kind.NUMBER, "1 - cost / that of the same time last week; above 0 is better."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why it is not proposed."),
+        Column("base_pods", "Base pods", Kind.NUMBER, "Pods that run anyway.", wide=True),
+        Column("occurrences", "Peaks", Kind.INTEGER, "Peaks behind these figures.", wide=True),
+        Column("words", "Back-test", Kind.TEXT, "The back-test in a sentence.", wide=True),
+        Column("path_start", "Path start", Kind.TIME, "Start of the first half hour of the paths.", wide=True),
+        Column("wanted", "Wanted", Kind.LIST, "Pods beyond the base in each half hour, at the quantile.", wide=True),
+        Column("median", "Median", Kind.LIST, "The same at the median.", wide=True),
+    ),
+    ("namespace", "kind", "workload"),
 )
 
 RECLAIMABLE: Final = Schema(
@@ -229,6 +283,27 @@ FINDINGS: Final = Schema(
         Column("evidence", "Evidence", Kind.TEXT, "Named figures behind it."),
     ),
     ("finding", "namespace", "kind", "workload", "container"),
+)
+
+REPLICAS: Final = Schema(
+    "replicas",
+    (
+        *_WORKLOAD_KEY,
+        Column("replicas", "Replicas", Kind.INTEGER, "Pods that run now."),
+        Column("least", "Floor now", Kind.INTEGER, "minReplicas; empty without an autoscaler."),
+        Column("most", "Most", Kind.INTEGER, "maxReplicas; empty without an autoscaler."),
+        Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty when withheld."),
+        Column("floor_time", "From", Kind.TIME, "When it has to stand, the pods' start included."),
+        Column(
+            "needed", "Needed", Kind.INTEGER, "Pods that the forecast asks for; above Most: maxReplicas is too low."
+        ),
+        Column("by", "By", Kind.TEXT, "Resource that asks for them."),
+        Column("target", "Target", Kind.TEXT, "Utilisation target, percent of the request, by resource."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why there is no floor."),
+        Column("start", "Start", Kind.TIME, "Start of the first half hour of `floors`.", wide=True),
+        Column("floors", "Floors", Kind.LIST, "Floor of 48 half hours.", wide=True),
+    ),
+    ("namespace", "kind", "workload"),
 )
 
 PORTRAITS: Final = Schema(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cotenant.model.cluster import Inventory
 from cotenant.model.finding import Finding
 from cotenant.model.forecast import Forecasts
 from cotenant.model.identity import ClusterRef, NodeRef, PodContainerRef, WorkloadRef
+from cotenant.model.plan import Proposal
 from cotenant.model.portrait import Portraits
 from cotenant.model.quality import QualityRecord
 from cotenant.model.reclaimable import Reclaimable
 from cotenant.model.recommendation import Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.usage import Signal, TimeGrid, Usage
+from cotenant.model.week import Parts, Weeks
+from forecasting.node_peak import NodePeaks
+from recommender.replicas import ReplicaFloor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +34,14 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Foreseen:
+    """Weeks of some series, and the parts of those whose past could be taken apart."""
+
+    weeks: Weeks[Any]
+    parts: Mapping[Any, Parts]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
     """The corridor's result. Totals are 5-minute sums over a workload's pods, rows in the order of `workloads`."""
 
@@ -39,9 +52,21 @@ class Analysis:
     portraits: Mapping[Resource, Portraits[WorkloadRef]]
     forecasts: Mapping[Resource, Forecasts[WorkloadRef]]
     node_forecasts: Mapping[Resource, Forecasts[NodeRef]]
+    prod_forecasts: Mapping[Resource, Forecasts[NodeRef]]
+    """Of what prod pods, and pods without a class, use together on each node."""
+
+    prod_peaks: Mapping[Resource, NodePeaks[NodeRef]]
+    """The highest use of them in the next 24 hours, at the risk of the settings."""
+
     cluster_forecasts: Mapping[Resource, Forecasts[ClusterRef]]
     reclaimable: tuple[Reclaimable, ...]
     recommendations: tuple[Recommendation, ...]
     findings: tuple[Finding, ...]
     settings_digest: str
     computed_seconds: int
+    replica_floors: tuple[ReplicaFloor, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
+    """Room to reserve for the next peaks, and why not where nothing is proposed."""
+
+    weeks: tuple[Foreseen, ...] = ()
+    """The week ahead of the cluster and the largest workloads."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from cotenant.edges.clock import Clock
 from cotenant.edges.store import Store
@@ -24,8 +25,9 @@ from cotenant.model.server_quantiles import ServerQuantiles
 from cotenant.model.table import Schema, Table
 from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.model.views import RECOMMENDATION_LOG
-from cotenant.pipeline import browse, explain, overview, tables
+from cotenant.pipeline import browse, explain, node_explanations, overview, plans, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, History
+from cotenant.pipeline.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, prod_totals, reclaimable
 from cotenant.settings.base import digest
 from cotenant.settings.root import Settings
@@ -36,6 +38,7 @@ from recommender.base import load_strategy, recommend
 from recommender.enrich import enrich
 from recommender.evidence import Evidence, assemble
 from recommender.findings import find
+from recommender.replicas import replica_floors
 
 TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
 
@@ -51,15 +54,19 @@ def analyse(
     portraits = {r: _portraits(totals[s], settings, progress) for r, s in POD_SIGNAL.items()}
     progress.stage("Forecasts", 4 * len(POD_SIGNAL))
     nodes = {r: history.node_usage[s] for r, s in NODE_SIGNAL.items()}
+    # A booster of its own for some tens of sums costs more time than all their members together.
+    lean = replace(settings, forecasting=replace(settings.forecasting, booster_rows=0))
     clusters = {r: _cluster_total(history, totals, r) for r in Resource}
     forecasts = {r: _forecast(totals[s], portraits[r], settings, progress) for r, s in POD_SIGNAL.items()}
-    node_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in nodes.items()}
+    node_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in nodes.items()}
     prod = {r: prod_totals(history, r) for r in Resource}
-    prod_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in prod.items()}
+    prod_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in prod.items()}
     cluster_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in clusters.items()}
     progress.stage("Reclaimable and recommendations", 3)
     now_seconds = clock.now_seconds()
-    lendable = reclaimable(history, prod_forecasts, settings.recommender.reclaimable, now_seconds)
+    containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
+    peaks = prod_node_peaks(history, prod, containers, settings.node_peak)
+    lendable = reclaimable(history, peaks, settings.recommender.reclaimable, now_seconds)
     progress.advance()
     evidence = _evidence(history, settings, server)
     progress.advance()
@@ -67,6 +74,8 @@ def analyse(
     own = settings.recommender
     findings = tuple(find(history.inventory, evidence, history.node_usage, own.findings, own.cotenant))
     progress.advance()
+    week = weeks.foreseen(clusters, totals[POD_SIGNAL[Resource.CPU]], settings.forecasting)
+    proposals = plans.proposals(history.inventory, totals[POD_SIGNAL[Resource.CPU]], forecasts[Resource.CPU], settings)
     return Analysis(
         history=history,
         workloads=workloads,
@@ -75,12 +84,17 @@ def analyse(
         portraits=portraits,
         forecasts=forecasts,
         node_forecasts=node_forecasts,
+        prod_forecasts=prod_forecasts,
+        prod_peaks=peaks,
         cluster_forecasts=cluster_forecasts,
         reclaimable=lendable,
         recommendations=recommendations,
         findings=findings,
         settings_digest=digest(settings),
         computed_seconds=int(now_seconds),
+        replica_floors=tuple(replica_floors(history.inventory.workloads, forecasts, own.replicas)),
+        proposals=proposals,
+        weeks=week,
     )
 
 
@@ -90,9 +104,13 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
         tables.workloads(analysis),
         tables.recommendations(analysis.recommendations),
         tables.nodes(analysis),
+        pods.pods(analysis.history),
         tables.forecasts(analysis),
         tables.reclaimable(analysis.reclaimable),
         tables.findings(analysis.findings),
+        tables.replicas(analysis.replica_floors),
+        plans.table(analysis.proposals),
+        weeks.table(analysis.weeks),
     )
     lines = browse.node_lines(analysis, settings.recommender.reclaimable)
     browsable = (
@@ -105,6 +123,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
     for table in (*made, *browsable):
         store.write_table(table)
     explain.write(store, analysis.recommendations)
+    node_explanations.write(store, analysis, settings.recommender.reclaimable)
     summed = overview.overview(analysis, lines, demo=demo, strategy=settings.recommender.strategy)
     store.write_document("overview", summed)
 
@@ -148,6 +167,11 @@ def _totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, 
     found = by_workload(history.usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs
     refs = tuple(sorted({*found, *(w.ref for w in inventory.workloads)}))
     return refs, {s: total(history.usage[s], by_workload(history.usage[s].refs, inventory, refs)) for s in TOTALS}
+
+
+def workload_totals(history: History) -> Usage[WorkloadRef]:
+    """5-minute CPU sums per workload."""
+    return _totals(history)[1][POD_SIGNAL[Resource.CPU]]
 
 
 def _cluster_total(

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.model.cluster import Inventory
-from cotenant.model.forecast import Forecasts
 from cotenant.model.identity import NodeRef, PodContainerRef
 from cotenant.model.qos import PriorityClass, with_default
 from cotenant.model.reclaimable import Reclaimable
@@ -18,8 +17,12 @@ from cotenant.model.resource import Resource
 from cotenant.model.usage import Signal, Usage
 from cotenant.pipeline.analysis import History
 from cotenant.settings.recommender import ReclaimableSettings
+from forecasting.node_peak import NodePeaks
 from profiler.pooling import by_node, total
-from recommender.reclaimable import Usages, batch, mid, node_columns
+from recommender.colocation.columns import PeakForecast
+from recommender.colocation.formulas import Parameters, batch, mid
+from recommender.colocation.inventory import Usages, node_columns, strategies
+from recommender.colocation.strategy import ColocationConfig
 
 POD_SIGNAL: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 NODE_SIGNAL: Final = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
@@ -46,15 +49,17 @@ def node_totals(history: History, resource: Resource, classes: Collection[Priori
 
 def reclaimable(
     history: History,
-    prod_forecasts: Mapping[Resource, Forecasts[NodeRef]],
+    prod: Mapping[Resource, NodePeaks[NodeRef]],
     settings: ReclaimableSettings,
     now_seconds: float,
 ) -> tuple[Reclaimable, ...]:
-    """Batch and mid amounts of every node and resource."""
+    """Batch and mid amounts of every node and resource, by the settings as the cluster's strategy."""
+    chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
     found: list[Reclaimable] = []
     for resource in Resource:
-        columns = node_columns(history.inventory, resource, _usages(history, resource, prod_forecasts[resource]))
-        found += batch(columns, settings, now_seconds) + mid(columns, settings, now_seconds)
+        columns = node_columns(history.inventory, resource, _usages(history, resource, prod[resource]))
+        given = Parameters.of(chosen, resource)
+        found += [m for formula in (batch, mid) for m in formula(columns, given, now_seconds).messages()]
     return tuple(found)
 
 
@@ -73,19 +78,30 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
     return {(p.namespace, p.name) for p in inventory.pods if with_default(p.qos, p.priority) in classes}
 
 
-def _usages(history: History, resource: Resource, prod: Forecasts[NodeRef]) -> Usages:
+def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef]) -> Usages:
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     values, measured = newest(nodes)
     names = [ref.name for ref in nodes.refs]
     return Usages(
-        pods=_pods_now(history.usage[POD_SIGNAL[resource]]),
+        pods=pods_now(history.usage[POD_SIGNAL[resource]]),
         nodes=dict(zip(names, (float(v) for v in values), strict=True)),
         measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
         prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod),
+        prod_peaks=prod_peaks(prod),
     )
 
 
-def _pods_now(usage: Usage[PodContainerRef]) -> dict[tuple[str, str], float]:
+def prod_peaks(prod: NodePeaks[NodeRef]) -> dict[str, PeakForecast]:
+    """By node with one: prod's 24-hour peak at the first risk, its measured violation rate and days of that."""
+    rows = zip(prod.peaks[:, 0].tolist(), prod.violation[:, 0].tolist(), prod.days.tolist(), strict=True)
+    return {
+        ref.name: PeakForecast(peak, violation, days)
+        for ref, (peak, violation, days) in zip(prod.refs, rows, strict=True)
+        if np.isfinite(peak)
+    }
+
+
+def pods_now(usage: Usage[PodContainerRef]) -> dict[tuple[str, str], float]:
     """Present usage by (namespace, pod), containers summed; pods without a present sample are missing."""
     sums: dict[tuple[str, str], float] = defaultdict(float)
     for ref, value in zip(usage.refs, newest(usage.tail(PRESENT_SLOTS))[0], strict=True):
@@ -94,8 +110,8 @@ def _pods_now(usage: Usage[PodContainerRef]) -> dict[tuple[str, str], float]:
     return dict(sums)
 
 
-def _prod_reclaimable(inventory: Inventory, resource: Resource, prod: Forecasts[NodeRef]) -> dict[str, float]:
-    """Requested by prod less its forecast 24-hour peak (q95), at most what the node can still give; floor 0.
+def _prod_reclaimable(inventory: Inventory, resource: Resource, prod: NodePeaks[NodeRef]) -> dict[str, float]:
+    """Requested by prod less its calibrated 24-hour peak, at most what the node can still give; floor 0.
 
     Source: Koordinator's priority-class predictor, with our forecast in the place of its decayed percentile.
     """
@@ -105,5 +121,5 @@ def _prod_reclaimable(inventory: Inventory, resource: Resource, prod: Forecasts[
         if pod.running and (pod.namespace, pod.name) in owned:
             requested[pod.node] += pod.requests.get(resource, 0)
     room = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
-    peaks = zip((ref.name for ref in prod.refs), (float(v) for v in prod.peak_level(0.95)), strict=True)
+    peaks = zip((ref.name for ref in prod.refs), prod.peaks[:, 0].tolist(), strict=True)
     return {n: max(0.0, min(requested[n], room[n]) - peak) for n, peak in peaks if np.isfinite(peak)}

@@ -17,10 +17,11 @@ from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.table import Table
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
-from cotenant.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, REPLICAS, WORKLOADS
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.nodes import NODE_SIGNAL, newest
 from recommender.findings import rows
+from recommender.replicas import ReplicaFloor
 
 SPARKLINE_HOURS = 2
 SPARKLINE_DAYS = 7
@@ -219,7 +220,7 @@ def _forecasts(found: Forecasts[Any], resource: Resource) -> list[dict[str, Any]
         lowest = min(valleys, key=_height, default=None)
         made.append(
             {
-                **_subject(ref),
+                **subject(ref),
                 "resource": resource.value,
                 "peak": float(peak[i]),
                 "peak_median": float(median[i]),
@@ -230,6 +231,7 @@ def _forecasts(found: Forecasts[Any], resource: Resource) -> list[dict[str, Any]
                 "relative_wql": found.error[i].relative_wql,
                 "coverage_95": found.error[i].coverage_95,
                 "reason": found.reason[i].value,
+                "losses": _losses(found, i),
                 "start": found.grid.start_seconds,
                 **{name: [float(v) for v in path[i]] for name, path in paths.items()},
             }
@@ -237,11 +239,20 @@ def _forecasts(found: Forecasts[Any], resource: Resource) -> list[dict[str, Any]
     return made
 
 
+def _losses(found: Forecasts[Any], row: int) -> str:
+    """Every model and its loss, best first; "" where none was tested."""
+    if found.losses is None:
+        return ""
+    pairs = sorted((float(loss), name) for loss, name in zip(found.losses[row], found.members, strict=True))
+    return ", ".join(f"{name} {loss:.2f}" for loss, name in pairs if loss == loss)  # noqa: PLR0124 - NaN is not itself
+
+
 def _height(window: Window) -> float:
     return window.height
 
 
-def _subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
+def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
+    """What a row is about: scope and name, and a workload's namespace and kind."""
     if isinstance(ref, WorkloadRef):
         return {"scope": "workload", "namespace": ref.namespace, "kind": ref.kind, "name": ref.name}
     return {"scope": "node" if isinstance(ref, NodeRef) else "cluster", "name": ref.name}
@@ -264,3 +275,32 @@ def reclaimable(found: Iterable[Reclaimable]) -> Table:
             for r in found
         ],
     )
+
+
+def replicas(floors: Iterable[ReplicaFloor]) -> Table:
+    """One row per workload whose replicas follow what it uses."""
+    return Table.from_rows(REPLICAS, [_replicas(floor) for floor in floors])
+
+
+def _replicas(floor: ReplicaFloor) -> dict[str, Any]:
+    ref, targets = floor.workload, floor.targets or {}
+    row: dict[str, Any] = {
+        "namespace": ref.namespace,
+        "kind": ref.kind,
+        "workload": ref.name,
+        "replicas": floor.replicas,
+        "least": floor.least if floor.most else None,
+        "most": floor.most,
+        "target": ", ".join(f"{resource} {percent} %" for resource, percent in targets.items()),
+        "reason": floor.reason.value,
+    }
+    if not floor.floor:
+        return row
+    return row | {
+        "floor": floor.peak,
+        "floor_time": floor.peak_seconds,
+        "needed": floor.needed,
+        "by": floor.by.value if floor.by else "",
+        "start": floor.start_seconds,
+        "floors": [float(count) for count in floor.floor],
+    }

@@ -20,6 +20,10 @@ class NotifySettings(Section, frozen=True):
         Literal["good", "ok", "warning", "critical"],
         setting("Nothing is sent when no recommendation or finding is this severe."),
     ] = "warning"
+    peak_hours: Annotated[
+        float,
+        setting("The watcher tells of the cluster's next peak so long before it; 0: never.", unit="hours", ge=0, le=24),
+    ] = 2.0
     rows: Annotated[int, setting("Most severe recommendations named in the summary.", ge=0, le=20)] = 5
     timeout_seconds: Annotated[
         float, setting("Patience for a connection, and for the answer.", unit="seconds", gt=0, le=120)

@@ -78,14 +78,26 @@ class ProfileSettings(Section, frozen=True):
     """One profile of strategy `cotenant`: the quantile and the margins that a word such as "balanced" stands for."""
 
     cpu_fraction: Annotated[float, setting("Quantile of one pod's demand (usage + throttled).", gt=0, le=1)] = 0.95
-    cpu_margin_fraction: Annotated[float, setting("Added to the CPU demand.", ge=0, le=10)] = 0.05
+    cpu_margin_fraction: Annotated[float, setting("Added to the CPU demand.", ge=0, le=10)] = 0.0
     memory_margin_fraction: Annotated[float, setting("Added to the highest memory ever seen.", ge=0, le=10)] = 0.15
+    cpu_root_margin_millicores: Annotated[
+        float,
+        setting(
+            "Added to the CPU demand: the square root of demand x this. Much for a small container, little for a large "
+            "one, as bursts are.",
+            unit="millicores",
+            ge=0,
+            le=1000,
+        ),
+    ] = 2.0
 
 
 class ProfilesSettings(Section, frozen=True):
     """What the three profiles mean. A workload chooses with the annotation `cotenant.dev/profile`."""
 
-    conservative: Annotated[ProfileSettings, setting("For what must never wait.")] = ProfileSettings(0.98, 0.15, 0.3)
+    conservative: Annotated[ProfileSettings, setting("For what must never wait.")] = ProfileSettings(
+        0.98, 0.1, 0.3, 4.0
+    )
     balanced: Annotated[ProfileSettings, setting("For the busy hours, not for the rare burst.")] = ProfileSettings()
     aggressive: Annotated[ProfileSettings, setting("For what may wait, and be started again.")] = ProfileSettings(
         0.9, 0.0, 0.1
@@ -130,6 +142,13 @@ class CotenantSettings(Section, frozen=True):
     cpu_margin_fraction: Annotated[
         Margin | None, setting("CPU margin instead of the profile's; null = the profile's.")
     ] = None
+    cpu_day_risk: Annotated[
+        Fraction | None,
+        setting(
+            "Size CPU requests by days instead: at most this share of days, over all containers, may hold a moment "
+            "above the request, by back-test; null = by the profile."
+        ),
+    ] = None
     memory_margin_fraction: Annotated[
         Margin | None, setting("Memory margin instead of the profile's; null = the profile's.")
     ] = None
@@ -157,14 +176,17 @@ class CotenantSettings(Section, frozen=True):
     ] = "keep"
     cpu_limit_margin_fraction: Annotated[
         float, setting("Added to the highest CPU demand that a CPU limit has to let through.", ge=0, le=10)
-    ] = 0.5
+    ] = 1.0
     keep_qos_class: Annotated[
         bool,
-        setting("Request = limit stays so (Guaranteed), and what is best effort by its QoS label gets no request."),
+        setting(
+            "Request = limit stays so (Guaranteed, unless the QoS label says best effort), and what is best effort by "
+            "its label and asks for nothing gets no request."
+        ),
     ] = True
     guaranteed_fraction: Annotated[
         float, setting("Quantile of the CPU demand where request = limit must stay.", gt=0, le=1)
-    ] = 0.99
+    ] = 0.999
     cpu_steps_millicores: Annotated[
         list[NotNegative], setting("CPU amounts to round up to; empty = any.", unit="millicores")
     ] = msgspec.field(default_factory=list)
@@ -174,9 +196,14 @@ class CotenantSettings(Section, frozen=True):
     hpa_target_max_percent: Annotated[
         int, setting("Highest utilisation target proposed to an autoscaler.", unit="percent", ge=1, le=100)
     ] = 90
-    weekly_peak_ratio: Annotated[
-        float, setting("Busiest hour of the week / the other terms, above which it counts as a peak of its own.", ge=1)
-    ] = 1.5
+    returning_peak_ratio: Annotated[
+        float,
+        setting(
+            "Half hour that is busy on most days, or hour that is busy every week, / the quantile of the demand, above "
+            "which it is a peak of its own.",
+            ge=1,
+        ),
+    ] = 3.0
     uneven_ratio: Annotated[
         float, setting("Highest pod's p95 / median pod's p95 above which replicas count as uneven.", ge=1)
     ] = 2.0
@@ -200,9 +227,12 @@ class CotenantSettings(Section, frozen=True):
 class ReclaimableSettings(Section, frozen=True):
     """Reclaimable capacity per node (fields and defaults of Koordinator's colocation-config)."""
 
-    cpu_policy: Annotated[Literal["usage", "maxUsageRequest"], setting("How batch CPU is computed.")] = "usage"
+    cpu_policy: Annotated[
+        Literal["usage", "maxUsageRequest", "forecast"],
+        setting("How batch CPU is computed; forecast: less the forecast peak of prod in place of its present usage."),
+    ] = "usage"
     memory_policy: Annotated[
-        Literal["usage", "request", "maxUsageRequest"], setting("How batch memory is computed.")
+        Literal["usage", "request", "maxUsageRequest", "forecast"], setting("How batch memory is computed.")
     ] = "usage"
     cpu_reclaim_percent: Annotated[
         int,
@@ -234,6 +264,19 @@ class ReclaimableSettings(Section, frozen=True):
     degrade_minutes: Annotated[
         int, setting("Age of a node's metric from which nothing is reclaimed.", unit="minutes", ge=1)
     ] = 15
+    forecast_origins: Annotated[
+        int,
+        setting("Policy forecast: back-tests that a node's forecast needs before it decides alone.", unit="days", ge=1),
+    ] = 5
+    forecast_violation_percent: Annotated[
+        int,
+        setting(
+            "Policy forecast: share of back-tested decisions whose peak was passed up to which it may decide alone.",
+            unit="percent",
+            ge=0,
+            le=100,
+        ),
+    ] = 10
 
 
 class FindingSettings(Section, frozen=True):
@@ -318,6 +361,26 @@ class PriceSettings(Section, frozen=True):
     )
 
 
+class ReplicaSettings(Section, frozen=True):
+    """Floors of replicas that follow the forecast."""
+
+    percentile: Annotated[
+        Literal[50, 60, 70, 80, 90, 95, 98], setting("Percentile of the demand that the floor holds.", unit="percent")
+    ] = 90
+    lead_seconds: Annotated[
+        int, setting("How long before it is needed a floor stands: a pod's start.", unit="seconds", ge=0, le=21_600)
+    ] = 900
+    many_replicas: Annotated[
+        int, setting("Replicas from which a workload without autoscaler gets a floor too.", ge=2, le=10_000)
+    ] = 6
+    target_percent: Annotated[
+        int, setting("CPU utilisation that such a workload is to run at.", unit="percent of the request", ge=10, le=100)
+    ] = 70
+    kinds: Annotated[list[str], setting("Kinds whose replicas can be changed.")] = msgspec.field(
+        default_factory=lambda: ["Deployment", "StatefulSet"]
+    )
+
+
 class RecommenderSettings(Section, frozen=True):
     """What to propose, and how cautiously."""
 
@@ -329,4 +392,5 @@ class RecommenderSettings(Section, frozen=True):
     findings: Annotated[FindingSettings, setting("What counts as a finding.")] = FindingSettings()
     patches: Annotated[PatchSettings, setting("How patches are written.")] = PatchSettings()
     backtest: Annotated[BacktestSettings, setting("Back-test and confidence of proposals.")] = BacktestSettings()
+    replicas: Annotated[ReplicaSettings, setting("Floors of replicas.")] = ReplicaSettings()
     prices: Annotated[PriceSettings, setting("Price sheet.")] = PriceSettings()

@@ -1,21 +1,28 @@
-"""Fill a store with a synthetic cluster, as a pull from Prometheus would: `demo` and the tests run on it."""
+"""EDGE: fill a store with a synthetic cluster, as a pull from Prometheus would: `demo` and the tests run on it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cotenant.edges.store import Store
+from cotenant.model.cluster import Inventory
+from cotenant.model.enforcement_tables import Keep
+from cotenant.model.errors import UsageError
 from cotenant.model.progress import Progress
 from cotenant.model.quality import QualityRecord
 from cotenant.model.usage import FIVE_MINUTES_SECONDS, Signal
+from cotenant.pipeline.enforcement import keep
+from cotenant.sim.enforcement import scenario
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 CLUSTER = "demo"
+SOURCE = "synthetic cluster"
+_UNKNOWN = QualityRecord(0, "", 0.0, 0, 0, 0.0)
 
 
 def source_name(spec: SyntheticSpec) -> str:
     """How surfaces name where the data come from."""
-    return f"synthetic cluster, seed {spec.seed}"
+    return f"{SOURCE}, seed {spec.seed}"
 
 
 def fill(store: Store, spec: SyntheticSpec, progress: Progress) -> SyntheticCluster:
@@ -23,13 +30,43 @@ def fill(store: Store, spec: SyntheticSpec, progress: Progress) -> SyntheticClus
     progress.stage("Generate cluster", 1)
     cluster = generate(spec)
     progress.advance()
+    write(store, cluster, progress)
+    return cluster
+
+
+def spikes(store: Store, inventory: Inventory, seed: int, progress: Progress) -> None:
+    """Store what agents would have done in a few load spikes of the last hour (`enforcement.scenario`)."""
+    progress.stage("Load spikes", 1)
+    found = scenario(inventory, inventory.time_seconds, seed)
+    keep(store, found, Keep(inventory.time_seconds))
+    progress.advance()
+
+
+def refill(store: Store, cluster: SyntheticCluster, progress: Progress) -> None:
+    """Store this cluster in place of an earlier demo's history; UsageError where somebody's real history lies."""
+    require_synthetic(store)
+    store.remove()
+    write(store, cluster, progress)
+
+
+def require_synthetic(store: Store) -> None:
+    """UsageError when the store holds history of the cluster that no demo made."""
+    kept = store.read_inventory() is not None
+    if kept and not all(record.source.startswith(SOURCE) for record in store.read_quality() or (_UNKNOWN,)):
+        raise UsageError(
+            f"the store {store.url} holds history of cluster {store.cluster} that is not a demo's",
+            fix="Give the demo another store with --store.",
+        )
+
+
+def write(store: Store, cluster: SyntheticCluster, progress: Progress) -> None:
+    """Store a synthetic cluster: usage, inventory, and an honest data-quality record."""
     progress.stage("Store history", len(cluster.usage))
     for signal, usage in cluster.usage.items():
         store.append(signal, usage)
         progress.advance()
     store.write_inventory(cluster.inventory)
     store.append_quality(_quality(cluster))
-    return cluster
 
 
 def _quality(cluster: SyntheticCluster) -> QualityRecord:

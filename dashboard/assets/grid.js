@@ -70,10 +70,18 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       default: return digits(value);
     }
   }
+  window.cotenant.amount = amount;
   functions.cotenantAmount = (params, kind) => amount(params.value, kind);
   functions.cotenantText = (params) => (params.value === null || params.value === undefined ? "" : visible(params.value));
   functions.cotenantByResource = (params) => amount(params.value, params.data && params.data.resource === "memory" ? "bytes" : "millicores");
   functions.cotenantReason = (params) => (params.context.sentences || {})[params.value] || params.value;
+  // A moment to the second, in the zone that is shown: "19 Nov 18:00:05".
+  functions.cotenantStamp = (params) => {
+    if (params.value === null || params.value === undefined) return MISSING;
+    const at = new Date(1000 * params.value), zone = window.cotenant.zone === "local" ? {} : { timeZone: "UTC" };
+    const form = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", ...zone };
+    return at.toLocaleString("en-GB", form).replace(",", "");
+  };
   const kindOf = (field) => (field.startsWith("cpu") ? "millicores" : "bytes");
 
   // --- cells; text from the cluster only ever becomes text nodes ---
@@ -83,6 +91,10 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   // A reason that asks for attention is a chip, the plain "ok" is not.
   components.CotenantReason = (props) =>
     props.value === "ok" ? h("span", { className: "dim" }, "ok") : components.CotenantChip(props);
+
+  // What was only said is hatched, what was done is plain.
+  components.CotenantMode = (props) =>
+    props.value === "dry-run" ? h("span", { className: "chip dry", title: "A dry run: nothing was done" }, "dry-run") : h("span", { className: "dim" }, props.value);
 
   components.CotenantRatio = (props) => {
     if (props.value === null || props.value === undefined) return MISSING;
@@ -119,7 +131,8 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       path += pen + ((i * width) / (values.length - 1)).toFixed(1) + " " + (height - 1 - ((height - 3) * v) / top).toFixed(1);
       pen = "L";
     });
-    const label = "CPU of the last 7 days: from " + cores(Math.min(...known)) + " to " + cores(top);
+    const say = props.words ? digits : cores, low = Math.min(...known), high = Math.max(...known);
+    const label = (props.words || "CPU of the last 7 days") + ": from " + say(low) + " to " + say(high);
     return h("svg", { className: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, h("path", { d: path }));
   };
 
@@ -128,11 +141,17 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
 
   function sortOf(model) { return model.map((s) => (s.sort === "desc" ? "-" : "") + s.colId); }
 
-  function filtersOf(search) {
-    const params = new URLSearchParams(search || "");
-    ["sort", "open", "offset", "limit", "format", "columns", "show", "from"].forEach((key) => params.delete(key));
+  // What the list hides by itself holds unless the URL says another.
+  function filtersOf(search, frame) {
+    const params = new URLSearchParams(search || ""), [key, value] = (frame.dataset.hidden || "").split("=");
+    ["sort", "open", "offset", "limit", "format", "columns", "show", "from"].forEach((name) => params.delete(name));
+    if (key && !params.has(key) && !params.has(key + "!")) params.append(key, value);
     return params;
   }
+
+  // Columns of the table in sight, without the one of the boxes.
+  window.cotenant.columnsOf = (api) => api.getAllDisplayedColumns().filter((c) => !c.getColId().startsWith("ag-Grid-"));
+  const idsOf = (api) => window.cotenant.columnsOf(api).map((c) => c.getColId()).join();
 
   function tell(name, message) {
     const box = document.getElementById("trouble-" + name);
@@ -151,7 +170,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
         try {
           const answer = await fetch(`${window.cotenant.base()}api/v1/${name}?${params}`);
           const page = await answer.json();
-          if (!answer.ok) throw new Error([page.message, page.fix].filter(Boolean).join(" "));
+          if (!answer.ok) throw new Error([answer.status === 403 ? "Forbidden:" : "", page.message, page.fix].filter(Boolean).join(" "));
           const frame = document.getElementById("frame-" + name);
           if (frame) frame.classList.toggle("nothing", page.total === 0);
           tell(name, "");
@@ -172,11 +191,23 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       ct.go(ct.withParam("open", open));
     } else if (name === "nodes") {
       ct.go(ct.base() + "nodes/" + encodeURIComponent(row.node));
+    } else if (name === "pods") {
+      const path = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
+      const kept = new URLSearchParams(location.search);
+      kept.set("from", "pods");
+      ct.go(ct.base() + "workload/" + path + "?" + kept);
     } else if (name === "findings") {
       ct.go(row.kind === "Node" ? ct.base() + "nodes/" + encodeURIComponent(row.workload)
         : ct.base() + "recommendations?" + new URLSearchParams({ ns: row.namespace, kind: row.kind, workload: row.workload }));
     } else if (name === "forecasts") {
       const key = [row.scope, row.namespace, row.kind, row.name, row.resource].map(encodeURIComponent).join("/");
+      ct.go(ct.withParam("open", key), true);
+    } else if (name === "enforcement") {
+      ct.go(ct.withParam("open", row.node), true);
+    } else if (name === "changes") {
+      ct.go(ct.withParam("open", row.change), true);
+    } else if (name === "plans") {
+      const key = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
       ct.go(ct.withParam("open", key), true);
     } else if (name === "workloads") {
       const name = [row.namespace, row.kind, row.workload].map(encodeURIComponent).join("/");
@@ -188,7 +219,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   function columnsToUrl(api, name) {
     const frame = document.getElementById("frame-" + name);
     if (!frame || window.cotenant.page() !== frame.dataset.path) return;
-    const shown = api.getAllDisplayedColumns().map((c) => c.getColId()).join();
+    const shown = idsOf(api);
     const wanted = shown === frame.dataset.columns ? "" : shown;
     if ((new URLSearchParams(location.search).get("columns") || "") !== wanted)
       window.cotenant.go(window.cotenant.withParam("columns", wanted), true);
@@ -206,7 +237,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const api = link && window.dash_ag_grid.getApi("grid-" + link.dataset.grid);
     if (!api) return;
     const url = new URL(link.href);
-    url.searchParams.set("columns", api.getAllDisplayedColumns().map((c) => c.getColId()).join());
+    url.searchParams.set("columns", idsOf(api));
     url.searchParams.delete("row");
     pickedRows(api, link.dataset.grid).forEach((row) => url.searchParams.append("row", row));
     link.href = url;
@@ -219,13 +250,16 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
 
   function wire(api, name) {
     api.addEventListener("columnMoved", (event) => { if (event.finished) columnsToUrl(api, name); });
-    api.addEventListener("selectionChanged", () => {
+    api.addEventListener("selectionChanged", (event) => {
       const count = api.getSelectedNodes().length, box = document.getElementById("picked-" + name);
       if (box) box.textContent = count ? count + " selected · " : "";
+      if (name === "recommendations") window.cotenant.picked(api, () => pickedRows(api, name), event.source);
     });
     api.addEventListener("rowClicked", (event) => {
+      if (event.event && event.event.target.closest("[col-id=ag-Grid-SelectionColumn]")) return;
       if (!String(getSelection())) openRow(name, event.data);
     });
+    api.addEventListener("modelUpdated", () => { if (name === "recommendations") window.cotenant.pickMore(api); });
     api.addEventListener("cellKeyDown", (event) => { if (event.event.key === "Enter") openRow(name, event.data); });
     api.addEventListener("sortChanged", (event) => {
       if (event.source === "api") return;
@@ -236,6 +270,13 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       if (sort.join() !== frame.dataset.order) sort.forEach((s) => params.append("sort", s));
       window.cotenant.go(location.pathname + (params.size ? "?" + params : ""), true);
     });
+  }
+
+  // Columns that belong to what is hidden come and go with it.
+  function reveal(api, frame, filters) {
+    const [key, value] = (frame.dataset.hidden || "").split("=");
+    const revealed = (frame.dataset.revealed || "").split(",").filter(Boolean);
+    if (key) api.setColumnsVisible(revealed, filters.get(key) !== value);
   }
 
   // Back and forward buttons change the URL's sort: the grid follows.
@@ -257,13 +298,15 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
       const name = id.replace("grid-", ""), frame = document.getElementById("frame-" + name);
       if (!frame || !request || window.cotenant.page() !== frame.dataset.path) return same;
       const api = await window.dash_ag_grid.getApiAsync(id);
-      const filters = filtersOf(search), before = fed[id];
+      const filters = filtersOf(search, frame), before = fed[id];
       const mounted = before && before.api === api;
       fed[id] = { api, version, filters: filters.toString() };
       if (!mounted) wire(api, name);
       followSort(api, name, search);
       const newer = mounted && before.version && before.version !== version;
       if (mounted && before.filters === fed[id].filters && !newer) return same;
+      reveal(api, frame, filters);
+      if (name === "recommendations" && mounted) window.cotenant.unpick(api);
       api.setGridOption("datasource", datasource(name, filters));
       return fed[id].filters;
     },
@@ -272,7 +315,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     async columns(chosen, request, id) {
       if (!request) return;
       const api = await window.dash_ag_grid.getApiAsync(id);
-      const all = api.getColumns().map((c) => c.getColId());
+      const all = api.getColumns().map((c) => c.getColId()).filter((c) => !c.startsWith("ag-Grid-"));
       api.setColumnsVisible(all.filter((c) => !chosen.includes(c)), false);
       api.setColumnsVisible(chosen, true);
       columnsToUrl(api, id.replace("grid-", ""));

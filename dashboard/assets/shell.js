@@ -31,17 +31,6 @@ window.cotenant = Object.assign(window.cotenant || {}, {
     return text ? "?" + text : "";
   },
 
-  // <time class="moment"> holds a moment of UTC; the time-zone switch writes it in the browser's own zone.
-  moments() {
-    document.querySelectorAll("time.moment").forEach((it) => {
-      if (!it.dataset.utc) it.dataset.utc = it.textContent;
-      const local = () => new Date(it.dateTime).toLocaleString("en-GB",
-        { weekday: "short", day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
-      const text = window.cotenant.zone === "local" ? local().replaceAll(",", "") : it.dataset.utc;
-      if (it.textContent !== text) it.textContent = text;
-    });
-  },
-
   // The grid of the page, if it has one, and its row with the focus.
   grid() {
     const frame = document.querySelector(".grid-frame");
@@ -56,14 +45,14 @@ window.cotenant = Object.assign(window.cotenant || {}, {
     if (!api) return;
     const next = Math.max(0, Math.min(api.getDisplayedRowCount() - 1, row + by));
     api.ensureIndexVisible(next);
-    api.setFocusedCell(next, api.getAllDisplayedColumns()[0]);
+    api.setFocusedCell(next, window.cotenant.columnsOf(api)[0]);
   },
 
   // x: select the row, or no longer.
   select() {
     const { api, row } = window.cotenant.grid();
     const node = api && row >= 0 ? api.getDisplayedRowAtIndex(row) : null;
-    if (node && node.data) node.setSelected(!node.isSelected());
+    if (node && node.data) node.setSelected(!node.isSelected(), false, "spaceKey");
   },
 
   async copyLink(button) {
@@ -105,6 +94,13 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
     return box && box.value.trim() === text ? window.dash_clientside.no_update : text;
   },
 
+  // A page that shows nothing but why it is empty is asked for again with every look for newer results.
+  again(ticks) {
+    const page = document.getElementById("page");
+    const bare = page && page.querySelector(".empty") && !page.querySelector(".panel, .grid-frame, .stats");
+    return bare ? ticks : window.dash_clientside.no_update;
+  },
+
   menu: (opened, navbar) => ({ ...navbar, collapsed: { ...(navbar.collapsed || {}), mobile: !opened } }),
 
   help(clicks) {
@@ -115,12 +111,14 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
     if (clicks) window.dash_clientside.set_props("display", { opened: true });
   },
 
-  // Units and time zone of tables.
+  // Units and time zone of tables, charts and headline numbers.
   written(units, zone) {
-    window.cotenant.units = units;
-    window.cotenant.zone = zone;
-    window.cotenant.moments();
-    if (window.cotenant.redraw) window.cotenant.redraw();
+    const ct = window.cotenant;
+    if (ct.units === units && ct.zone === zone) return;
+    Object.assign(ct, { units, zone });
+    ct.texts();
+    ct.redrawCharts();
+    ct.redraw();
   },
 
   // A closed drawer leaves the URL.
@@ -143,15 +141,21 @@ window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.coten
   },
   shown: (search) => (new URLSearchParams(search || "").get("show") === "memory" ? "memory" : "cpu"),
 
+  // The form of the batch page -> URL; what stands in it already is left alone.
+  job(...values) {
+    const ct = window.cotenant, params = new URLSearchParams(location.search);
+    if (ct.page() !== "batch") return;
+    const keys = ["cores", "gib", "hours", "deadline"], given = keys.map((key) => params.get(key));
+    keys.forEach((key, i) => { if (values[i] !== "" && values[i] !== null && values[i] !== undefined) params.set(key, values[i]); });
+    if (keys.some((key, i) => params.get(key) !== given[i])) ct.go(location.pathname + "?" + params, true);
+  },
+
   // A bar of the waste ranking leads to the namespace's workloads.
   drill(click) {
     const point = click && click.points && click.points[0];
     if (point) window.cotenant.go(window.cotenant.base() + "workloads?" + new URLSearchParams({ ns: point.customdata }));
   },
 });
-
-new MutationObserver(() => { if (window.cotenant.zone === "local") window.cotenant.moments(); })
-  .observe(document.documentElement, { childList: true, subtree: true });
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest && event.target.closest("#copy-link");
@@ -182,6 +186,7 @@ document.addEventListener("click", (event) => {
     else if (event.key === "Escape") { if (![...document.querySelectorAll("[role=dialog]")].some((it) => it.checkVisibility())) press("back"); }
     else if (event.key === "j" || event.key === "k") window.cotenant.step(event.key === "j" ? 1 : -1);
     else if (event.key === "x") window.cotenant.select();
+    else if (event.key === "r") window.cotenant.review();
     else if (event.key === "e") press("export-csv-" + window.cotenant.grid().name);
     else if (event.key === "t") press("theme");
     else if (event.key === "?") window.dash_clientside.set_props("help", { opened: true });

@@ -31,7 +31,7 @@ def chart(series: BandSeries, resource: Resource) -> Chart:
     unit = UNIT[resource]
     traces = [
         *lines.fan({level: np.asarray(path) / scale for level, path in series.quantiles.items()}, ahead),
-        *_reclaimable(past, usage[shown], batch[shown]),
+        *_reclaimable(past, usage[shown], batch[shown], unit),
         lines.line(past, usage[shown], "Usage", base.BLUE, width=2),
         lines.line(past, request[shown], "Requested", base.ORANGE, dash="dash"),
         lines.level([*past, *ahead], series.allocatable / scale, "Allocatable"),
@@ -44,14 +44,20 @@ def chart(series: BandSeries, resource: Resource) -> Chart:
 
 
 def _reclaimable(
-    past: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64]
+    past: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64], unit: str
 ) -> list[dict[str, Any]]:
     """From the usage up to usage + what batch pods could have taken, hour by hour; it breathes with the valleys."""
     if not len(usage) or not np.isfinite(batch).any():
         return []
     low = lines.line(past, usage, "", base.TEAL, width=0)
     top = lines.line(past, usage + batch, "Batch could take", base.TEAL, width=1)
-    return [low | lines.HIDDEN, top | {"fill": "tonexty", "fillcolor": base.faded(base.TEAL, 0.25)}]
+    height = {"customdata": base.gaps(batch), "meta": {"amounts": "customdata"}}  # not the band's upper edge
+    fill = {
+        "fill": "tonexty",
+        "fillcolor": base.faded(base.TEAL, 0.25),
+        "hovertemplate": f"%{{customdata:,.1f}} {unit}",
+    }
+    return [low | lines.HIDDEN, top | fill | height]
 
 
 def _padded(values: list[float], size: int) -> npt.NDArray[np.float64]:

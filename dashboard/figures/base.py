@@ -50,6 +50,20 @@ def layout(**more: Any) -> dict[str, Any]:
     }
 
 
+def amounts(unit: str, axis: str) -> dict[str, Any]:
+    """For `layout.meta`: numbers on this axis ("x", "y" or "z") are in cores or GiB, so the unit switch rewrites them.
+
+    So are numbers in `customdata`. `assets/units.js` does it, from `meta`, in the browser.
+    """
+    return {"unit": unit, "axis": axis}
+
+
+IN_TIME: Final[dict[str, Any]] = {"time": True}
+"""For `layout.meta`: the x axis holds moments, so the time-zone switch moves them."""
+IN_WEEK: Final[dict[str, Any]] = {"week": True}
+"""For `layout.meta`: a map of weekday by hour, that the time-zone switch turns."""
+
+
 def faded(colour: str, alpha: float) -> str:
     """A "#rrggbb" colour with an alpha, as plotly writes it."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))

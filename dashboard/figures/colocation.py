@@ -64,7 +64,7 @@ def _batch(x: list[float], floor: Floats, amount: Floats) -> list[dict[str, Any]
     low = lines.line(x, some, "", base.TEAL, width=0) | lines.HIDDEN
     top = lines.line(x, some + amount, "Batch", base.TEAL, width=1)
     fill = {"fill": "tonexty", "fillcolor": base.faded(base.TEAL, 0.3), "customdata": base.gaps(amount)}
-    return [low, top | fill | {"hovertemplate": "%{customdata:,.1f}"}]
+    return [low, top | fill | {"hovertemplate": "%{customdata:,.1f}", "meta": {"amounts": "customdata"}}]
 
 
 def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allocatable: float | None) -> str:

@@ -104,6 +104,7 @@ def _layout(unit: str, axis_end: float, marks: Mapping[str, float]) -> dict[str,
         for name, height in zip(order, _heights([marks[n] for n in order], axis_end), strict=True)
     ]
     return base.layout(
+        meta=base.amounts(unit, "x"),
         margin={"l": 48, "r": 12, "t": 48, "b": 30},
         bargap=0,
         shapes=shapes,

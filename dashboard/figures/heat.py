@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def chart(heat: Sequence[Sequence[float]]) -> Chart:
     ratios = np.asarray(heat, dtype=np.float64)
     hover = "%{y} %{x}:00 UTC: %{z:.0f} % of allocatable<extra></extra>"
     words = _summary(ratios, lambda ratio: f"{display.percent(ratio)} of allocatable CPU")
-    return Chart(_map(100 * ratios, hover, " %"), words)
+    return Chart(_map(100 * ratios, hover, " %", {}), words)
 
 
 def amounts(heat: Sequence[float], resource: Resource) -> Chart:
@@ -30,10 +30,10 @@ def amounts(heat: Sequence[float], resource: Resource) -> Chart:
     unit = UNIT[resource]
     hover = f"%{{y}} %{{x}}:00 UTC: %{{z:,.3~g}} {unit}<extra></extra>"
     words = _summary(values, lambda value: display.amount(value, resource))
-    return Chart(_map(values / SCALE[resource], hover, ""), words)
+    return Chart(_map(values / SCALE[resource], hover, "", base.amounts(unit, "z")), words)
 
 
-def _map(values: np.ndarray, hover: str, suffix: str) -> Figure:
+def _map(values: np.ndarray, hover: str, suffix: str, meta: Mapping[str, Any]) -> Figure:
     trace = {
         "type": "heatmap",
         "x": list(range(24)),
@@ -53,8 +53,10 @@ def _map(values: np.ndarray, hover: str, suffix: str) -> Figure:
         },
     }
     layout = base.layout(
-        margin={"l": 36, "r": 4, "t": 8, "b": 28},
+        margin={"l": 36, "r": 4, "t": 8, "b": 42},
+        meta={**meta, **base.IN_WEEK},
         xaxis={
+            "title": {"text": "hour, UTC", "standoff": 4, "font": {"size": 12}},
             "tickvals": [0, 6, 12, 18, 23],
             "ticktext": ["0 h", "6 h", "12 h", "18 h", "23 h"],
             "fixedrange": True,

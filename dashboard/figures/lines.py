@@ -43,6 +43,7 @@ def fan(paths: Mapping[str, Floats], x: Sequence[float]) -> list[Trace]:
     traces = []
     if "0.1" in paths and "0.9" in paths:
         low, high = (line(x, paths[q], "", base.VIOLET, width=0) for q in ("0.1", "0.9"))
+        low, high = low | {"meta": {"column": "p10"}}, high | {"meta": {"column": "p90"}}
         filled = {"name": "p10–p90", "fill": "tonexty", "fillcolor": base.faded(base.VIOLET, 0.22)}
         traces += [low | HIDDEN, high | filled | {"hoverinfo": "skip", "hovertemplate": None}]
     if "0.95" in paths:
@@ -69,6 +70,7 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
     """Layout of a chart over days: one hover box, legend above, days on the axis."""
     both = sorted(x)
     defaults: dict[str, Any] = {
+        "meta": base.amounts(unit, "y") | base.IN_TIME,
         "hovermode": "x unified",
         "showlegend": True,
         "legend": {

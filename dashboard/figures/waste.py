@@ -57,6 +57,7 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         "y": [_plain(w.namespace) for w in rows],
         "customdata": [w.namespace for w in rows],
         "text": texts,
+        **({} if money else {"meta": {"amounts": "text"}}),
         "textposition": "outside",
         "cliponaxis": False,
         "marker": {"color": base.faded(base.ORANGE, 0.85)},
@@ -66,6 +67,7 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         + "<extra></extra>",
     }
     layout = base.layout(
+        meta={} if money else base.amounts(unit, "x"),
         margin={"l": 8, "r": 72, "t": 8, "b": 28},
         bargap=0.35,
         xaxis={

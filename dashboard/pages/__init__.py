@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboard.pages import findings, forecast, health, nodes, overview, portrait, recommendations, workloads
+from dashboard.pages import (
+    batch,
+    changes,
+    enforcement,
+    findings,
+    forecast,
+    health,
+    nodes,
+    overview,
+    pods,
+    portrait,
+    recommendations,
+    reservations,
+    workloads,
+)
 from dashboard.view import Page
 
 ALL: Final[tuple[Page, ...]] = (
@@ -12,8 +26,13 @@ ALL: Final[tuple[Page, ...]] = (
     workloads.PAGE,
     portrait.PAGE,
     recommendations.PAGE,
+    changes.PAGE,
     nodes.PAGE,
+    pods.PAGE,
     forecast.PAGE,
+    reservations.PAGE,
+    batch.PAGE,
+    enforcement.PAGE,
     findings.PAGE,
     health.PAGE,
 )

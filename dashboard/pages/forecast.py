@@ -14,7 +14,7 @@ from cotenant.model.errors import UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
-from dashboard import display, listing, panels, story
+from dashboard import display, listing, panels, story, weekly
 from dashboard.figures import coverage
 from dashboard.figures import story as chart
 from dashboard.filters import Index, Indexed
@@ -25,6 +25,8 @@ from dashboard.story import Foreseen, Row, Subject
 from dashboard.view import Page, View
 
 PATH: Final = "forecast"
+IN_HAND: Final = "Forecast in hand"
+GOOD: Final = "How good they are"
 BAND_HEIGHT: Final = 320
 COVERAGE_HEIGHT: Final = 150
 HISTORY_DAYS: Final = 7
@@ -100,18 +102,29 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """The band and the quality of all above the list."""
     lead = html.P("The next 24 hours in half hours, and how wrong such forecasts were. Enter or click: its band.")
-    head = html.Div([html.H1("Forecast"), lead], className="page-head")
+    head = html.Div([html.H1("Forecast"), lead, panels.guarded(lambda: _report(view))], className="page-head")
     body = panels.guarded(lambda: listing.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
     above = html.Div(
         [
-            html.Div(panels.guarded(lambda: band(view, search)), id="foreseen"),
-            html.Div(panels.guarded(lambda: quality(view, search)), id="forecast-quality"),
+            html.Div(panels.guarded(lambda: band(view, search), IN_HAND), id="foreseen"),
+            html.Div(panels.guarded(lambda: quality(view, search), GOOD), id="forecast-quality"),
         ],
         className="row wide-narrow",
     )
-    return html.Div([head, above, html.Div(body, className="list-below")], className="page tall-page")
+    week = html.Div(panels.guarded(lambda: ahead(view, search), weekly.AHEAD), id="week")
+    return html.Div([head, above, week, html.Div(body, className="list-below")], className="page tall-page")
+
+
+def _report(view: View) -> Component:
+    """The way to the report of the last back-test, where there is one."""
+    found = view.source.backtest()
+    if found is None:
+        return html.Span()
+    address = f"{view.settings.base_path}api/v1/backtest"
+    title = f"{found.summary}, against named baselines"
+    return html.A("Back-test report", href=address, target="_blank", className="quiet-link", title=title, id="backtest")
 
 
 def subject_of(search: str, snapshot: Snapshot) -> Subject:
@@ -132,13 +145,47 @@ def band(view: View, search: str) -> Component:
     if found is None:
         why = "The link may be old, or its series is gone."
         command = "cotenant forecast"
-        return panels.panel("Forecast in hand", panels.empty(f"No forecast of {title}.", why=why, command=command))
+        return panels.panel(IN_HAND, panels.empty(f"No forecast of {title}.", why=why, command=command))
     resource = Resource(found.row["resource"])
     if not any(found.row[name] for name in story.PATHS.values()):
         empty = panels.empty("This forecast has no values.", why=story.measured(found.row), command="cotenant doctor")
         return panels.panel(title, empty)
     figure = panels.figure(chart.chart(line(found, resource)), "foreseen-figure", BAND_HEIGHT)
-    return panels.panel(title, figure, aside=_way(view, subject, search), note=told(found.row, resource))
+    aside, note = _way(view, subject, search), told(found.row, resource)
+    return panels.panel(title, figure, models(found.row), aside=aside, note=note)
+
+
+def ahead(view: View, search: str) -> Component:
+    """The week ahead of the forecast in hand."""
+    found = view.source.foreseen(subject_of(search, view.source.snapshot()))
+    return weekly.body(found.week if found else None)
+
+
+def models(row: Row) -> Component:
+    """Every model that was tested on this series, best first: its loss beside the seasonal naive's, and which serve."""
+    compared = story.compared(row)
+    serving = set(str(row["model"]).split(" + "))
+    if not compared:
+        return html.P("No model was tested on this series.", className="panel-note")
+    most = max(loss for _, loss in compared)
+    head = html.Tr([html.Th(text, scope="col") for text in ("Model", "Loss (seasonal naive = 1)", "Serves")])
+    rows = [_model(name, loss, most, name in serving) for name, loss in compared]
+    summary = (
+        f"{len(compared)} models compared: best {compared[0][0]}, {compared[0][1]:.2f} of the seasonal naive's loss"
+    )
+    table = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
+    mixed = html.P(
+        "A series is served by its best models, by the blend of all and by the trained booster, as they did on days "
+        f"that none of them had seen: here {row['model']}.",
+        className="panel-note",
+    )
+    return html.Details([html.Summary(summary), table, mixed], className="more", id="models")
+
+
+def _model(name: str, loss: float, most: float, serves: bool) -> Component:
+    bar = html.Span(className="bar", style={"width": f"{100 * loss / max(most, 1e-9):.0f}%"})
+    amount = html.Td([bar, html.Span(f"{loss:.2f}")], className="loss")
+    return html.Tr([html.Th(name, scope="row"), amount, html.Td("yes" if serves else "")])
 
 
 def line(found: Foreseen, resource: Resource) -> chart.Line:
@@ -188,17 +235,15 @@ def quality(view: View, search: str) -> Component:
     try:
         query = LIST.query(search)
     except UsageError as error:
-        return panels.panel("How good they are", panels.failed(error.message, error.fix))
+        return panels.panel(GOOD, panels.failed(error.message, error.fix))
     listed, rows = snapshot.tables[FORECAST_LIST.name], snapshot.rows(FORECAST_LIST.name, query)
     if not len(rows):
-        return panels.panel("How good they are", panels.empty("No forecast matches these filters."))
+        return panels.panel(GOOD, panels.empty("No forecast matches these filters."))
     figure = panels.figure(
         coverage.chart(listed.table.columns["coverage_95"][rows]), "coverage-figure", COVERAGE_HEIGHT
     )
     how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
-    return panels.panel(
-        "How good they are", figure, *worst(listed, rows, search), how, note="Listed forecasts by q95 coverage."
-    )
+    return panels.panel(GOOD, figure, *worst(listed, rows, search), how, note="Listed forecasts by q95 coverage.")
 
 
 def worst(listed: Indexed, rows: Index, search: str) -> list[Component]:
@@ -238,16 +283,21 @@ def register(app: Dash, view: View) -> None:
     @app.callback(
         Output("foreseen", "children"),
         Output("forecast-quality", "children"),
+        Output("week", "children"),
         Input("url", "search"),
         Input("version", "data"),
         State("url", "pathname"),
         prevent_initial_call=True,
     )
-    def _follow(search: str | None, _version: str, pathname: str | None) -> tuple[Component, Component]:
+    def _follow(search: str | None, _version: str, pathname: str | None) -> tuple[Component, Component, Component]:
         if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}":
-            return no_update, no_update
+            return no_update, no_update, no_update
         text = search or ""
-        return panels.guarded(lambda: band(view, text)), panels.guarded(lambda: quality(view, text))
+        return (
+            panels.guarded(lambda: band(view, text), IN_HAND),
+            panels.guarded(lambda: quality(view, text), GOOD),
+            panels.guarded(lambda: ahead(view, text), weekly.AHEAD),
+        )
 
 
 PAGE: Final = Page(PATH, "Forecast", "f", render, register)

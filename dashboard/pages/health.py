@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from dash import Dash, Input, Output, html
 from dash.development.base_component import Component
 
+from cotenant.model.errors import CotenantError
 from cotenant.model.quality import DEFECT_SENTENCES, QualityRecord
 from cotenant.model.text import visible
-from dashboard import display, panels
+from dashboard import display, panels, permitting
 from dashboard.figures import completeness
 from dashboard.source import Upkeep
-from dashboard.status import Job, Status, status
+from dashboard.status import PULL, Job, Status, status
 from dashboard.view import Page, View
 
 NAMESPACES_SHOWN: Final = 15
@@ -25,21 +27,33 @@ def render(view: View, _search: str) -> Component:
     """The page; its callback redraws it when results change."""
     lead = html.P("Where the data came from, what was missing in them, and when each job last did its work.")
     body = html.Div(panels.guarded(lambda: contents(view)), id="health-body")
-    return html.Div([html.Div([html.H1("Health"), lead], className="page-head"), body], className="page")
+    head = html.Div([html.H1("Health"), lead], className="page-head")
+    return html.Div([head, body, permitting.place()], className="page")
 
 
 def contents(view: View) -> Component:
     """Everything below the heading. Shown without results too: then it matters most."""
-    upkeep = view.source.upkeep()
-    now = status(view.source.snapshot().overview, upkeep, view.now_seconds())
+    overview, acts = view.source.snapshot().overview, view.given.desk is not None
+    try:
+        upkeep = view.source.upkeep()
+    except CotenantError as error:
+        now = status(overview, Upkeep(), view.now_seconds(), acts=acts)
+        known = replace(now, jobs=[job for job in now.jobs if job.name != PULL])  # nothing can be said about pulls
+        refused = panels.panel("Sources", panels.trouble(error))
+        return html.Div([_first_row(known), html.Div([refused, _process(now)], className="row wide-narrow")])
+    now = status(overview, upkeep, view.now_seconds(), acts=acts)
     return html.Div(
         [
-            html.Div([_jobs(now), _permissions(now)], className="row wide-narrow"),
+            _first_row(now),
             _pulls(now.pulls),
             *_coverage(upkeep),
             html.Div([_defects(now), _lost(now), _process(now)], className="row thirds"),
         ]
     )
+
+
+def _first_row(now: Status) -> Component:
+    return html.Div([_jobs(now), _permissions(now)], className="row wide-narrow")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]], label: str) -> Component:
@@ -178,6 +192,8 @@ def register(app: Dash, view: View) -> None:
     @app.callback(Output("health-body", "children"), Input("version", "data"), prevent_initial_call=True)
     def _redraw(_version: str) -> Component:
         return panels.guarded(lambda: contents(view))
+
+    permitting.register(app, view)
 
 
 PAGE: Final = Page("health", "Health", "h", render, register)

@@ -16,7 +16,7 @@ from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE
-from dashboard import display, lending, listing, panels
+from dashboard import display, enforcing, lending, listing, panels, residents
 from dashboard.figures import balance, colocation
 from dashboard.lending import Lent
 from dashboard.listing import Listing
@@ -117,10 +117,12 @@ def _node(view: View, name: str) -> Component:
         [
             head,
             _numbers(row, snapshot),
-            html.Div([_hours(view, name, r, row, lent) for r in Resource], className="row halves"),
+            html.Div([_guarded_hours(view, name, r, row, lent) for r in Resource], className="row halves"),
             html.Div(
                 [_terms(lent.get((b, r)), b, r) for r in Resource for b in ("batch", "mid")], className="row quarters"
             ),
+            panels.guarded(lambda: enforcing.on_node(view, name), enforcing.TITLE),
+            panels.guarded(lambda: residents.panel(snapshot, name, view.settings.base_path), residents.TITLE),
         ]
     )
 
@@ -146,8 +148,8 @@ def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent
 def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     stats = [_used(row, r) for r in Resource]
     for band, detail in (("batch", "from what prod pods do not use"), ("mid", "from what prod will not use for long")):
-        cpu, memory = (display.amount(row[f"{band}_{r}"], r) for r in Resource)
-        stats.append(panels.stat(f"{band.capitalize()} reclaimable now", f"{cpu} · {memory}", detail))
+        cpu, memory = (panels.amount(row[f"{band}_{r}"], r) for r in Resource)
+        stats.append(panels.stat(f"{band.capitalize()} reclaimable now", [cpu, " · ", memory], detail))
     stats.append(_peak(row, snapshot))
     return html.Div(stats, className="stats five")
 
@@ -156,27 +158,35 @@ def _used(row: Mapping[str, Any], resource: Resource) -> Component:
     used, room, asked = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
     share = used / room if used is not None and room else float("nan")
     requested = f", {display.percent(asked / room)} requested" if asked is not None and room else ""
-    detail = f"{display.percent(share)} of {display.amount(room, resource)}{requested}"
+    detail = html.Span([f"{display.percent(share)} of ", panels.amount(room, resource), requested])
     label = "CPU used now" if resource is Resource.CPU else "Memory used now"
-    return panels.stat(label, display.amount(used, resource), detail, bar=share)
+    return panels.stat(label, panels.amount(used, resource), detail, bar=share)
 
 
 def _peak(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     key = {"scope": "node", "name": row["node"], "resource": Resource.CPU.value}
     ahead = row_of(snapshot.tables[FORECASTS.name], key)
-    height = display.amount(row["cpu_peak"], Resource.CPU)
+    height = panels.amount(row["cpu_peak"], Resource.CPU)
     if ahead is None or ahead["peak_time"] is None:
-        return panels.stat("Next peak", "none", f"No window stands out; the highest value expected is {height}.")
-    window = f"{display.moment(ahead['peak_time'])}–{display.clock(ahead['peak_end'])}" if ahead["peak_end"] else ""
-    return panels.stat(
-        "Next peak", f"{display.clock(ahead['peak_time'])} UTC", f"{height} at the 95 % quantile; {window}"
-    )
+        return panels.stat("Next peak", "none", ["No window stands out; the highest value expected is ", height, "."])
+    window = [panels.window(ahead["peak_time"], ahead["peak_end"])] if ahead["peak_end"] else []
+    return panels.stat("Next peak", panels.clock(ahead["peak_time"]), [height, " at the 95 % quantile; ", *window])
+
+
+def _guarded_hours(
+    view: View, name: str, resource: Resource, row: Mapping[str, Any], lent: Mapping[tuple[str, Resource], Lent]
+) -> Component:
+    return panels.guarded(lambda: _hours(view, name, resource, row, lent), _title_of_hours(resource))
+
+
+def _title_of_hours(resource: Resource) -> str:
+    return f"{'CPU' if resource is Resource.CPU else 'Memory'} hour by hour"
 
 
 def _hours(
     view: View, name: str, resource: Resource, row: Mapping[str, Any], lent: Mapping[tuple[str, Resource], Lent]
 ) -> Component:
-    title = f"{'CPU' if resource is Resource.CPU else 'Memory'} hour by hour"
+    title = _title_of_hours(resource)
     note = "Batch fills the node up to its safety margin; what batch pods use already is part of it."
     hours = view.source.node_history(name).get(resource.value)
     if hours is None or not any(v is not None for v in hours["total"]):
@@ -196,7 +206,7 @@ def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:
         html.Tr(
             [
                 html.Th([html.Span(sign, className="sign"), lending.WORDS.get(term, term)], scope="row"),
-                html.Td(display.amount(lent.terms[term], resource)),
+                html.Td(panels.amount(lent.terms[term], resource)),
             ]
         )
         for term, sign in signs.items()
@@ -204,7 +214,7 @@ def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:
     total = html.Tr(
         [
             html.Th([html.Span("=", className="sign"), title], scope="row"),
-            html.Td(display.amount(lent.amount, resource)),
+            html.Td(panels.amount(lent.amount, resource)),
         ],
         className="sum",
     )

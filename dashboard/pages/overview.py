@@ -17,12 +17,13 @@ from cotenant.model.recommendation import Severity
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from cotenant.model.views import FINDINGS, RECOMMENDATIONS, Overview
-from dashboard import display, filters, panels
+from dashboard import choosing, display, filters, panels, reviewing, select_bar
 from dashboard.figures import band, heat, waste
 from dashboard.view import Page, View
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310
+WORTH_MOST: Final = 3
 RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
 
@@ -46,7 +47,7 @@ def contents(view: View) -> Component:
         ("row wide-narrow", [lambda: _band_panel(overview), lambda: _heat_panel(overview)]),
         (
             "row thirds",
-            [lambda: _waste_panel(overview, view), lambda: _outcome(overview, base), lambda: _findings(view)],
+            [lambda: _waste_panel(overview, view), lambda: _outcome(overview, view), lambda: _findings(view)],
         ),
         ("row", [lambda: _quality(overview, base)]),
     )
@@ -102,7 +103,7 @@ def _present(overview: Overview, view: View) -> Component:
 
 
 def _reclaimable(label: str, cpu: float, memory: float, detail: str) -> Component:
-    value = f"{display.amount(cpu, Resource.CPU)} · {display.amount(memory, Resource.MEMORY)}"
+    value = [panels.amount(cpu, Resource.CPU), " · ", panels.amount(memory, Resource.MEMORY)]
     return panels.stat(label, value, detail)
 
 
@@ -111,17 +112,18 @@ def _peak(overview: Overview) -> Component:
     if peak is None:
         return panels.stat("Next peak", "none", overview.peak_reason)
     rise = display.signed(peak.above_now_millicores, Resource.CPU)
-    window = f"{display.clock(peak.start_seconds)}–{display.clock(peak.end_seconds)} UTC"
     led = f"; led by {visible(peak.led_by)}" if peak.led_by else ""
-    detail = f"{window}, {display.amount(peak.height_millicores, Resource.CPU)}{led}"
-    return panels.stat("Next peak", f"{display.clock(peak.start_seconds)} UTC, {rise}", detail)
+    height = panels.amount(peak.height_millicores, Resource.CPU)
+    detail = html.Span([panels.window(peak.start_seconds, peak.end_seconds), ", ", height, led])
+    return panels.stat("Next peak", [panels.clock(peak.start_seconds), f", {rise}"], detail)
 
 
 def _worth(overview: Overview, view: View) -> Component:
     if not overview.worth_the_effort:
         return panels.stat("Worth the effort", "nothing", "No recommendation lowers a CPU request.")
-    cpu = display.amount(overview.saving_cpu_millicores, Resource.CPU)
-    memory = display.amount(overview.saving_memory_bytes, Resource.MEMORY)
+    cpu = panels.amount(overview.saving_cpu_millicores, Resource.CPU)
+    memory = panels.amount(overview.saving_memory_bytes, Resource.MEMORY)
+    share = "70\u00a0% of the saving; all together "
     link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?sort=cpu_delta_total")
     saved = view.source.snapshot().tables[RECOMMENDATIONS.name].table.columns["saving_month"]
     money = f", {display.money(float(np.nansum(saved)), view.currency)} a month" if np.isfinite(saved).any() else ""
@@ -129,7 +131,7 @@ def _worth(overview: Overview, view: View) -> Component:
     return panels.stat(
         "Worth the effort",
         words,
-        html.Span([f"70\u00a0% of the saving; all together {cpu} and {memory} less requested{money}. ", link]),
+        html.Span([share, cpu, " and ", memory, f" less requested{money}. ", link]),
     )
 
 
@@ -157,7 +159,7 @@ def _band(overview: Overview, resource: Resource) -> Component:
 
 
 def _heat_panel(overview: Overview) -> Component:
-    note = "Mean CPU usage of allocatable by weekday and hour (UTC)."
+    note = "Mean CPU usage of allocatable by weekday and hour."
     return panels.panel(
         "Hour by weekday", panels.figure(heat.chart(overview.heat), "heat-figure", BAND_HEIGHT), note=note
     )
@@ -185,8 +187,8 @@ def _waste(overview: Overview, view: View, chosen: str) -> Component:
     return html.Div([chart, listed])
 
 
-def _outcome(overview: Overview, base: str) -> Component:
-    total = sum(overview.severities.values())
+def _outcome(overview: Overview, view: View) -> Component:
+    total, base = sum(overview.severities.values()), view.settings.base_path
     note = f"{display.counted(total, 'container')}, strategy {overview.strategy}."
     if not total:
         return panels.panel(
@@ -198,7 +200,26 @@ def _outcome(overview: Overview, base: str) -> Component:
         if overview.severities.get(word)
     ]
     reasons = _reasons(overview.reasons, base)
-    return panels.panel("Recommendations", html.Ul(severities, className="shares"), html.H3("Why"), reasons, note=note)
+    shares = html.Ul(severities, className="shares")
+    return panels.panel("Recommendations", shares, *_worth_most(view), html.H3("Why"), reasons, note=note)
+
+
+def _worth_most(view: View) -> list[Component]:
+    """The workloads that save most, each with a way into its review; nothing where this dashboard is read-only."""
+    if view.given.desk is None:
+        return []
+    indexed = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    best = choosing.worth_most(indexed, WORTH_MOST)
+    rows = [
+        html.Li(
+            [
+                dcc.Link(f"Review {visible(str(ref))}", href=reviewing.href(view.settings.base_path, [ref])),
+                html.Span(f" {select_bar.monthly(saved, view.currency)}", className="selection-sum"),
+            ]
+        )
+        for ref, saved in best
+    ]
+    return [html.H3("Worth most"), html.Ul(rows, className="reasons", id="worth-most")] if rows else []
 
 
 def _share(word: str, count: int, total: int, href: str, tone: str) -> Component:

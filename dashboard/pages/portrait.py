@@ -11,10 +11,11 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.people import Right
 from cotenant.model.recommendation import Field
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
-from dashboard import display, explanation, filters, panels, proposals, story
+from dashboard import acting, display, explanation, filters, panels, proposals, reviewing, story
 from dashboard.figures import distribution, heat
 from dashboard.figures import story as chart
 from dashboard.shell import path_of
@@ -30,6 +31,8 @@ ORIGINS: Final = {
     "recommendations": "Recommendations",
     "forecast": "Forecast",
     "nodes": "Nodes",
+    "pods": "Pods",
+    "reservations": "Reservations",
 }
 """Pages that lead here -> what the way back is called."""
 FEW_SAMPLES: Final = 0.9
@@ -79,6 +82,7 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
         [
             dcc.Link(f"← {words}", href=way, id="back", title="Back, the filters as they were (Esc)"),
             html.Span(f"{visible(ref.namespace)} / {visible(ref.kind)}"),
+            dcc.Link("Pods", href=f"{view.settings.base_path}pods?{_exactly(ref)}", id="to-pods"),
         ],
         className="crumbs",
         **{"aria-label": "Where this is"},
@@ -160,15 +164,15 @@ def facts(found: Story, resource: Resource) -> Component:
     stats = (
         panels.stat(
             "Requested",
-            display.amount(row[f"{name}_request"], resource),
+            panels.amount(row[f"{name}_request"], resource),
             f"by {display.counted(row['replicas'] or 0, 'pod')}",
         ),
         panels.stat(f"Used of it ({mean})", display.percent(used), bar=used),
-        panels.stat("p95", display.amount(row[f"{name}_p95"], resource), "of the whole workload"),
+        panels.stat("p95", panels.amount(row[f"{name}_p95"], resource), "of the whole workload"),
         panels.stat(
             "Highest",
-            display.amount(row[f"{name}_max"], resource),
-            f"p50 {display.amount(ladder[0], resource)}" if len(ladder) else "",
+            panels.amount(row[f"{name}_max"], resource),
+            ["p50 ", panels.amount(float(ladder[0]), resource)] if len(ladder) else "",
         ),
         _peak(found, resource),
         panels.stat("Trouble", display.counted(row["oom_kills"] or 0, "OOM kill"), _trouble(row)),
@@ -199,11 +203,9 @@ def _peak(found: Story, resource: Resource) -> Component:
     if row is None or row["peak"] is None:
         return panels.stat("24 h peak (q95)", display.MISSING, "no forecast")
     when = (
-        f"{display.clock(row['peak_time'])}–{display.clock(row['peak_end'])} UTC"
-        if row["peak_time"] and row["peak_end"]
-        else "no peak window"
+        panels.window(row["peak_time"], row["peak_end"]) if row["peak_time"] and row["peak_end"] else "no peak window"
     )
-    return panels.stat("24 h peak (q95)", display.amount(row["peak"], resource), when)
+    return panels.stat("24 h peak (q95)", panels.amount(row["peak"], resource), when)
 
 
 def _ladder(found: Story, resource: Resource) -> Floats:
@@ -260,7 +262,7 @@ def _events(events: Sequence[Row]) -> Component:
     body = [
         html.Tr(
             [
-                html.Td(display.moment(e["time"])),
+                html.Td(panels.moment(e["time"])),
                 html.Td(str(e["event"])),
                 html.Td(visible(f"{e['pod']} {e['container']}")),
             ]
@@ -309,22 +311,37 @@ def week(found: Story, resource: Resource) -> Component:
     if row is None or len(row["heat"]) != 168:
         return panels.panel("Hour by weekday", _no_portrait())
     figure = panels.figure(heat.amounts(story.floats(row["heat"]).tolist(), resource), "week-figure", HALF_HEIGHT)
-    unit = "cores" if resource is Resource.CPU else "GiB"
-    return panels.panel("Hour by weekday", figure, note=f"Mean usage in {unit} by weekday and hour (UTC).")
+    return panels.panel("Hour by weekday", figure, note="Mean usage by weekday and hour.")
 
 
 def _proposed(found: Story, view: View, ref: WorkloadRef) -> Component:
-    query = urlencode(
-        {k: filters.literal(v) for k, v in (("ns", ref.namespace), ("kind", ref.kind), ("workload", ref.name))}
-    )
     link = dcc.Link(
         "In the list",
-        href=f"{view.settings.base_path}recommendations?{query}",
+        href=f"{view.settings.base_path}recommendations?{_exactly(ref)}",
         className="quiet-link",
         id="to-recommendations",
     )
     body = proposals.containers(found, stale=_stale(view))
-    return panels.panel("Recommendation", body, aside=link, note="One pod's values, and why they are what they are.")
+    ways = html.Span([*([_review(view, ref)] if found.recommendations else []), link], className="panel-ways")
+    return panels.panel("Recommendation", body, aside=ways, note="One pod's values, and why they are what they are.")
+
+
+def _review(view: View, ref: WorkloadRef) -> Component:
+    """The way into the review, or why there is none."""
+    if why := acting.why_not(view, Right.REVIEW, ref.namespace):
+        return html.Span([html.Span(f"{why} ", className="panel-note"), _no_review(why)])
+    return dcc.Link(["Review ", html.Kbd("r")], href=reviewing.href(view.settings.base_path, [ref]), id="to-review",
+                    className="button act primary")  # fmt: skip
+
+
+def _no_review(why: str) -> Component:
+    return html.Button("Review", id="to-review", className="button act", disabled=True, title=why)
+
+
+def _exactly(ref: WorkloadRef) -> str:
+    """The filter that only this workload's rows pass."""
+    parts = (("ns", ref.namespace), ("kind", ref.kind), ("workload", ref.name))
+    return urlencode({key: filters.literal(text) for key, text in parts})
 
 
 def _stale(view: View) -> bool:
@@ -337,7 +354,7 @@ def _stale(view: View) -> bool:
 def _apply(found: Story, view: View) -> Component:
     if not found.recommendations:
         return panels.panel("Apply", panels.empty("There is nothing to apply."))
-    return panels.panel("Apply", explanation.patches(found.recommendations, view.patch, view.manifest))
+    return panels.panel("Apply", explanation.patches(found.recommendations, view.given.patch, view.given.manifest))
 
 
 def register(app: Dash, view: View) -> None:

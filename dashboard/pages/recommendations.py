@@ -1,4 +1,7 @@
-"""Recommendations: present and proposed requests per container, their sum, and why: a drawer explains each."""
+"""Recommendations: present and proposed requests per container, their sum, and why: a drawer explains each.
+
+Selected rows go to the review, from here or one by one from the drawer; what is snoozed or dismissed is hidden.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ from dash.development.base_component import Component
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.resource import Resource
 from cotenant.model.views import RECOMMENDATIONS
-from dashboard import display, explanation, grid, listing, panels
+from dashboard import display, explanation, grid, listing, panels, postponing, putting_off, select_bar
 from dashboard.filters import Query
 from dashboard.listing import Listing
 from dashboard.pages import portrait
+from dashboard.pages.review import register as register_review
+from dashboard.pages.review import render as render_review
 from dashboard.source import Snapshot
 from dashboard.view import Page, View
 
@@ -89,12 +94,15 @@ LIST: Final = Listing(
     totals=totals,
     shape=_shape,
     patches=True,
+    hidden=postponing.HIDDEN,
+    revealed=(postponing.STATE, postponing.WHY),
+    bar=select_bar.place,
 )
 
 
 def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a container."""
-    lead = html.P("Per container and pod; deltas count all replicas. Enter or click: where each value comes from.")
+    lead = html.P("Per container and pod; deltas count all replicas. Enter or click: why; x selects, r reviews.")
     drawer = dmc.Drawer(
         html.Div(panels.skeleton(60, 200, 200), id="explanation"),
         id="drawer",
@@ -107,7 +115,7 @@ def render(view: View, search: str) -> Component:
     )
     body = panels.guarded(lambda: listing.body(LIST, view, search))
     head = html.Div([html.H1("Recommendations"), lead], className="page-head")
-    return html.Div([head, body, drawer], className="page list-page")
+    return html.Div([head, body, drawer, putting_off.dialog()], className="page list-page")
 
 
 def opened(search: str) -> tuple[str, str, str, str] | None:
@@ -120,21 +128,35 @@ def opened(search: str) -> tuple[str, str, str, str] | None:
 def register(app: Dash, view: View) -> None:
     """The list's callbacks, and the drawer's: it follows the URL, and closing it changes the URL."""
     listing.register(app, view, LIST)
+    select_bar.register(app, view, LIST)
+    putting_off.register(app, view, LIST)
+    register_review(app, view, LIST)
 
     @app.callback(
-        Output("drawer", "opened"), Output("explanation", "children"), Input("url", "search"), State("drawer", "opened")
+        Output("drawer", "opened"),
+        Output("explanation", "children"),
+        Input("url", "search"),
+        Input("version", "data"),
+        State("drawer", "opened"),
     )
-    def _open(search: str | None, _opened: bool) -> tuple[bool, Component]:
+    def _open(search: str | None, _version: str, _opened: bool) -> tuple[bool, Component]:
         name = opened(search or "")
         if name is None:
             return False, html.Div()
         ref = WorkloadRef(*name[:3])
         way = portrait.href(view.settings.base_path, ref, search or "", "recommendations")
-        return True, panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.patch, way))
+        acts = panels.guarded(lambda: putting_off.one(view, ref))
+        said = panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.given.patch, way))
+        return True, html.Div([acts, said])
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
     )
 
 
-PAGE: Final = Page("recommendations", "Recommendations", "r", render, register)
+def below(view: View, parts: tuple[str, ...], search: str) -> Component:
+    """The review; nothing else lies below."""
+    return render_review(view, search) if parts == ("review",) else render(view, search)
+
+
+PAGE: Final = Page("recommendations", "Recommendations", "r", render, register, below=below)

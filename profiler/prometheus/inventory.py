@@ -13,6 +13,7 @@ from typing import Final
 
 from cotenant.model.cluster import Autoscaler, Container, ContainerRole, Inventory, Node, Pod, Workload
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.model.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.model.resource import Resource
 from profiler.prometheus import declared
@@ -61,12 +62,16 @@ class Rows:
 
     @classmethod
     def of(cls, owners: Iterable[dict[str, str]], state: Iterable[tuple[dict[str, str], float]]) -> Rows:
-        """Sort by the metric's name."""
+        """Sort by the metric's name. Pods that only hold reserved room are no workload and cost nothing: left out."""
         by_owner: dict[str, list[dict[str, str]]] = {name: [] for name in OWNERS}
         by_state: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in STATE}
         for labels in owners:
+            if labels.get("namespace") == PLACEHOLDER_NAMESPACE:
+                continue
             by_owner.setdefault(labels.get("__name__", ""), []).append(labels)
         for labels, value in state:
+            if labels.get("namespace") == PLACEHOLDER_NAMESPACE:
+                continue
             by_state.setdefault(labels.get("__name__", ""), []).append((labels, value))
         return cls(by_owner, by_state)
 

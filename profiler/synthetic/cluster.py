@@ -26,10 +26,10 @@ NAME = "demo"
 SERVER_VERSION = "1.35.4"
 
 
-def generate(spec: SyntheticSpec) -> SyntheticCluster:
-    """The cluster of a spec; the same spec gives the same bytes."""
+def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> SyntheticCluster:
+    """The cluster of a spec; the same spec gives the same bytes. On these nodes when given, `spec.nodes` of them."""
     grid = spec.grid
-    nodes = fleet.nodes(spec)
+    nodes = tuple(nodes) if nodes is not None else fleet.nodes(spec)
     plan = fleet.blueprints(spec, _stream(spec, 1))
     holidays = _holidays(spec)
     load = patterns.loads(plan, grid, holidays, _stream(spec, 2))
@@ -163,10 +163,14 @@ def _node_totals(
 
 
 def _system(node: Node, resource: Resource, size: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """What kubelet, runtime and kernel use: about 1.5 % of the cores; 1 GiB and 1 % of the memory."""
-    capacity = node.capacity[resource]
-    level = 0.015 * capacity + 80 if resource is Resource.CPU else 0.01 * capacity + GIB
+    """What kubelet, runtime and kernel use, with noise."""
+    level = system_level(node.capacity[resource], resource)
     return (level * np.exp(0.08 * rng.standard_normal(size))).astype(np.float32)
+
+
+def system_level(capacity: float, resource: Resource) -> float:
+    """What kubelet, runtime and kernel use on average: 1.5 % of the cores and 80m; 1 % of the memory and 1 GiB."""
+    return 0.015 * capacity + 80 if resource is Resource.CPU else 0.01 * capacity + GIB
 
 
 def _of_nodes(

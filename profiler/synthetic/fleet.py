@@ -33,6 +33,10 @@ from profiler.synthetic.spec import MemoryShape, Shape, SyntheticSpec
 SIZES = ((16, 64, 0.4), (32, 128, 0.4), (64, 256, 0.2))
 """Cores, GiB and share of the three node sizes."""
 
+RUSH = Autoscaler("rank", 30, 44, {Resource.CPU: 65})
+RUSH_HOUR = 21.0
+"""Of the local day; an hour earlier in UTC."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -100,7 +104,7 @@ def _node(number: int, cores: int, gib: int) -> Node:
 def blueprints(spec: SyntheticSpec, rng: np.random.Generator) -> tuple[Blueprint, ...]:
     """One blueprint per workload, in a fixed order: node agents, the story's, then the crowd by archetype."""
     agents = [_agent(namespace, name, spec.nodes) for namespace, name in AGENTS]
-    told = (agents + story())[: spec.workloads]
+    told = (agents + story(rush=spec.rush))[: spec.workloads]
     counts = largest_remainder(spec.workloads - len(told), np.array([a.share for a in ARCHETYPES]))
     taken = {blueprint.ref for blueprint in told}
     crowd: list[Blueprint] = []
@@ -236,19 +240,37 @@ def _agent(namespace: str, name: str, seats: int) -> Blueprint:
     return Blueprint(ref, AGENT.name, Shape.FLAT, (part,), AGENT.qos, AGENT.priority, seats, labels={"app": name})
 
 
-def story() -> list[Blueprint]:
+def story(*, rush: bool = False) -> list[Blueprint]:
     """The workloads that a tour of the demo visits; `lifetimes` gives them their deploy and their kill."""
     checkout = replace(_part("app", (2.0, 2.0), (4.0, 2.5)), busy=0.32, full=0.86)
     proxy = replace(_part("istio-proxy", (0.1, 0.125), (2.0, 0.5)), busy=0.4, full=0.6, role=ContainerRole.SIDECAR)
-    rank = replace(_part("app", (6.0, 12.0), (0.0, 16.0)), busy=0.5, full=0.6)
+    part = replace(_part("app", (6.0, 12.0), (0.0, 16.0)), busy=0.5, full=0.6)
     ls, prod = QosClass.LS, PriorityClass.PROD
+    rank = Blueprint(
+        WorkloadRef("feed", "Deployment", "rank"), "story", Shape.DAILY, (part,), ls, prod, 10,
+        memory=MemoryShape.FOLLOWS_LOAD, leisure=True, told=True, labels={"app.kubernetes.io/name": "rank"},
+    )  # fmt: skip
     return [
         Blueprint(
             WorkloadRef("pay", "Deployment", "checkout"), "story", Shape.WEEKLY, (checkout, proxy), ls, prod, 4,
             memory=MemoryShape.FOLLOWS_LOAD, leisure=True, told=True, labels={"app.kubernetes.io/name": "checkout"},
         ),
-        Blueprint(
-            WorkloadRef("feed", "Deployment", "rank"), "story", Shape.DAILY, (rank,), ls, prod, 10,
-            memory=MemoryShape.FOLLOWS_LOAD, leisure=True, told=True, labels={"app.kubernetes.io/name": "rank"},
-        ),
+        *((_rushing(rank), _guaranteed()) if rush else (rank,)),
     ]  # fmt: skip
+
+
+def _rushing(rank: Blueprint) -> Blueprint:
+    """The same in smaller pods with an autoscaler, whose evening asks for more of them than run all day."""
+    small = replace(_part("app", (3.0, 6.0), (0.0, 8.0)), busy=0.374, full=0.6)
+    return replace(
+        rank, parts=(small,), seats=RUSH.max_replicas, peak_hour=RUSH_HOUR, autoscaler=RUSH, scaled=True
+    )  # fmt: skip
+
+
+def _guaranteed() -> Blueprint:
+    """Its pods are Guaranteed, and its owner lets the class go: what is recommended would have them evicted earlier."""
+    part = replace(_part("app", (2.0, 2.0), (2.0, 2.0)), busy=0.47, full=0.8)
+    return Blueprint(
+        WorkloadRef("pay", "Deployment", "vault"), "story", Shape.FLAT, (part,), QosClass.LS, PriorityClass.PROD, 3,
+        told=True, labels={"app.kubernetes.io/name": "vault"}, annotations={"cotenant.dev/keep-qos-class": "false"},
+    )  # fmt: skip

@@ -50,6 +50,9 @@ class SyntheticSpec:
     cpu_used: float = 0.23
     memory_requested: float = 0.75
     memory_used: float = 0.50
+    rush: bool = False
+    """A demo's story: feed/rank is scaled by an autoscaler and outgrows its usual replicas every evening, and pay/vault
+    is Guaranteed."""
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.workloads < 1 or self.days < 1:

@@ -8,18 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bench.replay import (
-    CPU,
-    STRATEGIES,
-    Frontier,
-    Moment,
-    World,
-    churn,
-    core_minutes_above,
-    moment,
-    score,
-    short_of_cpu,
-)
+from bench.replay import Frontier, churn, core_minutes_above, score, short_of_cpu
+from bench.replay_worlds import CPU, STRATEGIES, Moment, World, moment
 from cotenant.model.usage import DAY_SECONDS, Signal
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from recommender.backtest import backtest
@@ -86,7 +76,8 @@ def test_every_strategy_frees_exactly_the_share_asked_for() -> None:
         kept = sum(frontier._requested(m, m.amounts(name, factor)) for m in frontier.moments)
         assert kept == pytest.approx(0.5 * frontier.present, rel=1e-9)
         # at its own share a strategy does what it does
-        own, scaled = frontier.at(name, frontier.freed_share(name)), frontier.at(name, frontier.freed_share(name) + 0.1)
+        share = frontier.freed_share(name)
+        own, scaled = frontier.scaled(name, share), frontier.scaled(name, share + 0.1)
         assert scaled.above_request >= own.above_request
 
 

@@ -11,16 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.cli.notice import (
-    HEADER_CHARACTERS,
-    SECTION_CHARACTERS,
     Summary,
     Worst,
     address,
-    escaped,
     payload,
     summarise,
     worth_sending,
 )
+from cotenant.model.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escaped
 from cotenant.model.errors import UsageError
 from cotenant.model.resource import GIB
 from cotenant.model.table import Table

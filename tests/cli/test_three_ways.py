@@ -15,9 +15,9 @@ from urllib.parse import quote
 import pytest
 
 from cotenant.edges.store import Store
-from cotenant.model.views import RECOMMENDATIONS
+from cotenant.model.views import PODS, RECOMMENDATIONS
 from cotenant.sim.demo import CLUSTER
-from dashboard.pages import recommendations
+from dashboard.pages import pods, recommendations
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -57,3 +57,30 @@ def test_one_filter_gives_the_same_rows_everywhere(scanned: Results, tmp_path: P
     exported = list(csv.DictReader(io.StringIO(page)))
     assert [list(row) for row in exported] == [list(columns)] * len(api)
     assert exported == [{name: "" if row[name] is None else str(row[name]) for name in columns} for row in api]
+
+
+@pytest.mark.parametrize("query", ["node=node-003", "qos!=none&kind in (Deployment,DaemonSet)&sort=-cpu_usage", "q=a"])
+def test_pods_are_the_same_on_the_command_line_in_the_api_and_in_the_export(scanned: Results, query: str) -> None:
+    command = [COTENANT, "pods", "--store", scanned.store.url, "--filter", query, "-o"]
+    shown, as_csv = (
+        subprocess.run([*command, form], capture_output=True, text=True, timeout=200, check=True).stdout
+        for form in ("json", "csv")
+    )
+    columns = pods.LIST.shown
+    with support.served(support.app_of(scanned)) as address:
+        base = f"{address}/api/v1/pods?{quote(query, safe='=&!')}"
+        api = json.loads(urllib.request.urlopen(base, timeout=30).read())
+        whole = urllib.request.urlopen(f"{base}&format=csv", timeout=30).read().decode()
+        page = urllib.request.urlopen(f"{base}&columns={','.join(columns)}&format=csv", timeout=30).read().decode()
+    assert 0 < api["total"] < api["of"]
+    assert json.loads(shown) == api["rows"]
+    assert as_csv == whole
+    assert list(csv.DictReader(io.StringIO(page))) == [
+        {name: "" if row[name] is None else str(row[name]) for name in columns} for row in api["rows"]
+    ]
+
+
+def test_pods_of_a_node_are_chosen_by_its_name(scanned: Results) -> None:
+    command = [COTENANT, "pods", "--store", scanned.store.url, "--node", "node-003", "-o", "json"]
+    rows = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=200, check=True).stdout)
+    assert rows == list(scanned.store.read_table(PODS, {"node": "node-003"}).rows())

@@ -13,6 +13,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.views import RECLAIMABLE
 from dashboard import lending
 from dashboard.lending import Lent
+from recommender.colocation.explain import LABELS
 from tests.support.dashboard import Results
 
 ROW = {
@@ -60,6 +61,17 @@ def test_a_cap_that_binds_is_the_reason() -> None:
     lent = Lent.of({**ROW, "terms": f"{ROW['terms']}, cap 3200", "amount": 3200})
     assert "the settings cap it at 3.2 cores" in lending.why_not_more(lent)
     assert "at most 3.2 cores" in lending.formula(lent)
+
+
+def test_what_counts_after_the_floor_is_said_last() -> None:
+    # 8.7 cores x 1.1 = 9.57, less 2 of another scheduler
+    lent = Lent.of({**ROW, "terms": f"{ROW['terms']}, normalization 870, third_party 2000", "amount": 7570})
+    assert lending.formula(lent).endswith("at least 0, then + 870 m, then − 2 cores = 7.57 cores")
+    assert lending.signs(lent)["normalization"] == "+"
+
+
+def test_every_term_of_the_formulas_has_its_words() -> None:
+    assert set(lending.WORDS) == set(LABELS)
 
 
 @pytest.mark.parametrize("reason", [Reason.METRIC_MISSING, Reason.METRIC_EXPIRED])

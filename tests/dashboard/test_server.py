@@ -37,7 +37,7 @@ class Answer:
     def __init__(self, url: str, **headers: str) -> None:
         request = urllib.request.Request(url, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=20) as response:
+            with urllib.request.urlopen(request, timeout=120) as response:
                 self.status, self.headers, self.body = response.status, response.headers, response.read()
         except urllib.error.HTTPError as error:
             self.status, self.headers, self.body = error.code, error.headers, error.read()
@@ -206,6 +206,6 @@ def test_ctrl_c_ends_the_process_cleanly(tmp_path: Path) -> None:
         assert address.startswith("http://127.0.0.1:")
         assert Answer(f"{address}/livez").text == "ok"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors

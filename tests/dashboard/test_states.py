@@ -18,15 +18,13 @@ from cotenant.model.errors import SourceError, StoreError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.quality import QualityRecord
 from cotenant.model.views import RECOMMENDATIONS, WORKLOADS, Overview
-from cotenant.settings.recommender import PriceSettings
 from dashboard import pages, panels, shell
-from dashboard.app import no_patch
 from dashboard.source import Snapshot, Source, StoreSource, Upkeep
 from dashboard.view import Page, View
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
-METHODS = ("snapshot", "explain", "explanations", "story", "foreseen", "node_history", "upkeep")
+METHODS = ("snapshot", "explain", "explanations", "story", "foreseen", "node_history", "upkeep", "batch_room")
 DISK = "the disk is gone"
 
 
@@ -59,13 +57,28 @@ class Changed:
 
 
 def view_on(source: Any, now_seconds: float = 0.0) -> View:
-    return View(source, support.QUICK, lambda: now_seconds, no_patch, no_patch, PriceSettings())
+    return View(source, support.QUICK, lambda: now_seconds)
+
+
+LIVE = {
+    "changes": "cotenant dashboard --act",
+    "enforcement": "cotenant enforcement",
+    "reservations/…": "cotenant reservations show",
+}
+"""Pages of the ledger, of agents and of the cluster, which need no scan: page -> the command that helps there."""
+
+
+def of_results(shown: Mapping[str, str]) -> dict[str, str]:
+    """Pages that cannot be drawn without the results: a plan's own page asks the cluster alone."""
+    return {name: text for name, text in shown.items() if name != "reservations/…"}
 
 
 def drawings(made: Results) -> dict[str, Callable[[View], Component]]:
     """Each page, and each kind of page below another, as the frame would draw it."""
     workload = next(iter(made.store.read_table(WORKLOADS).rows()))
     parts = {"workload": (workload["namespace"], workload["kind"], workload["workload"]), "nodes": ("node-000",)}
+    parts["recommendations"] = ("review",)
+    parts["reservations"] = ("shop", "web-peak")
 
     def plain(page: Page) -> Callable[[View], Component]:
         return lambda view: page.render(view, "")
@@ -112,8 +125,8 @@ def test_a_store_that_cannot_be_read_is_told_in_its_own_words(made: Results, sou
     shown = drawn(made, view_on(Faulty(source, {failing: StoreError(DISK, fix="Mount it.")}), made.end_seconds))
     well(shown)
     if failing == "snapshot":
-        assert all(DISK in text and "Mount it." in text for name, text in shown.items() if name != "nodes")
-    hit = {"node_history": "nodes/…", "upkeep": "health", "story": "workload/…"}.get(failing)
+        assert all(DISK in text and "Mount it." in text for text in of_results(shown).values())
+    hit = {"node_history": "nodes/…", "upkeep": "health", "story": "workload/…", "batch_room": "batch"}.get(failing)
     if hit:
         assert DISK in shown[hit]
 
@@ -124,21 +137,23 @@ def test_a_bug_is_told_shortly_and_keeps_its_secrets(made: Results, source: Stor
     well(shown)
     assert not [name for name, text in shown.items() if "secret inside" in text]
     if failing == "snapshot":
-        assert all("could not be drawn" in text for text in shown.values())
+        assert all("could not be drawn" in text for text in of_results(shown).values())
 
 
 def test_a_forbidden_source_says_so(made: Results, source: StoreSource) -> None:
     refused = SourceError("pods of 47 namespaces are forbidden", fix="cotenant doctor names the missing right.")
     shown = drawn(made, view_on(Faulty(source, dict.fromkeys(METHODS, refused)), made.end_seconds))
     well(shown)
-    assert all("47 namespaces are forbidden" in text and "cotenant doctor" in text for text in shown.values())
+    told = of_results(shown).values()
+    assert all("47 namespaces are forbidden" in text and "cotenant doctor" in text for text in told)
 
 
 def test_without_results_every_page_says_which_command_makes_them(made: Results, tmp_path: Path) -> None:
     shown = drawn(made, view_on(StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)))
     well(shown)
     for name, text in shown.items():
-        assert "cotenant scan" in text and "cotenant demo" in text, name
+        asked = LIVE.get(name, "cotenant scan")
+        assert asked in text and (name in LIVE or "cotenant demo" in text), name
 
 
 def test_tables_that_were_never_written_are_empty_lists_with_a_reason(made: Results, tmp_path: Path) -> None:

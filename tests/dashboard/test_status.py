@@ -71,7 +71,7 @@ def test_the_api_tells_what_the_page_tells(made: Results, tmp_path: Path) -> Non
     store.write_table(Table.from_rows(COVERAGE_BY_DAY, [{"day": 0, "series": 3, "coverage": 0.5, "gap_seconds": 0}]))
     source = StoreSource(store, support.QUICK)
     with support.served(support.app_on(source, now_seconds=made.end_seconds + 90)) as address:
-        answer = json.loads(urllib.request.urlopen(f"{address}/api/v1/health", timeout=20).read())
+        answer = json.loads(urllib.request.urlopen(f"{address}/api/v1/health", timeout=120).read())
     assert answer["status"]["jobs"][0]["age_seconds"] == 90
     assert answer["status"]["pulls"][0]["defects"] == {"negative": 3}
     assert "negative" in answer["status"]["sentences"]

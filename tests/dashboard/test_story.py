@@ -26,7 +26,7 @@ from dashboard import proposals, story
 from dashboard.pages import forecast, portrait
 from dashboard.source import FORECAST_LIST, StoreSource
 from dashboard.story import Story, Subject
-from dashboard.view import View
+from dashboard.view import Given, View
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -38,7 +38,7 @@ NASTY = "<img src=x onerror=alert(1)>\u202egnp"
 def view_of(made: Results, source: Any = None, now_seconds: float = 0.0) -> View:
     settings = DashboardSettings()
     found = source or StoreSource(made.store, settings)
-    return View(found, settings, lambda: now_seconds, lambda *_: "kubectl patch", lambda *_: "kind: X", PRICES)
+    return View(found, settings, lambda: now_seconds, Given(lambda *_: "kubectl patch", lambda *_: "kind: X", PRICES))
 
 
 def texts(component: Any) -> Iterator[str]:
@@ -268,6 +268,17 @@ def test_the_worst_are_those_with_the_highest_loss_and_the_least_coverage(made: 
     assert worst["relative_wql"] > 1 and f"cpu {worst['relative_wql']:.2f}" in quality and worst["name"] in quality
     least = min(measured, key=lambda r: r["coverage_95"])
     assert f"{100 * least['coverage_95']:.0f} %" in quality and "How a model is chosen" in quality
+
+
+def test_the_models_of_a_series_are_compared_best_first(made: Results) -> None:
+    row = next(r for r in made.store.read_table(FORECASTS).rows() if r["scope"] == "cluster" and r["resource"] == "cpu")
+    compared = story.compared(row)
+    losses = [loss for _, loss in compared]
+    assert losses == sorted(losses) and dict(compared)["seasonal-naive-day"] == 1.0
+    said = words(forecast.models(row))
+    assert f"{len(compared)} models compared: best {compared[0][0]}, {losses[0]:.2f} of" in said
+    assert all(f"{name} {loss:.2f}" in said for name, loss in compared)
+    assert "No model was tested on this series." in words(forecast.models({**row, "losses": ""}))
 
 
 def test_filtered_out_forecasts_say_so(made: Results) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 import yaml
 
@@ -49,3 +50,13 @@ def kubeconfig(tmp_path: Path, certificates: Path):
         return str(path)
 
     return write
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty place for a store, on each kind of file system."""
+    if request.param == "file":
+        yield tmp_path.as_uri()
+        return
+    yield f"memory://store-{tmp_path.name}"
+    fsspec.filesystem("memory").store.clear()

@@ -204,3 +204,17 @@ def test_the_base_install_is_enough() -> None:
     assert done.returncode == 0, done.stderr
     assert "works" in done.stderr
     assert done.stdout == ""
+
+
+def test_a_console_shows_what_changed_and_json_has_both_values_whole(out: io.StringIO) -> None:
+    fields = {"old": '{"cpu": 1}', "new": json.dumps({"cpu": 2, "why": "x" * 500}), "note": ""}
+    configure_logging(CONSOLE, out)
+    structlog.get_logger("room").info("wrote", **fields)
+    assert 'changed="cpu 1 -> 2"' in out.getvalue()
+    assert len(out.getvalue()) < 150
+    assert "note=" not in out.getvalue()
+    whole = io.StringIO()
+    configure_logging(JSON, whole)
+    structlog.get_logger("room").info("wrote", **fields)
+    (event,) = events(whole)
+    assert {key: event[key] for key in fields} == fields

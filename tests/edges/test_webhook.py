@@ -18,7 +18,7 @@ from cotenant.model.errors import NotDelivered, UsageError
 from cotenant.settings.notify import NotifySettings
 from tests.support.api_server import make_certificate
 
-SETTINGS = NotifySettings(timeout_seconds=1.0)
+SETTINGS = NotifySettings(timeout_seconds=30.0)
 SECRET = "T000/B000/not-to-be-seen"
 Answer = Callable[["Handler"], None]
 
@@ -178,10 +178,10 @@ def test_a_certificate_must_verify_and_a_private_authority_can_be_named(tmp_path
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
     secure = Receiver({f"/{SECRET}": status(200)}, context)
     try:
-        patient = NotifySettings(timeout_seconds=5)
+        patient = NotifySettings(timeout_seconds=30)
         assert "certificate does not verify" in refused(secure.url(), patient).message
         assert secure.got == []
-        post(secure.url(), b"{}", NotifySettings(timeout_seconds=5, ca_file=str(tmp_path / "authority.pem")))
+        post(secure.url(), b"{}", NotifySettings(timeout_seconds=30, ca_file=str(tmp_path / "authority.pem")))
         assert len(secure.got) == 1
     finally:
         secure.server.shutdown()

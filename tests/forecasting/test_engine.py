@@ -98,10 +98,23 @@ def test_a_daily_series_gets_its_shape_its_peak_and_its_error() -> None:
         (peak,) = [w for w in windows if w.kind is WindowKind.PEAK]
         assert peak.start_seconds < START + 14 * 86_400 + 43_200 < peak.end_seconds
         assert error.relative_wql < 1
-        assert error.origins == 4
+        assert error.origins == 5
     # The highest of 288 values around a noon of 800 with noise 30 lies some three deviations above.
     assert (made.peak_level(0.5) > 820).all()
     assert (made.peak_level(0.95) < 1000).all()
+
+
+def test_every_tested_model_s_loss_is_told_relative_to_the_first() -> None:
+    made = run(np.append(days(14, 3), np.full((1, 14 * DAY), np.nan), axis=0))
+    assert made.losses is not None and made.losses.shape == (4, len(made.members))
+    # The first is the seasonal naive of the day, and what everything is relative to.
+    assert made.members[0] == "seasonal-naive-day"
+    assert made.losses[:3, 0] == pytest.approx(np.ones(3))
+    # The last twelve hours do not know that the day has a shape, a seasonal naive does.
+    assert (made.losses[:3, made.members.index("recent-12h")] > 1.5).all()
+    for losses, model in zip(made.losses[:3], made.model, strict=False):
+        assert made.members[int(losses.argmin())] in model.split(" + ")
+    assert np.isnan(made.losses[3]).all()
 
 
 def test_the_origin_is_the_last_whole_half_hour() -> None:
@@ -240,7 +253,10 @@ def test_a_peak_is_never_below_the_path() -> None:
 def test_more_series_than_one_shard_holds_are_all_answered() -> None:
     made = run(np.repeat(days(3), 1203, axis=0))
     assert len(made.reason) == len(made.model) == len(made.error) == 1203
-    assert (made.quantiles == made.quantiles[0]).all()
+    # A shard shares what is pooled, so equal series get equal answers inside one.
+    assert (made.quantiles[:1000] == made.quantiles[0]).all()
+    assert (made.quantiles[1000:] == made.quantiles[1000]).all()
+    np.testing.assert_allclose(made.quantiles[1000], made.quantiles[0], rtol=0.05)
 
 
 def test_an_hourly_grid_is_refused() -> None:

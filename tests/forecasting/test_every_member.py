@@ -121,7 +121,8 @@ def test_three_days_after_a_step_the_median_has_left_the_old_level(member: Forec
     history = np.full((1, 14 * 48), 100.0)
     history[:, 11 * 48 :] = 300.0
     median = answer(member, history)[0, :, LEVELS.index(0.5)]
-    if member.name in {"seasonal-naive-week", "slots-14d"}:  # rest on what was a week ago, or on 14 days alike
+    # Rest on what was a week ago, or on most of 14 days alike.
+    if member.name in {"seasonal-naive-week", "slots-14d", "slots-10d", "shift-14d", "scale-14d"}:
         assert (median <= 300).all()
     else:
         assert (median == 300).all()
@@ -163,8 +164,31 @@ def test_the_recent_level_halves_in_weight_per_half_life() -> None:
 
 
 def test_slot_quantiles_see_the_neighbourhood_of_the_hour_only() -> None:
-    slots = next(m for m in MEMBERS if m.name == "slots-4d")
+    slots = next(m for m in MEMBERS if m.name == "slots-10d")
     history = np.zeros((1, 14 * 48))
     history[0, 20::48] = 100.0
     found = answer(slots, history)[0, :, -1]
     assert np.flatnonzero(found).tolist() == [19, 20, 21]
+
+
+def test_a_shifted_profile_keeps_the_shape_and_lets_the_shift_fade() -> None:
+    shifted = next(m for m in MEMBERS if m.name == "shift-14d")
+    history = np.tile(np.where(np.arange(48) < 24, 100.0, 300.0), 14)[None]
+    history[0, -8:] += 80.0
+    median = answer(shifted, history)[0, :, LEVELS.index(0.5)]
+    # Four hours 80 above the usual, half life of the level one hour (two slots): 80 x (1 - 2^-4) = 75 stand at the end.
+    # It fades by half in 6 h; it is taken at the middles of the bands: slots 4..7 at 3 h ahead, 16..31 at 12 h, 32..47
+    # at 20 h. 53, 18.75 and 7.4 are left; the errors made when it came add up to a sixth of the shift.
+    assert median[4] == pytest.approx(153, abs=13)
+    assert median[20] == pytest.approx(118.75, abs=6)
+    assert median[40] == pytest.approx(307.4, abs=3)
+
+
+def test_smooth_recent_quantiles_lie_between_the_newest_values() -> None:
+    recent = next(m for m in MEMBERS if m.name == "recent-15m")
+    # Half life half a slot: weights 1, 1/4, 1/16 of 10, 20, 30. Shares end at 0.762, 0.952 and 1; their middles are
+    # 0.381, 0.857 and 0.976.
+    found = answer(recent, np.array([[30.0, 20.0, 10.0]]))[0, 0]
+    assert found[LEVELS.index(0.3)] == 10
+    assert found[LEVELS.index(0.5)] == pytest.approx(10 + 10 * (0.5 - 0.38095) / (0.85714 - 0.38095), abs=0.01)
+    assert found[LEVELS.index(0.98)] == 30

@@ -1,4 +1,4 @@
-"""Choice by back-test: who wins, how strongly others count, and that the shown error was measured forward."""
+"""Choice by back-test: who wins, how strongly others count, what the last two hours say, and the error shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from cotenant.model.forecast import MeasuredError
 from cotenant.model.usage import TimeGrid
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.members import MEMBERS
-from forecasting.selection import BackTests, back_test, choose, combine, measure, rehearse
+from forecasting.mixing import Rehearsal, forward, measure, rehearse, weigh
+from forecasting.selection import BackTests, back_test, blend, choose, combine, damped, scores, standing
 
 DEFAULTS = ForecastingSettings()
 ALONE = msgspec.structs.replace(DEFAULTS, prior_days=0.0, average_within=0.0)
@@ -36,18 +37,19 @@ def walk(series: int, seed: int = 0) -> np.ndarray:
 
 
 def measured(tests: BackTests) -> tuple[MeasuredError, ...]:
-    return measure(tests, rehearse(tests, DEFAULTS))
+    return measure(tests, forward(rehearse(tests, DEFAULTS), DEFAULTS))
 
 
 def winners(history: np.ndarray) -> list[str]:
-    weights = choose(back_test(MEMBERS, history, grid_of(history), ALONE).log_ratio, ALONE)
+    weights = choose(standing(back_test(MEMBERS, history, grid_of(history), ALONE), 0, ALONE), ALONE)
     return [NAMES[i] for i in weights.argmax(axis=0)]
 
 
-def test_a_season_is_won_by_a_seasonal_member_and_a_random_walk_by_the_recent_level() -> None:
-    assert all(name.startswith(("seasonal", "slots")) for name in winners(daily(20, noise=20)))
-    recent = [name.startswith("recent") for name in winners(walk(40))]
-    assert np.mean(recent) > 0.8
+def test_a_season_is_won_by_a_seasonal_member_and_a_random_walk_by_one_that_follows_the_level() -> None:
+    assert all(name.startswith(("seasonal", "slots", "shift", "scale")) for name in winners(daily(20, noise=20)))
+    # A profile that is moved by the level of now follows a walk as well.
+    following = [name.startswith(("recent", "shift", "scale")) for name in winners(walk(40))]
+    assert np.mean(following) > 0.9
 
 
 def test_origins_are_as_many_as_history_allows() -> None:
@@ -71,21 +73,25 @@ def test_scores_by_hand_with_decay_and_shrinkage() -> None:
     log_ratio[1] = [[-0.5, 0.3], [-0.5, 0.3]]
     # Own means -0.5 and 0.3, everyone's -0.1. Shrunk: (1.8 x 0.3 - 2 x 0.1) / 3.8 = +0.089: series 1 keeps the
     # baseline, series 0 at (-0.9 - 0.2) / 3.8 = -0.29 changes. log(1 + 0.1) = 0.095, so series 1 averages both.
-    assert choose(log_ratio, DEFAULTS).tolist() == [[0.0, 0.5], [1.0, 0.5]]
-    assert choose(log_ratio, msgspec.structs.replace(DEFAULTS, average_within=0.05)).tolist() == [[0, 1], [1, 0]]
+    score = scores(log_ratio, DEFAULTS)
+    np.testing.assert_allclose(score[1], [-1.1 / 3.8, 0.34 / 3.8])
+    assert choose(score, DEFAULTS).tolist() == [[0.0, 0.5], [1.0, 0.5]]
+    assert choose(score, msgspec.structs.replace(DEFAULTS, average_within=0.05)).tolist() == [[0, 1], [1, 0]]
 
 
 def test_a_series_without_back_tests_follows_everyone() -> None:
     log_ratio = np.zeros((2, 1, 2))
     log_ratio[1, 0] = [-0.5, np.nan]
     log_ratio[0, 0, 1] = np.nan
-    assert choose(log_ratio, DEFAULTS)[:, 1].tolist() == [0, 1]
+    # Series 0 alone is everyone: -0.5 is what series 1 is taken for.
+    assert scores(log_ratio, DEFAULTS)[1, 1] == pytest.approx(-0.5)
 
 
 def test_weights_sum_to_one_over_members() -> None:
     history = np.append(daily(10, 30), walk(10), axis=0)
-    weights = choose(back_test(MEMBERS, history, grid_of(history), DEFAULTS).log_ratio, DEFAULTS)
-    assert weights.sum(axis=0).tolist() == [1.0] * 20
+    score = standing(back_test(MEMBERS, history, grid_of(history), DEFAULTS), 0, DEFAULTS)
+    assert choose(score, DEFAULTS).sum(axis=0).tolist() == [1.0] * 20
+    np.testing.assert_allclose(blend(score, 4.0).sum(axis=0), 1.0)
 
 
 def test_combining_is_the_average_of_quantiles() -> None:
@@ -100,7 +106,7 @@ def test_the_measured_error_of_an_easy_season_beats_the_baseline() -> None:
     # members that look at 4 or more days, times what their smoothing over neighbours costs.
     assert np.mean([e.relative_wql for e in errors]) == pytest.approx(0.75, abs=0.08)
     assert np.mean([e.coverage_95 for e in errors]) == pytest.approx(0.95, abs=0.05)
-    assert {e.origins for e in errors} == {4}
+    assert {e.origins for e in errors} == {5}
 
 
 def test_the_newest_day_does_not_choose_for_itself() -> None:
@@ -109,6 +115,44 @@ def test_the_newest_day_does_not_choose_for_itself() -> None:
     swapped = tests.log_ratio.copy()
     swapped[:, 0] = swapped[::-1, 0]
     assert measured(replace(tests, log_ratio=swapped)) == measured(tests)
+
+
+def test_a_level_that_changed_an_hour_ago_is_followed_at_once() -> None:
+    # A random week, parked at 5 for the last three hours: only the near test can know it.
+    history = np.append(walk(30), walk(1, seed=9), axis=0)
+    history[-1, -6:] = 5.0
+    score = standing(back_test(MEMBERS, history, grid_of(history), DEFAULTS), 0, DEFAULTS)
+    assert NAMES[score[:, -1].argmin()] in {"recent-15m", "recent-1h"}
+
+
+def test_small_near_differences_are_noise_and_large_ones_count() -> None:
+    # r^3 / (r^2 + 1): 0.2 -> 0.0077, 1 -> 0.5, -4 -> -64/17.
+    np.testing.assert_allclose(damped(np.array([0.2, 1.0, -4.0])), [0.008 / 1.04, 0.5, -64 / 17])
+
+
+def test_the_blend_weighs_by_the_exponential_of_the_score() -> None:
+    weights = blend(np.array([[0.0], [0.25]]), 4.0)
+    # exp(0) : exp(-1) = 0.731 : 0.269.
+    np.testing.assert_allclose(weights[:, 0], [0.7311, 0.2689], atol=1e-4)
+
+
+def test_a_candidate_that_was_better_in_rehearsal_gets_the_weight() -> None:
+    log_ratio = np.zeros((2, 4, 2))
+    log_ratio[1, :, 0], log_ratio[1, :, 1] = -0.3, 0.3
+    weights = weigh(log_ratio, np.zeros((2, 2)), msgspec.structs.replace(DEFAULTS, prior_days=0.0))
+    # exp(-10 x 0) : exp(-10 x -0.3) = 1 : 20.1.
+    np.testing.assert_allclose(weights[1], [20.09 / 21.09, 1 / 21.09], atol=1e-3)
+
+
+def test_a_late_candidate_is_judged_on_the_day_it_knows() -> None:
+    actual = np.full((3, 1, 48), 100.0, dtype=np.float32)
+    wrong = np.full((1, 3, 1, 48, 11), 120.0, dtype=np.float32)
+    rehearsal = Rehearsal(actual, wrong, np.zeros((1, 3, 1)), np.zeros((1, 1)), np.array([100.0]))
+    log_ratio, near = rehearsal.joined(np.full((1, 12, 11), 110.0, dtype=np.float32), 4, np.array([-1.0]))
+    # Half the error is half the loss; on the other days nothing is known of it.
+    assert log_ratio[1, 0, 0] == pytest.approx(np.log(0.5), abs=1e-4)
+    assert np.isnan(log_ratio[1, 1:]).all()
+    assert near[:, 0].tolist() == [0, -1]
 
 
 def test_two_back_tests_are_needed_for_a_measured_error() -> None:

@@ -21,7 +21,9 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     for name in files:  # a copy, so that the build leaves nothing in the checkout
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_symlink():
+            target.symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file():
             target.write_bytes((ROOT / name).read_bytes())
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
     done = subprocess.run(build, capture_output=True, text=True, timeout=300, check=False)
@@ -40,3 +42,9 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     }
     assert [n for n in names if Path(n).name.startswith(("test_", "conftest")) or n.endswith(".ipynb")] == []
     assert any(n.endswith("LICENSE") for n in names)
+    zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "installed")
+    show = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "install", "--print"]
+    printed = subprocess.run(show, cwd=tmp_path / "installed", capture_output=True, text=True, check=True).stdout
+    assert "kind: CustomResourceDefinition" in printed
+    shipped = {str(p.relative_to(ROOT)) for p in (ROOT / "deploy").rglob("*.yaml")}
+    assert {n.partition("/")[2] for n in names if n.startswith("cotenant/deploy/")} == shipped

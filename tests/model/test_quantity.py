@@ -88,7 +88,7 @@ REFUSED += [
     ".Ei",
     "e-10",
 ]
-REFUSED += ["1GiB", "1b", "one", "1" * (LENGTH_CAP + 1), "1\x1c", "1\x00", "1m\n2"]
+REFUSED += ["1GiB", "1b", "one", "1" * (LENGTH_CAP + 1), "1\x1c", "1\x00", "1m\n2", "\t1", "1\n"]
 
 
 @pytest.mark.parametrize(("text", "values"), ACCEPTED.items())

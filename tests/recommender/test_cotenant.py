@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,8 +41,8 @@ def flat(amount: float, days: float = 2) -> np.ndarray:
 def test_a_flat_demand_is_requested_with_its_margin() -> None:
     made = value(one(Case(cpu=flat(400))), CPU)
     # the histogram's percentile is the end of a 5 % bucket, above 400 m; nothing above 400 m was ever seen
-    assert made.amount == 420  # x 1.05
-    assert made.inputs["busiest_half_hour"] == 400
+    assert made.amount == 429  # 400 + sqrt(400 x 2 m) = 428.3
+    assert "daily_peak" not in made.inputs  # nothing stands out
     assert made.inputs["demand_quantile"] == 400
     assert made.reason is Reason.OK
     assert made.formula
@@ -54,13 +55,43 @@ def test_throttled_time_counts_as_demand() -> None:
 
 
 def test_a_nightly_half_hour_below_the_p95_is_still_covered() -> None:
-    # 30 of 1440 minutes are 2.1 % of the samples: the p95 sees 50 m only; the busiest half hour is 2000 m
+    # 30 of 1440 minutes are 2.1 % of the samples: the p95 sees 50 m only; the half hour of every night is 2000 m
     cpu = flat(50, days=4)
     for day in range(4):
         cpu[0, day * DAY + 24 : day * DAY + 30] = 2000  # 02:00 to 02:30
     made = value(one(Case(cpu=cpu)), CPU)
     assert float(made.inputs["demand_quantile"]) < 60
-    assert made.amount == 2100  # x 1.05
+    assert made.inputs["daily_peak"] == 2000
+    assert made.amount == 2064  # 2000 + sqrt(2000 x 2 m) = 2063.2
+
+
+def test_one_burst_is_no_habit() -> None:
+    # the same hour of two days of fourteen: neither most days nor every week
+    cpu = flat(50, days=14)
+    for day in (1, 3):
+        cpu[0, day * DAY + 24 : day * DAY + 36] = 2000
+    made = value(one(Case(cpu=cpu)), CPU)
+    assert not {"daily_peak", "weekly_peak"} & set(made.inputs)
+    # between 50 + sqrt(50 x 2 m) and the same of a bucket's end, 5 % or 10 m above
+    assert made.amount is not None
+    assert 60 <= made.amount <= 71
+
+
+def test_half_of_a_rise_is_taken_to_last() -> None:
+    # 100 m for thirteen days, 900 m in the newest half: the whole window's p95 is 100 m
+    cpu = np.concatenate([flat(100, days=13.5), flat(900, days=0.5)], axis=1)
+    made = float(value(one(Case(cpu=cpu)), CPU).inputs["demand_quantile"])
+    assert made == pytest.approx((100 + 900) / 2, rel=0.03)  # the decaying p95 sees 900 m, to a bucket of 5 %
+
+
+def test_a_cpu_limit_that_was_in_the_way_rises_without_history() -> None:
+    hour = Case(cpu=flat(500, days=0.05), throttled=flat(300, days=0.05), requests={CPU: 200}, limits={CPU: 500})
+    made = one(hour)
+    assert value(made, CPU).reason is Reason.NOT_ENOUGH_HISTORY
+    limit = value(made, CPU, LIMIT)
+    assert (limit.amount, limit.reason) == (1600, Reason.OBSERVED_MAXIMUM)  # 800 x 2
+    wide = value(one(replace(hour, limits={CPU: 900})), CPU, LIMIT)
+    assert (wide.amount, wide.reason) == (None, Reason.NOT_ENOUGH_HISTORY)
 
 
 def test_a_start_up_burst_raises_the_limit_but_not_the_request() -> None:
@@ -68,7 +99,7 @@ def test_a_start_up_burst_raises_the_limit_but_not_the_request() -> None:
     warm = replace(calm, startup={CPU: 1500.0})
     assert value(one(warm), CPU).amount == value(one(calm), CPU).amount
     limit = value(one(warm), CPU, LIMIT)
-    assert (limit.amount, limit.reason) == (2250, Reason.OBSERVED_MAXIMUM)  # 1500 x 1.5
+    assert (limit.amount, limit.reason) == (3000, Reason.OBSERVED_MAXIMUM)  # 1500 x 2
 
 
 def test_a_limit_stays_unless_it_must_rise_and_an_absent_one_stays_absent() -> None:
@@ -76,7 +107,7 @@ def test_a_limit_stays_unless_it_must_rise_and_an_absent_one_stays_absent() -> N
     kept, followed = one(case), one(case, lower_limits=True)
     assert (value(kept, CPU, LIMIT).amount, value(kept, CPU, LIMIT).reason) == (4000, Reason.LIMIT_KEPT)
     assert (value(kept, MEMORY, LIMIT).amount, value(kept, MEMORY).amount) == (1024 * MIB, 230 * MIB)
-    assert value(followed, CPU, LIMIT).amount == 4 * 420
+    assert value(followed, CPU, LIMIT).amount == 4 * 429
     assert value(followed, MEMORY, LIMIT).amount == 230 * MIB
     assert one(replace(case, limits={})).value(MEMORY, LIMIT) is None
     assert one(Case(cpu=flat(400), requests={CPU: 1000})).value(CPU, LIMIT) is None
@@ -116,7 +147,7 @@ def test_a_container_that_only_ever_started_up_is_sized_by_that() -> None:
     portrait = evidence.portraits[CPU]
     span = replace(portrait, first_seconds=np.array([0.0]), last_seconds=np.array([86_400.0]), seen=np.array([289.0]))
     made = Cotenant().recommend(replace(evidence, portraits={**evidence.portraits, CPU: span}), RecommenderSettings())
-    assert value(made[0], CPU).amount == 735  # 700 x 1.05
+    assert value(made[0], CPU).amount == 738  # 700 + sqrt(700 x 2 m) = 737.4
     assert value(made[0], CPU).inputs["startup_max"] == 700
 
 
@@ -158,16 +189,26 @@ def test_a_small_change_keeps_the_present_value_and_says_so() -> None:
     assert raised.amount == math.ceil(1101 * 1.15) * MIB
 
 
+def test_the_dead_band_keeps_no_request_below_the_demand() -> None:
+    lacking = value(one(Case(cpu=flat(1040), requests={CPU: 1000})), CPU)
+    assert (lacking.amount, lacking.reason) == (1086, Reason.OK)  # 1040 + sqrt(2080) = 1085.6: within 10 % of 1000
+    holding = value(one(Case(cpu=flat(980), requests={CPU: 1000})), CPU)
+    assert (holding.amount, holding.reason) == (1000, Reason.WITHIN_DEAD_BAND)
+
+
 def test_floors_hold_for_the_pod_and_are_shared_by_its_containers() -> None:
-    made = one(Case(cpu=flat(1), memory=flat(1 * MIB), containers=4))
-    assert (value(made, CPU).amount, value(made, CPU).reason) == (3, Reason.FLOOR)  # 10 m / 4, up; 1.15 m is less
+    made = one(Case(cpu=flat(0.2), memory=flat(1 * MIB), containers=4))
+    assert (value(made, CPU).amount, value(made, CPU).reason) == (
+        3,
+        Reason.FLOOR,
+    )  # 10 m / 4, up; 0.2 + sqrt(0.4) = 0.83 m
     assert (value(made, MEMORY).amount, value(made, MEMORY).reason) == (16 * MIB, Reason.FLOOR)  # 64 MiB / 4
     alone = one(Case(memory=flat(1 * MIB)))
     assert value(alone, MEMORY).amount == 64 * MIB
 
 
 def test_request_and_autoscaler_target_are_solved_together() -> None:
-    # now 1000 m at 50 %: a pod is added above 500 m; 400 m x 1.05 = 420 m would need 119 %, and 90 % is the highest:
+    # now 1000 m at 50 %: a pod is added above 500 m; 400 + sqrt(800) = 429 m would need 117 %, and 90 % is the highest:
     # the request is what keeps the 500 m there: 500 / 0.9 = 555.6, up
     case = Case(cpu=flat(400), memory=flat(200 * MIB), hpa={CPU: 50}, requests={CPU: 1000}, limits={CPU: 2000})
     made = one(case)

@@ -83,24 +83,31 @@ def test_request_stays_equal_to_limit_where_the_pod_is_guaranteed() -> None:
         assert amount(found, resource) == amount(found, resource, LIMIT)
     assert value(found, CPU).reason is Reason.QOS_CLASS
     assert amount(found, CPU) == 2000  # the limit is not lowered, so the request stays
-    assert [n for n in found.notes if n.startswith("cpu would need 420m; the pod is Guaranteed")]
+    assert [n for n in found.notes if n.startswith("cpu would need 429m; the pod is Guaranteed")]
     lower = made(scenario(workload(equal, equal)), lower_limits=True)
-    assert amount(lower, CPU) == amount(lower, CPU, LIMIT) == 420
+    assert amount(lower, CPU) == amount(lower, CPU, LIMIT) == 429
     by_limit_alone = made(scenario(workload(limits=equal)))
     assert amount(by_limit_alone, MEMORY) == amount(by_limit_alone, MEMORY, LIMIT) == 1024 * MIB
     loose = made(scenario(workload(equal, equal)), keep_qos_class=False, cpu_limit="unset")
     assert value(loose, CPU, LIMIT).action is Action.UNSET
 
 
+def test_what_is_best_effort_by_its_label_has_asked_for_no_guarantee() -> None:
+    equal = {CPU: 2000, MEMORY: 1024 * MIB}
+    found = made(scenario(workload(equal, equal, qos=QosClass.BE)))
+    assert (amount(found, CPU), amount(found, CPU, LIMIT)) == (429, 2000)
+    assert (amount(found, MEMORY), amount(found, MEMORY, LIMIT)) == (345 * MIB, 1024 * MIB)
+
+
 def test_best_effort_by_label_is_left_alone() -> None:
     found = made(scenario(workload(qos=QosClass.BE)))
     assert {v.reason for v in found.values} == {Reason.BEST_EFFORT}
-    assert amount(made(scenario(workload(qos=QosClass.BE)), keep_qos_class=False), CPU) == 420
+    assert amount(made(scenario(workload(qos=QosClass.BE)), keep_qos_class=False), CPU) == 429
 
 
 def test_classes_bound_to_cores_get_whole_ones() -> None:
     found = made(scenario(workload({CPU: 4000}, qos=QosClass.LSR), cpu=1100))
-    assert (amount(found, CPU), rules(found, CPU)) == (2000, ["whole cores for LSR"])  # 1155, up
+    assert (amount(found, CPU), rules(found, CPU)) == (2000, ["whole cores for LSR"])  # 1100 + sqrt(2200) = 1147, up
 
 
 def test_the_ladder_rounds_up_to_its_next_step_and_lets_larger_amounts_be() -> None:
@@ -122,10 +129,10 @@ def test_a_quota_gives_no_more_than_it_has_left() -> None:
     quota = Quota("shop", "compute", CPU, of_limits=False, hard=3000, used=2600)
     of = workload({CPU: 200}, replicas=4)
     found = made(scenario(of, quotas=[quota]))
-    # 420 m wanted, 220 m more for each of 4; 400 m are left: 100 m each
+    # 429 m wanted, 229 m more for each of 4; 400 m are left: 100 m each
     assert (amount(found, CPU), value(found, CPU).reason) == (300, Reason.QUOTA)
     assert rules(found, CPU) == ["ResourceQuota compute: 400 millicores left"]
-    assert amount(made(scenario(of, quotas=[replace(quota, hard=10_000)])), CPU) == 420
+    assert amount(made(scenario(of, quotas=[replace(quota, hard=10_000)])), CPU) == 429
     full = made(scenario(of, quotas=[replace(quota, used=5000)]))
     assert amount(full, CPU) == 200
 
@@ -133,12 +140,12 @@ def test_a_quota_gives_no_more_than_it_has_left() -> None:
 def test_a_limit_range_bounds_limit_by_request() -> None:
     bound = LimitRange("shop", CPU, minimum=500, max_ratio=2.0)
     found = made(scenario(workload({CPU: 1000}, {CPU: 8000}), limit_ranges=[bound]))
-    # 420 m is below the minimum of 500 m; the limit of 8000 m takes a request of 4000 m, and 1000 m are there now
+    # 429 m is below the minimum of 500 m; the limit of 8000 m takes a request of 4000 m, and 1000 m are there now
     assert amount(found, CPU) == 1000
     assert amount(found, CPU, LIMIT) == 2000
     assert rules(found, CPU, LIMIT)[-1] == "LimitRange of namespace shop: limit / request"
     elsewhere = made(scenario(workload({CPU: 1000}), limit_ranges=[replace(bound, namespace="pay")]))
-    assert amount(elsewhere, CPU) == 420
+    assert amount(elsewhere, CPU) == 429
 
 
 def test_the_containers_of_a_pod_share_what_a_node_has() -> None:

@@ -137,7 +137,7 @@ class ApiServer(http.server.ThreadingHTTPServer):
         self.forget = 0
         self.scheme = "https" if certificate else "http"
         if certificate:
-            self.socket = _server_tls(certificate, authority).wrap_socket(self.socket, server_side=True)
+            self.socket = server_tls(certificate, authority).wrap_socket(self.socket, server_side=True)
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.thread.start()
 
@@ -153,7 +153,8 @@ class ApiServer(http.server.ThreadingHTTPServer):
         self.server_close()
 
 
-def _server_tls(certificate: Path, authority: Path | None) -> ssl.SSLContext:
+def server_tls(certificate: Path, authority: Path | None) -> ssl.SSLContext:
+    """Serve a certificate (its key lies beside it); ask clients for one when there is an authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, certificate.with_suffix(".key"))
     if authority:

@@ -21,8 +21,9 @@ from cotenant.pipeline import corridor
 from cotenant.settings.dashboard import DashboardSettings
 from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
-from dashboard.app import create_app
+from dashboard.app import create_app, served_by
 from dashboard.source import Source, StoreSource
+from dashboard.view import Given
 from profiler.synthetic import SyntheticSpec
 from recommender.patches import kubectl_command
 
@@ -49,7 +50,7 @@ def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> R
 def app_of(made: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:
     """The application on these results, at a clock that stands `age_seconds` after the history's end."""
     clock = FixedClock(made.end_seconds + age_seconds)
-    return create_app(StoreSource(made.store, settings), settings, clock, kubectl_command, manifest)
+    return create_app(StoreSource(made.store, settings), settings, clock, Given(kubectl_command, manifest))
 
 
 def app_on(source: Source, settings: DashboardSettings = QUICK, now_seconds: float = 0.0) -> Any:
@@ -61,15 +62,16 @@ def app_on(source: Source, settings: DashboardSettings = QUICK, now_seconds: flo
 def served(app: Any) -> Iterator[str]:
     """The application behind a real server; yields its address."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
+    server = uvicorn.Server(served_by(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not server.started and time.monotonic() < deadline:
         time.sleep(0.02)
+    assert server.started, "the dashboard's server did not start"
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         listener.close()

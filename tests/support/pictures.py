@@ -18,6 +18,11 @@ HEIGHTS: Final = {
     "nodes-light": 0,
     "node-dark": 0,
     "portrait-light": 1290,
+    "demo-tour": 0,
+    "demo-review": 0,
+    "demo-reservations": 0,
+    "demo-enforcement": 0,
+    "demo-changes": 0,
 }
 """Pictures that are kept, and the height of the window they are taken in; 0 = as it is."""
 LIMIT_BYTES: Final = 300_000

@@ -71,8 +71,9 @@ def needed() -> dict[str, str]:
     """What a scan lists when it may, by `kubectl`'s name of the resource."""
     from cotenant.edges.kube.discovery import SERVICES
     from cotenant.edges.kube.live import LISTED
+    from cotenant.manager.agents import EVENTS
 
-    return {kind_of(path): path for path in (*LISTED, SERVICES)}
+    return {kind_of(path): path for path in (*LISTED, SERVICES, EVENTS)}
 
 
 def kind_of(path: str) -> str:

@@ -1,10 +1,33 @@
-"""EDGE: the Kubernetes API: who we are (auth), get and list (connection, client), what we read (discovery, live).
+"""EDGE: the Kubernetes API: who we are, what is there, what we write.
+
+Identity: `auth`, `access`. Asking: `connection`, `client`. Reading: `discovery`, `live`, and mirrors kept by `watch`.
+Writing: `writes`, `events`, and `lease`, which says who may.
 
 `connect(settings)` is the door. The `kubernetes` package is imported by `auth` alone and only when somebody connects:
 it knows kubeconfigs, exec plugins and service accounts. Requests go through http.client, which costs far less memory.
 """
 
+from cotenant.edges.kube.access import access_review, review
 from cotenant.edges.kube.auth import Access, connect
 from cotenant.edges.kube.client import KubeClient
+from cotenant.edges.kube.events import EventRecorder
+from cotenant.edges.kube.lease import Lease, fresh_identity
+from cotenant.edges.kube.series import Regarding, Subject
+from cotenant.edges.kube.watch import Mirror
+from cotenant.edges.kube.writes import Writer, send_all
 
-__all__ = ["Access", "KubeClient", "connect"]
+__all__ = [
+    "Access",
+    "EventRecorder",
+    "KubeClient",
+    "Lease",
+    "Mirror",
+    "Regarding",
+    "Subject",
+    "Writer",
+    "access_review",
+    "connect",
+    "fresh_identity",
+    "review",
+    "send_all",
+]

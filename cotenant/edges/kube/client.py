@@ -1,23 +1,34 @@
-"""EDGE: get and list on a Kubernetes API server, decoded straight into the types that the caller names.
+"""EDGE: get, list and whole requests on a Kubernetes API server, decoded into the types that the caller names.
 
 A caller passes a msgspec type with just the fields it needs, so that a list of 5,000 pods never exists as Python
 dictionaries; without one it gets the raw JSON. What goes wrong becomes a ClusterError with the path; a refusal names
-the missing right.
+the missing right. `writes`, `watch` and `access` stand on `request` and `stream`.
 """
 
 from __future__ import annotations
 
 import http.client
+import random
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 from urllib.parse import urlencode
 
 import msgspec
 
-from cotenant.edges.kube.connection import Answer, Connection
-from cotenant.model.errors import ClusterError, ClusterForbidden
+from cotenant.edges.kube.connection import Answer, Connection, Request, Stream
+from cotenant.model.errors import (
+    ClusterAbsent,
+    ClusterConflict,
+    ClusterError,
+    ClusterExpired,
+    ClusterForbidden,
+    ClusterInvalid,
+    ClusterNamespaceGone,
+    ClusterUnreachable,
+)
 from cotenant.settings.kube import KubeSettings
 
 if TYPE_CHECKING:
@@ -28,31 +39,90 @@ Json = dict[str, Any]
 Many: TypeAlias = list[ItemT]
 """A list, also inside the class whose method is called list."""
 
-LONGEST_WAIT_SECONDS = 30.0
+LONGEST_WAIT_SECONDS: Final = 30.0
 
 
-class _ListMeta(msgspec.Struct, rename={"token": "continue"}):
+_BUSY: Final = frozenset({429, 503})
+"""Answers of a server that has done nothing."""
+
+
+_KINDS: Final[dict[int, type[ClusterError]]] = {
+    400: ClusterInvalid,
+    404: ClusterAbsent,
+    409: ClusterConflict,
+    410: ClusterExpired,
+    413: ClusterInvalid,
+    422: ClusterInvalid,
+}
+
+
+class _ListMeta(msgspec.Struct, rename={"token": "continue", "version": "resourceVersion"}):
     token: str = ""
+    version: str = ""
 
 
-class _Page(msgspec.Struct, Generic[ItemT]):
+class Page(msgspec.Struct, Generic[ItemT]):
+    """Some objects of a list."""
+
     items: list[ItemT] | None = None
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+    @property
+    def version(self) -> str:
+        """The whole list's resourceVersion."""
+        return self.metadata.version
 
 
 class _Status(msgspec.Struct):
     message: str = ""
 
 
-class KubeClient:
-    """Reads from one API server; for one thread. `reload` gives fresh credentials after a 401."""
+@dataclass(slots=True)
+class Pause:
+    """Until when a busy server wants to be left alone; shared by all clients that write together."""
 
-    def __init__(self, access: Access, settings: KubeSettings, *, reload: Callable[[], Access] | None = None) -> None:
+    until_seconds: float = 0.0
+    """Monotonic time."""
+    jitter: random.Random = field(default_factory=random.Random)
+    """Spreads the tries of many processes; a test seeds it."""
+
+    def wait(self) -> None:
+        """Sleep until the server may be asked."""
+        while (left := self.until_seconds - time.monotonic()) > 0:
+            time.sleep(left)
+
+    def extend(self, seconds: float) -> None:
+        """Leave the server alone for so long and up to a tenth more."""
+        wait = seconds * (1 + 0.1 * self.jitter.random())
+        self.until_seconds = max(self.until_seconds, time.monotonic() + wait)
+
+
+class KubeClient:
+    """Asks one API server; for one thread. `reload` gives fresh credentials after a 401."""
+
+    def __init__(
+        self,
+        access: Access,
+        settings: KubeSettings,
+        *,
+        reload: Callable[[], Access] | None = None,
+        pause: Pause | None = None,
+    ) -> None:
         """Nothing is asked yet."""
         self.access = access
-        self._settings = settings
+        self.settings = settings
         self._reload = reload
+        self._pause = pause or Pause()
         self._connection = Connection(access, settings)
+
+    def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
+        """A client for another thread, with its own connection.
+
+        With other settings it is a client of another purpose, and a pause that a busy server asked of this one is none
+        of its own.
+        """
+        pause = None if settings else self._pause
+        return KubeClient(self.access, settings or self.settings, reload=self._reload, pause=pause)
 
     def close(self) -> None:
         """Drop the connection."""
@@ -77,18 +147,17 @@ class KubeClient:
         When the server forgets the list between two pages (410) everything is asked again in one answer, because pages
         of two moments do not make one list.
         """
-        pages = self._pages(path, kind, query, self._settings.page_size if limit is None else limit)
         found: Many[Any] = []
-        for page in pages:
+        for page in self.pages(path, kind, limit=limit, **query):
             if page is None:
                 found.clear()
             else:
-                found.extend(page)
+                found.extend(page.items or [])
         return found
 
-    def _pages(self, path: str, kind: Any, query: dict[str, str], limit: int) -> Iterator[Many[Any] | None]:
-        """Items page by page; None means "forget what came so far"."""
-        token = ""
+    def pages(self, path: str, kind: Any, *, limit: int | None = None, **query: str) -> Iterator[Page[Any] | None]:
+        """A list page by page; None means "forget what came so far"."""
+        token, limit = "", self.settings.page_size if limit is None else limit
         while True:
             words = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
             answer = self._ask("list", f"{path}?{urlencode(words)}" if words else path)
@@ -97,46 +166,80 @@ class KubeClient:
                 yield None
                 continue
             if answer.status == 404:
-                raise ClusterError(
+                raise ClusterAbsent(
                     f"{self.access.server} does not serve {path}", fix="Check the API group and version."
                 )
-            page = _decoded(answer, _Page[kind], path)
-            yield page.items or []
+            page = _decoded(answer, Page[kind], path)
+            yield page
             token = page.metadata.token
             if not token:
                 return
 
-    def _ask(self, verb: str, path: str) -> Answer:
-        """An answer of 200, 404 or 410; after a 401 once more with fresh credentials; else an error."""
-        answer = self._patiently(path)
+    def request(
+        self, verb: str, request: Request, *, repeatable: bool = False, before: Callable[[], None] | None = None
+    ) -> Answer:
+        """The answer to any request; a 401 is tried once more with fresh credentials, 401 and 403 are errors.
+
+        Tried again: a busy server, a connection that could not be opened, and with `repeatable` also a broken or silent
+        one and a failing server (500, 502, 504). `before` is called right before each try leaves; what it raises ends
+        them. `verb` names the right in an error.
+        """
+        answer = self._patiently(request, repeatable, before)
         if answer.status == 401 and self._reload:
-            self.close()
-            self.access = self._reload()
-            self._connection = Connection(self.access, self._settings)
-            answer = self._patiently(path)
+            self._renew()
+            answer = self._patiently(request, repeatable, before)
         if answer.status in (401, 403):
-            raise _forbidden(verb, path, answer, self.access)
-        if answer.status not in (200, 404, 410):
-            raise ClusterError(f"{verb} {path}: the API server answered {answer.status}: {_message(answer)}")
+            raise _forbidden(verb, request.path, answer, self.access)
         return answer
 
-    def _patiently(self, path: str) -> Answer:
-        """Ask again after a busy server (when it says, at most 30 s) or a broken connection; silence is final."""
-        attempts = self._settings.retries + 1
-        for attempt in range(attempts):
-            last = attempt == attempts - 1
+    def stream(self, path: str, idle_seconds: float) -> Stream:
+        """The lines of a watch, not tried again except after a 401; a refusal is an error, 410 ClusterExpired."""
+        try:
+            opened = self._connection.stream(path, idle_seconds)
+            if isinstance(opened, Answer) and opened.status == 401 and self._reload:
+                self._renew()
+                opened = self._connection.stream(path, idle_seconds)
+        except (OSError, http.client.HTTPException) as error:
+            raise _unreachable(path, self.access, error) from error
+        if isinstance(opened, Stream):
+            return opened
+        if opened.status in (401, 403):
+            raise _forbidden("watch", path, opened, self.access)
+        raise refusal(f"watch {path}", opened)
+
+    def _ask(self, verb: str, path: str) -> Answer:
+        """An answer of 200, 404 or 410; else an error."""
+        answer = self.request(verb, Request(path))
+        if answer.status not in (200, 404, 410):
+            raise ClusterError(f"{verb} {path}: the API server answered {answer.status}: {message_of(answer)}")
+        return answer
+
+    def _renew(self) -> None:
+        """Read the credentials again and connect with them."""
+        assert self._reload is not None
+        self.close()
+        self.access = self._reload()
+        self._connection = Connection(self.access, self.settings)
+
+    def _patiently(self, request: Request, repeatable: bool, before: Callable[[], None] | None) -> Answer:
+        """Ask, and ask again where that is safe; a server that is silent is not waited for twice."""
+        again = _BUSY | {500, 502, 504} if repeatable else _BUSY
+        for attempt in range(self.settings.retries + 1):
+            last = attempt == self.settings.retries
+            self._pause.wait()
             try:
-                answer = self._connection.exchange(path)
+                answer = self._connection.exchange(request, before)
             except (ssl.SSLCertVerificationError, TimeoutError) as error:
-                raise _unreachable(path, self.access, error) from error
+                raise _unreachable(request.path, self.access, error) from error
             except (OSError, http.client.HTTPException) as error:
-                if last:
-                    raise _unreachable(path, self.access, error) from error
+                safe = repeatable or request.method == "GET" or not self._connection.sent
+                if last or not safe:
+                    raise _unreachable(request.path, self.access, error) from error
                 time.sleep(0.1 * 2**attempt)
                 continue
-            if last or answer.status not in (429, 503):
+            if last or answer.status not in again or _typed(answer):
                 return answer
-            time.sleep(_wait_seconds(answer, attempt))
+            self._pause.extend(_wait_seconds(answer, attempt))
         raise AssertionError("the last attempt returns or raises")
 
 
@@ -149,7 +252,7 @@ def _wait_seconds(answer: Answer, attempt: int) -> float:
 
 def _decoded(answer: Answer, kind: Any, path: str) -> Any:
     if answer.status != 200:
-        raise ClusterError(f"{path}: the API server answered {answer.status}: {_message(answer)}")
+        raise ClusterError(f"{path}: the API server answered {answer.status}: {message_of(answer)}")
     try:
         return msgspec.json.decode(answer.body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -159,7 +262,7 @@ def _decoded(answer: Answer, kind: Any, path: str) -> Any:
         ) from error
 
 
-def _message(answer: Answer) -> str:
+def message_of(answer: Answer) -> str:
     """The Status object's message, or the beginning of whatever came."""
     try:
         found = msgspec.json.decode(answer.body, type=_Status).message
@@ -168,8 +271,21 @@ def _message(answer: Answer) -> str:
     return found or answer.body[:200].decode("utf-8", "replace")
 
 
-def _unreachable(path: str, access: Access, error: Exception) -> ClusterError:
-    return ClusterError(
+def refusal(what: str, answer: Answer) -> ClusterError:
+    """The error for an answer that is neither success nor a missing right; `what` says who was asked what."""
+    kind = ClusterInvalid if _typed(answer) else _KINDS.get(answer.status, ClusterError)
+    if kind is ClusterAbsent and message_of(answer).startswith("namespaces "):
+        kind = ClusterNamespaceGone
+    return kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}")
+
+
+def _typed(answer: Answer) -> bool:
+    """Whether an apply did not fit its schema: the server answers 500 where it means 422."""
+    return answer.status == 500 and b"failed to create typed patch object" in answer.body
+
+
+def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreachable:
+    return ClusterUnreachable(
         f"{path}: no complete answer from {access.server}: {error or type(error).__name__}",
         fix="Check the network, the VPN and the kubeconfig's certificate-authority.",
     )
@@ -185,7 +301,7 @@ def _forbidden(verb: str, path: str, answer: Answer, access: Access) -> ClusterF
             fix=f"Log in again for cluster {access.cluster}, then try `kubectl {verb} {what}`.",
         )
     return ClusterForbidden(
-        f"cannot {verb} {what} in {access.cluster}: {_message(answer)}",
+        f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}",
         fix=f'Grant it in a ClusterRole: apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"].',
     )
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from cotenant.edges.kube.objects import (
     AutoscalerObject,
     ContainerSpec,
@@ -24,20 +26,37 @@ from cotenant.edges.kube.objects import (
 from cotenant.model.bounds import QUOTA_KEYS, tightest
 from cotenant.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.model.qos import priority_of, qos_of
-from cotenant.model.quantity import parse_amount, parse_millicores
+from cotenant.model.quantity import parse_amount, parse_bytes, parse_millicores
 from cotenant.model.resource import Resource
 
 Amounts = dict[Resource, int]
+NODE_PREFIX: Final = "node.koordinator.sh/"
 ANNOTATION_PREFIX: Final = "cotenant.dev/"
 _VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
+
+
+class _Zone(msgspec.Struct):
+    node: int
+
+
+class _ResourceStatus(msgspec.Struct, rename="camel"):
+    numa_node_resources: list[_Zone] = msgspec.field(default_factory=list, name="numaNodeResources")
 
 
 def node_of(node: NodeObject) -> Node:
     """A Node with capacity and allocatable."""
     what = f"node {node.metadata.name}"
-    capacity, allocatable = _amounts(node.status.capacity, what), _amounts(node.status.allocatable, what)
-    return Node(node.metadata.name, capacity, allocatable, node.metadata.labels or {})
+    return Node(
+        name=node.metadata.name,
+        capacity=_amounts(node.status.capacity, what),
+        allocatable=_amounts(node.status.allocatable, what),
+        labels=node.metadata.labels or {},
+        annotations={k: v for k, v in (node.metadata.annotations or {}).items() if k.startswith(NODE_PREFIX)},
+        extended_capacity=_extended(node.status.capacity, what),
+        extended_allocatable=_extended(node.status.allocatable, what),
+    )
 
 
 def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
@@ -53,7 +72,18 @@ def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
         qos=qos_of(labels),
         priority=priority_of(labels, spec.priority),
         requests=effective_request(pod),
+        zones=zones_of(meta.annotations or {}),
     )
+
+
+def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    """NUMA zones that the scheduler wrote on a pod; none when the annotation is missing or cannot be read."""
+    text = annotations.get(RESOURCE_STATUS_ANNOTATION)
+    try:
+        found = msgspec.json.decode(text, type=_ResourceStatus) if text else None
+    except msgspec.DecodeError:
+        return ()
+    return tuple(zone.node for zone in found.numa_node_resources) if found else ()
 
 
 def workload_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> WorkloadRef:
@@ -188,6 +218,12 @@ def version_of(text: str) -> str:
     """The plain version in a gitVersion: "v1.35.4-gke.100" is "1.35.4"; empty when there is none."""
     found = _VERSION.search(text)
     return found[0] if found else ""
+
+
+def _extended(quantities: Quantities | None, what: str) -> dict[str, int]:
+    """Reclaimed capacity of a resource list, by name on the wire."""
+    given = quantities or {}
+    return {n: parse_bytes(given[n], f"{what}, {n}") for n in EXTENDED_RESOURCES.values() if n in given}
 
 
 def _amounts(quantities: Quantities | None, what: str) -> Amounts:

@@ -8,7 +8,7 @@ scan's memory is budgeted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,9 @@ import pyarrow.parquet as pq
 from cotenant.edges.store.version import SCHEMA_VERSION, check
 
 _VERSION_KEY: Final = b"cotenant.schema"
+
+File: TypeAlias = Any  # pq.ParquetFile, which has no types
+"""A Parquet file of which parts are read (`opened`, `stamp_of`, `group`)."""
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError)
 """What pyarrow raises on bytes in memory that are not Parquet; no real I/O happens, so OSError is one of them too."""
@@ -55,13 +58,31 @@ def decode(
 
     NewerVersionError for a later version, one of UNREADABLE when the bytes are not ours.
     """
-    file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-    metadata = file.schema_arrow.metadata or {}
-    check(int(metadata[_VERSION_KEY]))
+    file = opened(pa.BufferReader(content))
+    stamp = stamp_of(file)
     known = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
     table = _rows(file, known, where) if where else _whole(file, known)
     table.validate()
-    return table, {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
+    return table, stamp
+
+
+def opened(handle: Any) -> File:
+    """A file that can seek, opened to read parts of it; pages' checksums are verified."""
+    return pq.ParquetFile(handle, page_checksum_verification=True)
+
+
+def stamp_of(file: File) -> dict[str, str]:
+    """What the file says about itself; NewerVersionError for a later version."""
+    metadata = file.schema_arrow.metadata or {}
+    check(int(metadata[_VERSION_KEY]))
+    return {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
+
+
+def group(file: File, number: int | None) -> pa.Table:
+    """One row group, or all of them for None."""
+    table = _whole(file, None) if number is None else file.read_row_group(number, use_threads=False)
+    table.validate()
+    return table
 
 
 def _whole(file: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:

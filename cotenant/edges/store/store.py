@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 import structlog
 
-from cotenant.edges.store import days, documents, parquet, tables
-from cotenant.edges.store.days import Day, Key
+from cotenant.edges.store import blocks, days, documents, parquet, tables
+from cotenant.edges.store.blocks import Block
+from cotenant.edges.store.days import Between, Day, Key
 from cotenant.edges.store.files import Folder
 from cotenant.edges.store.version import SCHEMA_VERSION, NewerVersionError
 from cotenant.model.cluster import Inventory
@@ -86,13 +87,15 @@ class Store:
         merged = days.merge(self._read_day(signal, start_seconds, days.decode), new)
         self._folder.write(self._day_file(signal, start_seconds), days.encode(signal, start_seconds, merged))
 
-    def read(self, signal: Signal, grid: TimeGrid) -> Usage[Any]:
+    def read(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> Usage[Any]:
         """Series with at least one value in the grid, sorted by reference; gaps and lost days are NaN.
 
-        References are NodeRef when the signal is per node, else PodContainerRef. StoreError for another step than the
-        signal's.
+        References are NodeRef when the signal is per node, else PodContainerRef. `between` keeps a range of keys and
+        reads little more than that from each file. StoreError for another step than the signal's.
         """
         _checked_grid(signal, grid)
+        if between is not None:
+            return self._read_between(signal, grid, between)
         keys: list[Key] = sorted(set().union(*(self._keys_in(signal, *day) for day in _days_of(grid))))
         values = np.full((len(keys), grid.size), np.nan, dtype=np.float32)
         filled = np.zeros(len(keys), dtype=np.bool_)
@@ -106,6 +109,50 @@ class Store:
             keys, values = list(compress(keys, filled)), values[filled]
         refs = tuple(days.ref_of(key) for key in keys)
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
+
+    def _read_between(self, signal: Signal, grid: TimeGrid, between: Between) -> Usage[Any]:
+        """As `read`, for part of the series: days are kept whole until all keys are known, for they are few."""
+        parts = [
+            (inside, _part(self._read_day_between(signal, start, between), of_day))
+            for start, inside, of_day in _days_of(grid)
+        ]
+        keys = sorted(set().union(*(day.keys for _, day in parts)))
+        values = np.full((len(keys), grid.size), np.nan, dtype=np.float32)
+        row = {key: i for i, key in enumerate(keys)}
+        for inside, day in parts:
+            values[days.rows(row, day.keys), inside] = day.values
+        refs = tuple(days.ref_of(key) for key in keys)
+        return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
+
+    def _read_day_between(self, signal: Signal, start_seconds: int, between: Between) -> Day | None:
+        """Part of a day; None when there is no file, or it was corrupt and has just been set aside."""
+        name = self._day_file(signal, start_seconds)
+        handle = self._folder.open(name)
+        if handle is None:
+            return None
+        with handle:
+            try:
+                return self._judged(
+                    name,
+                    lambda: days.decode_between(parquet.opened(handle), signal, start_seconds, between),
+                    lambda: handle.failure,
+                )
+            except StoreCorrupt as error:
+                _log.warning(
+                    "store_day_lost", signal=signal.value, day=days.day_name(start_seconds), error=error.message
+                )
+                return None
+
+    def contents(self, signal: Signal, grid: TimeGrid) -> tuple[tuple[Key, ...], tuple[str, ...]]:
+        """Keys of all series in the grid's days, sorted, and one text a day that changes when its content does."""
+        keys: set[Key] = set()
+        marks = []
+        for start, _, _ in _days_of(grid):
+            found = self._read_day(signal, start, lambda b, s, t: (days.decode_keys(b, s, t), days.mark(b)))
+            if found is not None:
+                keys.update(found[0])
+                marks.append(f"{signal.value} {days.day_name(start)} {found[1]}")
+        return tuple(sorted(keys)), tuple(marks)
 
     def _keys_in(self, signal: Signal, start_seconds: int, inside: slice, of_day: slice) -> tuple[Key, ...]:
         """Series with a value in that part of the day; a whole day needs only the key columns.
@@ -162,6 +209,13 @@ class Store:
             _log.warning("store_day_lost", signal=signal.value, day=days.day_name(start_seconds), error=error.message)
             return None
 
+    def remove(self) -> None:
+        """Everything of this cluster: history and results."""
+        with self._folder.exclusive(self._lock):
+            for name in self._folder.names(self.cluster):
+                if f"{self.cluster}/{name}" not in (self._lock, f"{self._lock}s"):
+                    self._folder.remove(f"{self.cluster}/{name}")
+
     # ---- inventory and quality
 
     def write_inventory(self, inventory: Inventory) -> None:
@@ -202,6 +256,18 @@ class Store:
             )
         return found
 
+    def update_table(self, schema: Schema, change: Callable[[Table | None], Table | None]) -> Table | None:
+        """Replace a result table by what `change` makes of it (None = never written), while nobody else writes.
+
+        Nothing is written when it gives None. The new table, or None.
+        """
+        name = self._result(schema.name, "parquet")
+        with self._folder.exclusive(self._lock):
+            made = change(self._read(name, lambda b: tables.decode(b, schema)))
+            if made is not None:
+                self._folder.write(name, tables.encode(made))
+            return made
+
     def write_document(self, name: str, document: object) -> None:
         """Replace a document: any dataclass or struct; a float that is not finite comes back as NaN."""
         self._replace(self._result(name, "json"), documents.encode(document))
@@ -209,6 +275,38 @@ class Store:
     def read_document(self, name: str, kind: type[ValueT]) -> ValueT | None:
         """A document, None when it was never written; StoreCorrupt when it is not of that type."""
         return self._read(self._result(name, "json"), lambda b: documents.decode(b, kind))
+
+    # ---- blocks: work done shard by shard. One writer each, so no lock: shards are written side by side.
+
+    def write_block(self, folder: str, name: str, block: Block, stamp: Mapping[str, str]) -> None:
+        """Replace a shard's block as a whole."""
+        self._folder.write(self._block(folder, name), blocks.encode(block, stamp))
+
+    def read_block(self, folder: str, name: str) -> tuple[dict[str, Any], dict[str, str]] | None:
+        """A block and its stamp; None when there is none; StoreCorrupt (set aside) when it cannot be read."""
+        return self._read(self._block(folder, name), blocks.decode)
+
+    def block_names(self, folder: str) -> tuple[str, ...]:
+        """Blocks of a folder, sorted; a name appears once its block is whole."""
+        names = self._folder.names(f"{self.cluster}/results/{folder}")
+        return tuple(n.removesuffix(".parquet") for n in names if n.endswith(".parquet") and _NAME.fullmatch(n))
+
+    def folders(self, folder: str) -> tuple[str, ...]:
+        """Names of what lies in a folder of results."""
+        return tuple(self._folder.names(f"{self.cluster}/results/{folder}"))
+
+    def remove_result(self, name: str) -> None:
+        """Remove a file or folder of results; nothing when there is none."""
+        self._folder.remove(f"{self.cluster}/results/{name}")
+
+    def join_blocks(self, folder: str, names: Iterable[str], name: str) -> int:
+        """One table `results/<name>.parquet` of these blocks' rows, block by block; the number of rows."""
+        contents = (c for n in names if (c := self._folder.read(self._block(folder, n))) is not None)
+        with self._folder.replacing(f"{self.cluster}/results/{_checked(name, 'result')}.parquet") as sink:
+            return blocks.joined(contents, sink)
+
+    def _block(self, folder: str, name: str) -> str:
+        return f"{self.cluster}/results/{folder}/{_checked(name, 'block')}.parquet"
 
     def _result(self, name: str, suffix: str) -> str:
         return f"{self.cluster}/results/{_checked(name, 'result')}.{suffix}"
@@ -220,17 +318,23 @@ class Store:
     def _read(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
         """Decode a file; one of a newer version is refused, one that cannot be read is set aside and reported."""
         content = self._folder.read(name)
-        if content is None:
-            return None
+        return None if content is None else self._judged(name, lambda: decode(content))
+
+    def _judged(
+        self, name: str, decode: Callable[[], ValueT], failure: Callable[[], BaseException | None] = lambda: None
+    ) -> ValueT:
+        """What `decode` makes of a file; `failure` tells whether the place, not the content, was at fault."""
         path = self._folder.path(name)
         try:
-            return decode(content)
+            return decode()
         except NewerVersionError as newer:
             raise StoreError(
                 f"{path} has layout {newer.args[0]}, newer than the {SCHEMA_VERSION} this cotenant knows",
                 fix="Upgrade cotenant, or point it at another store.",
             ) from newer
         except (*parquet.UNREADABLE, msgspec.MsgspecError) as error:
+            if failed := failure():
+                raise self._folder.unreadable(name, failed) from error
             aside = self._folder.set_aside(name)
             raise StoreCorrupt(
                 f"{path} cannot be read ({error}); it was set aside as {self._folder.path(aside)}",

@@ -16,7 +16,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.usage import Signal
 from cotenant.settings.recommender import CotenantSettings
 from recommender.evidence import Evidence, Floats, Integers
-from recommender.strategies.cotenant import daemons, jobs, trend
+from recommender.strategies.cotenant import daemons, day_risk, jobs, trend
 from recommender.strategies.cotenant.pods import summarise
 from recommender.strategies.cotenant.policy import Policy
 
@@ -24,6 +24,8 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 FINEST: Final = {CPU: Signal.CPU_USAGE_MAX, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 RISK_FRACTION: Final = 0.95
 """Quantile of the demand that is compared with the present request to tell a risk."""
+RISEN: Final = 0.5
+"""Weight of the decaying quantile where it is above that of the whole window: half of a rise is taken to last."""
 
 Groups = Mapping[int, Mapping[str, float]]
 
@@ -58,26 +60,25 @@ class Demand:
 
 
 def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> Demand:
-    """Quantile, busiest half hour of the day, peak of the week; projected where they grow; with margin."""
+    """Quantile, peaks that return daily or weekly; projected where they grow; with margin."""
     portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
     fractions = np.array([(p.cpu_fraction, RISK_FRACTION, own.guaranteed_fraction) for p in policies]).reshape(-1, 3)
     pods = summarise(evidence, fractions)
-    quantile, high, reserved = (np.fmax(_decayed(evidence, fractions[:, k]), pods.quantiles[:, k]) for k in range(3))
-    half_hour = evidence.from_portrait(CPU, np.fmax.reduce(portrait.slots, axis=(1, 2), initial=np.nan))
+    quantile, high, reserved = (_of_both(_decayed(evidence, fractions[:, k]), pods.quantiles[:, k]) for k in range(3))
     grown = trend.growth(evidence, own)
     uneven = pods.highest_p95 > own.uneven_ratio * pods.median_p95
     groups = daemons.by_group(evidence, CPU, fractions[:, 0].tolist())
-    usual = np.fmax(quantile, half_hour)
+    daily = _standing_out(pods.daily_half_hour, quantile, own)
+    weekly = _standing_out(pods.weekly_hour, np.fmax(quantile, daily), own)
     terms = {
         "demand_quantile": quantile * grown.factor,
-        "busiest_half_hour": half_hour * grown.mean_factor,
-        "weekly_peak": np.where(pods.weekly_hour > own.weekly_peak_ratio * usual, pods.weekly_hour, np.nan),
+        "daily_peak": daily * grown.mean_factor,
+        "weekly_peak": weekly,
         "highest_pod_if_uneven": np.where(uneven, pods.highest_p95, np.nan),
         "neediest_node_group": _neediest(len(evidence), groups),
     }
     startup = jobs.shared(evidence.from_portrait(CPU, portrait.startup_max), group)
     steady = jobs.shared(np.fmax.reduce(list(terms.values()), axis=0), group)
-    margin = 1 + np.array([p.cpu_margin_fraction for p in policies])
     shown = {
         "growth_per_week": np.where(grown.per_week > 0, grown.per_week, np.nan),
         "highest_pod_p95": np.where(uneven, pods.highest_p95, np.nan),
@@ -86,7 +87,10 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
         "throttled_share": pods.throttled_share,
     }
     # a job shorter than the start-up phase has nothing else
-    wanted = np.where(np.isfinite(steady), steady, startup) * margin
+    wanted = with_margin(np.where(np.isfinite(steady), steady, startup), policies)
+    by_risk, shown["day_risk_margin"] = _by_day_risk(evidence, own.cpu_day_risk)
+    by_risk = jobs.shared(by_risk, group)
+    wanted = np.where(np.isfinite(by_risk), by_risk, wanted)
     return Demand(
         CPU,
         _largest_node(evidence, CPU),
@@ -94,7 +98,7 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
         urgent=np.full(len(evidence), np.nan),
         highest=jobs.shared(_highest(evidence, CPU), group),
         startup=startup,
-        reserved=np.fmax(wanted, jobs.shared(reserved, group) * margin),
+        reserved=np.fmax(wanted, with_margin(jobs.shared(reserved, group), policies)),
         columns={n: c for n, c in terms.items() if n != "highest_pod_if_uneven"} | shown,
         groups=groups,
         high=jobs.shared(high, group),
@@ -128,6 +132,42 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
         leak=leak,
         **_history(evidence, MEMORY, group),
     )
+
+
+def with_margin(demand: Floats, policies: Sequence[Policy]) -> Floats:
+    """CPU demand + its share + the square root of demand x the root margin, (n,)."""
+    share = np.array([p.cpu_margin_fraction for p in policies])
+    root = np.array([p.cpu_root_margin_millicores for p in policies])
+    wanted: Floats = demand * (1 + share) + np.sqrt(np.maximum(demand, 0) * root)
+    return wanted
+
+
+def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats]:
+    """(amounts, margin) by a chosen risk, (n,) each; NaN where none is chosen or there is too little history."""
+    nothing = np.full(len(evidence), np.nan)
+    if risk is None:
+        return nothing, nothing
+    portrait = evidence.portraits[CPU]
+    full = portrait.daily_counts >= day_risk.FULL_DAY * portrait.daily_counts.max(axis=1, initial=0.0, keepdims=True)
+    none = np.full((1, full.shape[1]), np.nan)
+    maxima, means = (
+        np.vstack([np.where(full, column, np.nan), none])[evidence.portrait_rows[CPU]]
+        for column in (portrait.daily_maxima, portrait.daily_means)
+    )
+    provided = np.fmax(evidence.limits[CPU], evidence.requests[CPU])
+    found = day_risk.amounts(maxima, means, provided, risk)
+    return found.amounts, np.where(np.isfinite(found.amounts), found.margin, np.nan)
+
+
+def _standing_out(peak: Floats, usual: Floats, own: CotenantSettings) -> Floats:
+    """The peaks that are so far above the usual demand that no quantile covers them, NaN elsewhere."""
+    return np.where(peak > own.returning_peak_ratio * usual, peak, np.nan)
+
+
+def _of_both(decayed: Floats, whole: Floats) -> Floats:
+    """The quantile of the whole window, moved towards the decaying one where that is higher, (n,)."""
+    both = np.fmax(whole, whole * (1 - RISEN) + decayed * RISEN)
+    return np.where(np.isfinite(both), both, np.fmax(decayed, whole))
 
 
 def _largest_node(evidence: Evidence, resource: Resource) -> int:

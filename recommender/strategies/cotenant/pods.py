@@ -1,7 +1,9 @@
-"""What the portraits pool away, read from the pods' own series: the week's busiest hour, uneven replicas, throttling.
+"""What the portraits pool away, read from the pods' own series: what returns, uneven replicas, throttling.
 
 One pass over CPU demand (usage + throttled), a block of containers at a time. A portrait forgets by decay; a quantile
-in which every sample weighs the same and the mean of one hour of the week over all weeks and pods do not. Pure.
+in which every sample weighs the same, and what returned day after day or week after week, do not. A mean over the days
+would take one burst for a habit: an hour returns when demand was there on most of its days, or in each of its weeks.
+Pure.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
 from recommender.evidence import Evidence, Floats, Integers, row_percentile
 
 HALF_HOUR_SECONDS: Final = 1800
-WEEK: Final = 7 * DAY_SECONDS // HALF_HOUR_SECONDS
+HALF_HOURS: Final = DAY_SECONDS // HALF_HOUR_SECONDS
+WEEK: Final = 7 * HALF_HOURS
+WEEKEND, WORKDAYS = [2, 3], [0, 1, 4, 5, 6]
+"""Days of a week that begins with Thursday, as Unix time does."""
 CONTAINERS_AT_ONCE: Final = 256
-LEAST_HALF_HOURS: Final = 48
+LEAST_HALF_HOURS: Final = HALF_HOURS
 """A pod younger than a day says nothing about how even the replicas are."""
 ABSURD: Final = np.float32(1e18)
 """Millicores beyond this are cut, so that their sums stay finite."""
@@ -31,12 +36,15 @@ WARM_UP_SLOTS: Final = 2
 class Pods:
     """Columns over n containers, NaN = unknown, millicores of one pod.
 
-    quantiles: (n, k) of all pods' samples together, each weighing the same; weekly_hour: busiest hour of the week, mean
-    over weeks and pods; highest_p95, median_p95: p95 of the half-hour means of the highest and of the median pod (of
-    those seen for a day); throttled_share: refused part of the demand, 0..1.
+    quantiles: (n, k) of all pods' samples together, each weighing the same; daily_half_hour: the half hour of the day
+    with the most that three of four days reach (mean over pods; workdays and weekend apart); weekly_hour: the hour of
+    the week with the most that every week reaches (one week alone: its busiest hour); highest_p95, median_p95: p95 of
+    the half-hour means of the highest and of the median pod (of those seen for a day); throttled_share: refused part of
+    the demand, 0..1.
     """
 
     quantiles: Floats
+    daily_half_hour: Floats
     weekly_hour: Floats
     highest_p95: Floats
     median_p95: Floats
@@ -45,7 +53,7 @@ class Pods:
 
 def summarise(evidence: Evidence, fractions: Floats) -> Pods:
     """The columns for all containers of the evidence; `fractions` (n, k) says which quantiles of each, 0..1."""
-    columns = Pods(np.full(fractions.shape, np.nan), *(np.full(len(evidence), np.nan) for _ in range(4)))
+    columns = Pods(np.full(fractions.shape, np.nan), *(np.full(len(evidence), np.nan) for _ in range(5)))
     signal = Signal.CPU_USAGE_MEAN
     if signal not in evidence.usage or not evidence.usage[signal].grid.size:
         return columns
@@ -57,7 +65,8 @@ def summarise(evidence: Evidence, fractions: Floats) -> Pods:
         met, first, place = np.unique(owners, return_index=True, return_inverse=True)
         for container, pods in zip(met, np.split(values, first[1:]), strict=True):
             columns.quantiles[container] = _quantiles(pods, fractions[container])
-        columns.weekly_hour[met] = _busiest_hour(means, grid, place, len(met))
+        weeks = _weeks(means, grid, place, len(met))
+        columns.daily_half_hour[met], columns.weekly_hour[met] = _daily(weeks), _weekly(weeks)
         columns.throttled_share[met] = _share(throttled, wanted, place, len(met))
         p95 = np.where(
             np.isfinite(means).sum(axis=1) >= LEAST_HALF_HOURS, row_percentile(0.95)(means.astype(np.float32)), np.nan
@@ -121,17 +130,37 @@ def _half_hours(values: FloatMatrix, grid: TimeGrid) -> Floats:
     return _ratio(np.nansum(block, axis=2, dtype=np.float64), np.isfinite(block).sum(axis=2))
 
 
-def _busiest_hour(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
-    """Highest mean of two neighbouring half hours of the week, over all weeks and pods, (size,)."""
+def _weeks(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
+    """Mean over the pods by week and half hour of the week, from Thursday 00:00 UTC on, (size, weeks, 336)."""
     lead = grid.start_seconds // HALF_HOUR_SECONDS % WEEK
     padded = np.pad(means, ((0, 0), (lead, -(lead + means.shape[1]) % WEEK)), constant_values=np.nan)
     weeks = padded.reshape(len(means), -1, WEEK)
-    sums, counts = np.zeros((size, WEEK)), np.zeros((size, WEEK))
-    np.add.at(sums, place, np.nansum(weeks, axis=1))
-    np.add.at(counts, place, np.isfinite(weeks).sum(axis=1))
-    both = (counts > 0) & (np.roll(counts, -1, axis=1) > 0)
-    hours = _ratio(sums + np.roll(sums, -1, axis=1), np.where(both, counts + np.roll(counts, -1, axis=1), 0))
-    highest: Floats = np.fmax.reduce(hours, axis=1)
+    sums, counts = np.zeros((size, *weeks.shape[1:])), np.zeros((size, *weeks.shape[1:]))
+    np.add.at(sums, place, np.nan_to_num(weeks))
+    np.add.at(counts, place, np.isfinite(weeks))
+    return _ratio(sums, counts)
+
+
+def _daily(weeks: Floats) -> Floats:
+    """Busiest half hour of the day by the lower quartile over its days, workdays and weekend apart, (n,)."""
+    days = weeks.reshape(*weeks.shape[:2], 7, HALF_HOURS)
+    found = np.full(len(weeks), np.nan)
+    for kind in (WORKDAYS, WEEKEND):
+        ordered = np.sort(days[:, :, kind].reshape(len(days), -1, HALF_HOURS), axis=1)  # NaN sorts last
+        count = np.isfinite(ordered).sum(axis=1, keepdims=True)
+        quartile = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 4, axis=1)[:, 0]
+        found = np.fmax(found, np.fmax.reduce(quartile, axis=1))
+    return found
+
+
+def _weekly(weeks: Floats) -> Floats:
+    """Busiest hour of the week by its quietest week; hours seen once count only where none was seen twice, (n,)."""
+    flat = weeks.reshape(len(weeks), -1)
+    hours = (flat + np.pad(flat[:, 1:], ((0, 0), (0, 1)), constant_values=np.nan)).reshape(weeks.shape) / 2
+    count = np.isfinite(hours).sum(axis=1)
+    often = count >= np.minimum(count.max(axis=1, keepdims=True), 2)
+    least = np.fmin.reduce(hours, axis=1)
+    highest: Floats = np.fmax.reduce(np.where(often, least, np.nan), axis=1)
     return highest
 
 

@@ -36,6 +36,7 @@ class Policy:
     profile: str
     cpu_fraction: float
     cpu_margin_fraction: float
+    cpu_root_margin_millicores: float
     memory_margin_fraction: float
     lower_limits: bool
     cpu_limit: str
@@ -69,6 +70,7 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
         profile=name,
         cpu_fraction=numbers["cpu_fraction"],
         cpu_margin_fraction=numbers["cpu_margin_fraction"],
+        cpu_root_margin_millicores=profile.cpu_root_margin_millicores,
         memory_margin_fraction=numbers["memory_margin_fraction"],
         lower_limits=words["lower_limits"],
         cpu_limit=words["cpu_limit"],

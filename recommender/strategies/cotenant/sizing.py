@@ -51,8 +51,11 @@ class Place:
 
 
 def guaranteed(workload: Workload) -> bool:
-    """Whether every container's limit is set and equal to its request, for both resources."""
-    return all(
+    """Whether every container's limit is set and equal to its request, for both resources.
+
+    Not a pod that is best effort by its label: it has asked for no guarantee.
+    """
+    return workload.qos is not QosClass.BE and all(
         c.limits.get(r) is not None and c.requests.get(r, c.limits.get(r)) == c.limits.get(r)
         for c in workload.containers
         for r in Resource
@@ -64,7 +67,8 @@ def request(place: Place, demand: Demand) -> Draft:
     i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
     column = demand.reserved if place.guaranteed else demand.wanted
     draft = Draft(now, rounded_up(float(column[i]), UNIT[resource]), *_decided_by(place, demand))
-    beyond = resource is MEMORY and now is not None and float(demand.highest[i]) > now
+    needed = demand.highest if resource is MEMORY else demand.high
+    beyond = now is not None and float(needed[i]) > now  # the dead band keeps what holds the demand, not what lacks
     draft = replace(draft, must_raise=draft.reason is Reason.OOM_BUMP or beyond)
     draft = draft.at_least("floor of the pod, shared by its containers", place.floor(resource), Reason.FLOOR)
     draft = dead_band(place, kept_while_leaking(stepped(place, resource, draft), demand, i), resource)
@@ -101,8 +105,7 @@ def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
         return None
     if place.guaranteed:
         return replace(wish, now=now, reason=Reason.QOS_CLASS, formula="limit = request, as now")
-    margin = 1 + place.own.cpu_limit_margin_fraction
-    highest = rounded_up(float(np.nan_to_num(demand.highest[place.index])) * margin, 1)
+    highest, margin = _with_limit_margin(place, demand)
     in_ratio = proportional_limit(now, place.container.requests.get(CPU), wish.amount) or 0
     least, terms = (in_ratio, "limit x request / present request, ") if place.policy.lower_limits else (0, "")
     reason = Reason.OBSERVED_MAXIMUM if highest > least else Reason.OK
@@ -113,6 +116,25 @@ def cpu_limit(place: Place, wish: Draft, demand: Demand) -> Draft | None:
     if not place.policy.lower_limits:
         draft = _kept(place, draft, now, CPU, Reason.LIMIT_KEPT)
     return draft.at_least("never below the request", wish.amount, wish.reason)
+
+
+def raised_cpu_limit(place: Place, demand: Demand) -> Draft | None:
+    """CPU's limit where demand was seen above it, whatever else is not known yet; None where it was not.
+
+    A limit holds no capacity: a higher one costs the neighbours nothing, so it needs no history.
+    """
+    now = place.container.limits.get(CPU)
+    if now is None or place.guaranteed or not demand.highest[place.index] > now:
+        return None
+    highest, margin = _with_limit_margin(place, demand)
+    draft = Draft(now, max(highest, now), Reason.OBSERVED_MAXIMUM, f"highest demand x {margin:g}", must_raise=True)
+    return draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
+
+
+def _with_limit_margin(place: Place, demand: Demand) -> tuple[int, float]:
+    """(highest demand ever seen with the limit's margin, 1 + margin)."""
+    margin = 1 + place.own.cpu_limit_margin_fraction
+    return rounded_up(float(np.nan_to_num(demand.highest[place.index])) * margin, 1), margin
 
 
 def _kept(place: Place, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
@@ -167,9 +189,14 @@ def _decided_by(place: Place, demand: Demand) -> tuple[Reason, str]:
             formula = f"max(highest ever seen x {margin:g}, limit at an OOM kill + bump)"
             return Reason.OOM_BUMP if won else Reason.OBSERVED_MAXIMUM, formula
         return Reason.OBSERVED_MAXIMUM, f"highest ever seen x {margin:g}"
-    terms = f"p{100 * place.policy.cpu_fraction:g} of demand, busiest half hour"
+    if np.isfinite(demand.columns["day_risk_margin"][i]):
+        terms = "(highest of 14 days + of 7) / 2 + margin for the day's risk x provided x (highest / mean) ^ 0.75"
+        return Reason.QOS_CLASS if place.guaranteed else Reason.OK, f"min({terms}, 1.1 x provided or 1.5 x highest)"
+    terms = f"p{100 * place.policy.cpu_fraction:g} of demand"
+    if np.isfinite(demand.columns["daily_peak"][i]):
+        terms += ", half hour busy on most days"
     if np.isfinite(demand.columns["weekly_peak"][i]):
-        terms += ", busiest hour of the week"
+        terms += ", hour busy every week"
     if place.workload.ref.kind == "DaemonSet":
         terms += ", neediest node group"
     if np.isfinite(demand.columns["highest_pod_p95"][i]):
@@ -178,9 +205,15 @@ def _decided_by(place: Place, demand: Demand) -> tuple[Reason, str]:
     if place.guaranteed:
         return (
             Reason.QOS_CLASS,
-            f"max({terms}, p{100 * place.own.guaranteed_fraction:g} because limit = request) x {margin:g}",
+            f"max({terms}, p{100 * place.own.guaranteed_fraction:g} because limit = request){_margin_of(place)}",
         )
-    return reason, f"max({terms}) x {margin:g}"
+    return reason, f"max({terms}){_margin_of(place)}"
+
+
+def _margin_of(place: Place) -> str:
+    """The CPU margin in words."""
+    share, root = 1 + place.policy.cpu_margin_fraction, place.policy.cpu_root_margin_millicores
+    return f" x {share:g}" * (share > 1) + f" + sqrt(demand x {root:g} m)" * (root > 0)
 
 
 def _without_requests(container: Container) -> Container:

@@ -26,6 +26,7 @@ from recommender.strategies.cotenant.withholding import reasons
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
+TOO_EARLY: Final = frozenset({Reason.NOT_ENOUGH_HISTORY, Reason.LOW_COVERAGE})
 SLOTS: Final = tuple((resource, field) for resource in Resource for field in Field)
 
 
@@ -132,10 +133,11 @@ def _limits(run: Run, place: Place, drafts: Drafts, index: int) -> Drafts:
     """The limits that go with the requests; a CPU limit that is to be removed has no draft."""
     made: Drafts = {}
     memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
-    limits = {
-        MEMORY: sizing.memory_limit(place, memory, run.demand[MEMORY]) if memory else None,
-        CPU: sizing.cpu_limit(place, cpu, run.demand[CPU]) if cpu and not _removed(place) else None,
-    }
+    limits = {MEMORY: sizing.memory_limit(place, memory, run.demand[MEMORY]) if memory else None}
+    if cpu and not _removed(place):
+        limits[CPU] = sizing.cpu_limit(place, cpu, run.demand[CPU])
+    elif run.reasons[CPU][index] in TOO_EARLY:
+        limits[CPU] = sizing.raised_cpu_limit(place, run.demand[CPU])
     return made | {Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None}
 
 

@@ -1,0 +1,105 @@
+"""Resources that a new pod gets from its workload's annotation instead of its template. Pure; never refuses.
+
+The workload is found by the pod's owner: a StatefulSet or DaemonSet itself, a Deployment by the name that its
+ReplicaSet has before the template's hash. Whatever does not fit (another template by now, a request above its limit,
+another QoS class) leaves the pod as it is, with a warning to who creates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cotenant.model.annotated import (
+    CHANGE_ANNOTATION,
+    KINDS,
+    RESOURCES_ANNOTATION,
+    Noted,
+    above_limits,
+    qos_class,
+    same,
+)
+
+Json = dict[str, Any]
+Key = tuple[str, str, str]
+"""Kind, namespace, name of a workload."""
+HASH_LABEL: Final = "pod-template-hash"
+GROUPS: Final = ("initContainers", "containers")
+
+
+def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
+    """The workload behind a pod, and the uid that it must have ("" when the pod does not say); None for other kinds."""
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences")
+    found = owners if isinstance(owners, list) else ()
+    owner = next((o for o in found if isinstance(o, Mapping) and o.get("controller")), None)
+    if owner is None:
+        return None
+    kind, name = str(owner.get("kind", "")), str(owner.get("name", ""))
+    if kind == "ReplicaSet":
+        template = (metadata.get("labels") or {}).get(HASH_LABEL, "")
+        ours = bool(template) and name.endswith(f"-{template}")
+        return (("Deployment", namespace, name.removesuffix(f"-{template}")), "") if ours else None
+    return ((kind, namespace, name), str(owner.get("uid", ""))) if kind in KINDS else None
+
+
+def with_annotated(pod: Json, noted: Mapping[Key, Noted], namespace: str) -> list[str]:
+    """Give the pod (a copy that may be written on) what its workload's annotation says; warnings."""
+    found = owner_of(pod, namespace) if noted else None
+    note = noted.get(found[0]) if found else None
+    if found is None or note is None or (found[1] and note.uid != found[1]):
+        return []
+    annotations = pod["metadata"].get("annotations") or {}
+    if annotations.get(CHANGE_ANNOTATION) == note.change and note.change:
+        return []  # an earlier call of this request has done it
+    name = "/".join(found[0])
+    if note.wrong:
+        return [f"{name}: {note.wrong}"]
+    warnings, new = _decided(pod["spec"], note)
+    if new and not warnings:
+        _write(pod, new, note)
+    return [f"{RESOURCES_ANNOTATION} of {name} was not used: {why}" for why in warnings]
+
+
+def _decided(spec: Mapping[str, Any], note: Noted) -> tuple[list[str], dict[str, Any]]:
+    """Why nothing is changed, and otherwise the resources by container."""
+    warnings, new = [], {}
+    for container in _containers(spec):
+        swap = note.swaps.get(container.get("name", ""))
+        if swap is None or same(container.get("resources"), swap.after):
+            continue
+        if not same(container.get("resources"), swap.before):
+            warnings.append(f"container {container['name']} has other resources in its template by now")
+        elif high := above_limits(swap.after):
+            warnings.append(f"container {container['name']} would request more {high} than its limit")
+        else:
+            new[container["name"]] = swap.after
+    after = [_with(one, new) for one in _containers(spec)]
+    before, then = qos_class(list(_containers(spec))), qos_class(after)
+    if new and before != then:
+        warnings.append(f"its QoS class would turn from {before} into {then}")
+    return warnings, new
+
+
+def _write(pod: Json, new: Mapping[str, Any], note: Noted) -> None:
+    for group in GROUPS:
+        if pod["spec"].get(group):
+            pod["spec"][group] = [_with(one, new) for one in pod["spec"][group]]
+    if note.change:
+        annotations = pod["metadata"].get("annotations") or {}
+        pod["metadata"]["annotations"] = {**annotations, CHANGE_ANNOTATION: note.change}
+
+
+def _with(container: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
+    """The container with its new requests and limits; claims and the like stay."""
+    given = new.get(container.get("name", ""))
+    if given is None:
+        return dict(container)
+    kept = {k: v for k, v in (container.get("resources") or {}).items() if k not in ("requests", "limits")}
+    sides = {side: dict(given[side]) for side in ("requests", "limits") if given.get(side)}
+    return {**container, "resources": {**kept, **sides}}
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for group in GROUPS:
+        yield from spec.get(group) or ()

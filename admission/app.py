@@ -1,0 +1,136 @@
+"""EDGE: what the webhook process answers, by path; `admission.connection` carries it.
+
+Paths: the five webhooks of `admission.review` (POST), /healthz, /readyz, /metrics (GET). Whatever goes wrong in our own
+code, a pod is allowed untouched and counted; a quota is refused with 500, for its webhook guards what others promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+
+from admission import review
+from admission.config_rules import problems_of_config
+from admission.connection import Request, Response
+from admission.view import ClusterView
+from cotenant.edges.clock import Clock
+from cotenant.edges.health import Checks
+from cotenant.edges.telemetry import Metrics
+from cotenant.model.errors import ClusterError
+from cotenant.model.protocol import SLO_CONFIG_MAP
+from cotenant.settings.admission import AdmissionSettings
+
+LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+ASKS_THE_SERVER: Final = frozenset({"/validate-quota"})
+"""Webhooks that may ask the API server."""
+_PROBES: Final = {"/healthz": "livez", "/livez": "livez", "/readyz": "readyz"}
+_log = structlog.get_logger(__name__)
+
+
+class WebhookMetrics:
+    """What the webhooks count."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """Register on the process's registry."""
+        registry = metrics.registry
+        self.reviews = Counter(
+            "cotenant_webhook_reviews_total", "Reviews answered.", ["webhook", "outcome"], registry=registry
+        )
+        self.duration = Histogram(
+            "cotenant_webhook_duration_seconds",
+            "Time from the last byte of a review to its answer, without sending it.",
+            ["webhook"],
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.applied = Counter(
+            "cotenant_webhook_profiles_applied_total", "Pods that a profile changed.", ["profile"], registry=registry
+        )
+        self.expires = Gauge(
+            "cotenant_webhook_certificate_expiry_timestamp_seconds",
+            "Unix time at which the certificate that is shown ends.",
+            registry=registry,
+        )
+
+
+class WebhookApp:
+    """The application of `admission.connection`."""
+
+    def __init__(
+        self,
+        view: Callable[[], ClusterView],
+        pods_of_quota: Callable[[str], int],
+        settings: AdmissionSettings,
+        clock: Clock,
+        metrics: Metrics,
+        config_namespace: str = "",
+    ) -> None:
+        """Nothing is asked before the first call. config_namespace: where slo-controller-config is judged."""
+        self.checks = Checks()
+        self._view, self._pods_of_quota, self._settings, self._clock = view, pods_of_quota, settings, clock
+        self.metrics = metrics
+        self._counts = WebhookMetrics(metrics)
+        self._config_place = (config_namespace, SLO_CONFIG_MAP)
+
+    def answer(self, request: Request) -> Response:
+        """The answer to one request."""
+        if request.path in review.ROUTES:
+            return self._answer(request) if request.method == "POST" else Response(405, b"webhooks take POST\n")
+        return self._look(request) if request.method in ("GET", "HEAD") else Response(404, b"not found\n")
+
+    def asks_elsewhere(self, path: str) -> bool:
+        """Whether the answer may wait for the API server."""
+        return path in ASKS_THE_SERVER
+
+    def refused(self, path: str) -> None:
+        """A review was turned away unread."""
+        if path in review.ROUTES:
+            self._counts.reviews.labels(path, "bad-request").inc()
+
+    def shown(self, expires_at: float) -> None:
+        """A certificate that ends at this Unix time is shown from now on."""
+        self._counts.expires.set(expires_at)
+
+    def _answer(self, request: Request) -> Response:
+        began = perf_counter()
+        found = self._judged(request.path, request.body)
+        self._counts.duration.labels(request.path).observe(perf_counter() - began)
+        self._counts.reviews.labels(request.path, found.outcome).inc()
+        for name in found.profiles:
+            self._counts.applied.labels(name).inc()
+        return Response(found.status, found.body, "application/json" if found.status == 200 else "text/plain")
+
+    def _judged(self, path: str, body: bytes) -> review.Answer:
+        """The answer; a fault of our own lets pods through and refuses quotas."""
+        asked = review.Asked(
+            self._view(),
+            self._clock.now_seconds(),
+            self._settings.translate_overhead,
+            self._pods_of_quota,
+            problems_of_config,
+            self._config_place,
+        )
+        try:
+            return review.answer(path, body, asked)
+        except ClusterError as error:
+            return review.Answer(500, f"{error.message}\n".encode("utf-8", "replace"), "cluster-error")
+        except Exception:  # noqa: BLE001 - a fault of our own must not stop the cluster's pods
+            _log.exception("review failed", webhook=path)
+            if path in ASKS_THE_SERVER:
+                return review.Answer(500, b"the webhook failed; its log says why\n", "failed")
+            return review.Answer(200, review.encode(review.decode(body).uid, review.UNTOUCHED), "failed")
+
+    def _look(self, request: Request) -> Response:
+        """Probes and metrics."""
+        if request.path == "/metrics":
+            body, kind = self.metrics.exposition(request.headers.get(b"accept", b"").decode("latin-1"))
+            return Response(200, body, kind)
+        endpoint = _PROBES.get(request.path)
+        if endpoint is None:
+            return Response(404, b"not found: try /healthz, /readyz or /metrics\n")
+        passed, report = self.checks.report(endpoint)
+        return Response(200 if passed else 503, report.encode("utf-8", "replace"))

@@ -1,0 +1,216 @@
+"""Our own certificate authority and serving certificate: what is due, and the new ones. Pure but for key generation.
+
+Rolling an authority over takes three steps, each when the one before has had `overlap_seconds` to spread: the next
+authority joins the bundle; it signs a new serving certificate, the old one stays in the bundle; the old one leaves.
+So at every moment the certificate shown verifies with the bundle of now and with that of one step ago.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+BACKDATED_SECONDS: Final = 3600
+"""Certificates begin an hour ago, for callers whose clock is late."""
+RENEWED_IN_LAST: Final = 1 / 3
+"""Renewal begins in the last third of a certificate's life."""
+DAY: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Everything that is stored: the authority that signs, what it signed, and those that come and go."""
+
+    authority: Pair
+    serving: Pair
+    following: Pair | None = None
+    former: bytes = b""
+
+    @property
+    def bundle(self) -> bytes:
+        """Certificates (PEM) that callers are to trust; the present authority first."""
+        return self.authority.certificate + (self.following.certificate if self.following else b"") + self.former
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long certificates live, and the names they are for (DNS names and addresses)."""
+
+    names: tuple[str, ...]
+    authority_days: float = 365.0
+    certificate_days: float = 90.0
+    overlap_seconds: float = 600.0
+
+
+def renewed(held: Material | None, policy: Policy, now_seconds: float, trusted: bytes | None = None) -> Material:
+    """What should be stored at this moment; the same object when nothing is due.
+
+    now_seconds: Unix time. trusted: bundle that callers hold now, None when that cannot be asked; the next authority
+    does not sign before it is in there.
+    """
+    if held is None or not _usable(held.authority, now_seconds):
+        return _fresh(policy, now_seconds)
+    if held.following is None and _due(held.authority, now_seconds):
+        return replace(held, following=_authority(policy, now_seconds))
+    if held.following is not None and _spread(held.following, policy, now_seconds, trusted):
+        serving = _signed(held.following, policy, now_seconds)
+        return Material(held.following, serving, None, held.authority.certificate)
+    if held.former and now_seconds >= _issued_at(held.serving) + policy.overlap_seconds:
+        held = replace(held, former=b"")
+    if _due(held.serving, now_seconds) or not _fits(held, policy):
+        held = replace(held, serving=_signed(held.authority, policy, now_seconds))
+    return held
+
+
+def readable(material: Material) -> bool:
+    """Whether every part is what it says it is."""
+    pairs = [pair for pair in (material.authority, material.serving, material.following) if pair]
+    try:
+        for pair in pairs:
+            certificate = x509.load_pem_x509_certificate(pair.certificate)
+            key = serialization.load_pem_private_key(pair.key, None)
+            if key.public_key() != certificate.public_key():
+                return False
+        if material.former:
+            x509.load_pem_x509_certificate(material.former)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _fresh(policy: Policy, now_seconds: float) -> Material:
+    authority = _authority(policy, now_seconds)
+    return Material(authority, _signed(authority, policy, now_seconds))
+
+
+def _usable(pair: Pair, now_seconds: float) -> bool:
+    return now_seconds < _ends_at(pair)
+
+
+def _due(pair: Pair, now_seconds: float) -> bool:
+    begins, ends = _issued_at(pair), _ends_at(pair)
+    return now_seconds >= ends - (ends - begins) * RENEWED_IN_LAST
+
+
+def _spread(following: Pair, policy: Policy, now_seconds: float, trusted: bytes | None) -> bool:
+    """Whether callers have had time to trust the next authority, and are known to."""
+    in_time = now_seconds >= _issued_at(following) + policy.overlap_seconds
+    return in_time and (trusted is None or following.certificate.strip() in trusted)
+
+
+def _fits(held: Material, policy: Policy) -> bool:
+    """Whether the serving certificate is for these names and signed by the present authority."""
+    certificate = x509.load_pem_x509_certificate(held.serving.certificate)
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(held.authority.certificate))
+    except (x509.ExtensionNotFound, InvalidSignature, ValueError, TypeError):
+        return False
+    return list(found) == _alternative_names(policy.names)
+
+
+def _issued_at(pair: Pair) -> float:
+    begins = x509.load_pem_x509_certificate(pair.certificate).not_valid_before_utc
+    return begins.timestamp() + BACKDATED_SECONDS
+
+
+def _ends_at(pair: Pair) -> float:
+    return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc.timestamp()
+
+
+def _authority(policy: Policy, now_seconds: float) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    # A name of its own for each: verifiers look issuers up by name.
+    name = _named(f"cotenant webhook authority {int(now_seconds)} {x509.random_serial_number() % 10**6}")
+    builder = (
+        _builder(name, name, key.public_key(), now_seconds, policy.authority_days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+    )
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def _signed(authority: Pair, policy: Policy, now_seconds: float) -> Pair:
+    """A serving certificate for the policy's names, not outliving its authority."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    issuer_key = serialization.load_pem_private_key(authority.key, None)
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+        raise TypeError("the authority's key is not an elliptic-curve key")
+    key = ec.generate_private_key(ec.SECP256R1())
+    days = min(policy.certificate_days, (_ends_at(authority) - now_seconds) / DAY)
+    builder = (
+        _builder(_named("cotenant-webhook"), issuer.subject, key.public_key(), now_seconds, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(_alternative_names(policy.names)), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now_seconds: float, days: float
+) -> x509.CertificateBuilder:
+    begins = datetime.datetime.fromtimestamp(int(now_seconds) - BACKDATED_SECONDS, datetime.UTC)
+    ends = datetime.datetime.fromtimestamp(int(now_seconds + days * DAY), datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _named(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
+    found: list[x509.GeneralName] = []
+    for name in names:
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            found.append(x509.DNSName(name))
+    return found
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    return Pair(certificate.public_bytes(pem), key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))

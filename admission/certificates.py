@@ -1,0 +1,258 @@
+"""EDGE: keeps the certificate that the webhooks show: stored, renewed, trusted by our configurations, reloaded.
+
+A `Keeper` looks every half minute: what is stored (a Secret that all replicas share, or a folder), what is due by
+`admission.authority`, whether both webhook configurations carry the bundle, and whether the server shows the newest
+certificate. Replicas agree because a Secret is only replaced as the version that was read. With certificates from
+elsewhere (cert-manager's mounted files) a `FileKeeper` only reloads; then somebody else injects the bundle.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+from admission.authority import Material, Pair, Policy, readable, renewed
+from cotenant.edges.clock import Clock
+from cotenant.edges.kube import KubeClient, Writer
+from cotenant.model.errors import ClusterConflict, ClusterError, CotenantError, UsageError
+from cotenant.model.intent import Address, Apply
+from cotenant.settings.admission import AdmissionSettings
+
+FIELD_MANAGER: Final = "cotenant-webhook"
+TRIES: Final = 5
+REGISTRATION: Final = "admissionregistration.k8s.io/v1"
+CONFIGURATIONS: Final = {
+    "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
+    "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
+}
+_FILES: Final = {
+    "authority": ("ca.crt", "ca.key"),
+    "serving": ("tls.crt", "tls.key"),
+    "following": ("next-ca.crt", "next-ca.key"),
+}
+_FORMER: Final = "former-ca.crt"
+_log = structlog.get_logger(__name__)
+
+Show = Callable[[Pair], None]
+"""Makes the server show a certificate from the next connection on."""
+
+
+class Store(Protocol):
+    """Where the material lives."""
+
+    def read(self) -> tuple[Material | None, str]:
+        """What is stored (None: nothing usable) and its version."""
+
+    def write(self, material: Material, version: str) -> None:
+        """Replace what was read as that version; ClusterConflict when somebody else did in between."""
+
+
+class SecretStore:
+    """The Secret in our own namespace."""
+
+    def __init__(self, client: KubeClient, settings: AdmissionSettings) -> None:
+        """Nothing is asked yet."""
+        self._client = client
+        self._writer = Writer(client, FIELD_MANAGER)
+        self._address = Address("v1", "secrets", settings.certificate_secret_name, settings.namespace)
+
+    def read(self) -> tuple[Material | None, str]:
+        """The Secret's content and resourceVersion ("" when there is no Secret)."""
+        found = self._client.get(self._address.path)
+        if found is None:
+            return None, ""
+        version = str(found["metadata"].get("resourceVersion", ""))
+        try:
+            data = {key: base64.b64decode(text) for key, text in (found.get("data") or {}).items()}
+        except ValueError:
+            return None, version
+        return _material(data), version
+
+    def write(self, material: Material, version: str) -> None:
+        """Server-side apply, conditional on the version that was read."""
+        where = {"name": self._address.name, "namespace": self._address.namespace}
+        data = {key: base64.b64encode(value).decode() for key, value in _contents(material).items()}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {**where, **({"resourceVersion": version} if version else {})},
+            "data": data,
+        }
+        self._writer.send(Apply(self._address, body, why="renew the webhook's certificate"))
+
+
+class FolderStore:
+    """A folder of one replica: for processes outside a cluster, and where no Secret may be written."""
+
+    def __init__(self, folder: Path) -> None:
+        """The folder is made when something is stored."""
+        self._folder = folder
+
+    def read(self) -> tuple[Material | None, str]:
+        """The files' content; a folder has no versions."""
+        names = [*(name for pair in _FILES.values() for name in pair), _FORMER]
+        return _material({n: (self._folder / n).read_bytes() for n in names if (self._folder / n).is_file()}), ""
+
+    def write(self, material: Material, version: str) -> None:  # noqa: ARG002 - one writer only
+        """Replace file by file, each atomically, readable by us alone."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        contents = _contents(material)
+        for name in [*(name for pair in _FILES.values() for name in pair), _FORMER]:
+            if name in contents:
+                _write(self._folder / name, contents[name])
+            else:
+                (self._folder / name).unlink(missing_ok=True)
+
+
+class Injector:
+    """Puts the bundle into both webhook configurations, where each of our webhooks lacks it; no other field."""
+
+    def __init__(self, client: KubeClient, settings: AdmissionSettings) -> None:
+        """Nothing is asked yet."""
+        self._client = client
+        self._writer = Writer(client, FIELD_MANAGER)
+        self._addresses = [Address(REGISTRATION, plural, settings.configuration) for plural in CONFIGURATIONS]
+
+    def trusted(self) -> bytes | None:
+        """What all webhooks trust in common now (their one bundle); None when no configuration is installed."""
+        found = [bundle for address in self._addresses for bundle in self._bundles(address).values()]
+        if not found:
+            return None
+        return found[0] if len(set(found)) == 1 else b""
+
+    def inject(self, bundle: bytes) -> int:
+        """Apply the bundle where it differs; how many configurations were written."""
+        written = 0
+        text = base64.b64encode(bundle).decode()
+        for address in self._addresses:
+            held = self._bundles(address)
+            if held and set(held.values()) != {bundle}:
+                hooks = [{"name": name, "clientConfig": {"caBundle": text}} for name in held]
+                body = {
+                    "apiVersion": REGISTRATION,
+                    "kind": CONFIGURATIONS[address.resource],
+                    "metadata": {"name": address.name},
+                    "webhooks": hooks,
+                }
+                self._writer.send(Apply(address, body, why="let the API server trust our certificate"))
+                written += 1
+        return written
+
+    def _bundles(self, address: Address) -> dict[str, bytes]:
+        """Webhook name -> the bundle it has."""
+        found: Any = self._client.get(address.path)
+        hooks = (found or {}).get("webhooks") or []
+        return {h["name"]: base64.b64decode((h.get("clientConfig") or {}).get("caBundle") or "") for h in hooks}
+
+
+class Keeper:
+    """Keeps our own certificate: one `step` does all that is due."""
+
+    def __init__(self, store: Store, policy: Policy, clock: Clock, show: Show, injector: Injector | None) -> None:
+        """Nothing is done yet; without an injector nobody is told whom to trust."""
+        self._store, self._policy, self._clock, self._show, self._injector = store, policy, clock, show, injector
+        self._shown: Pair | None = None
+        self.error: CotenantError | None = None
+        """Why the last step did not end well, or None."""
+
+    def step(self) -> Material:
+        """Renew what is due, let it be trusted, then show it; CotenantError when storing failed."""
+        material = self._agreed()
+        self.error = self._injected(material)
+        if material.serving != self._shown:
+            self._show(material.serving)
+            self._shown = material.serving
+        return material
+
+    def _agreed(self) -> Material:
+        """What is stored once nothing is due any more, whoever renewed it."""
+        for _ in range(TRIES):
+            held, version = self._store.read()
+            trusted = self._injector.trusted() if self._injector and held and held.following else None
+            wanted = renewed(held, self._policy, self._clock.now_seconds(), trusted)
+            if wanted is held:
+                return held
+            try:
+                self._store.write(wanted, version)
+                return wanted
+            except ClusterConflict:
+                continue  # another replica was faster: take what it stored
+        raise ClusterError(
+            f"the webhook's certificate was changed by others {TRIES} times in a row",
+            fix="Is another program using it?",
+        )
+
+    def _injected(self, material: Material) -> CotenantError | None:
+        if self._injector is None:
+            return None
+        try:
+            self._injector.inject(material.bundle)
+        except ClusterError as error:
+            _log.warning("bundle not injected", error=error.message, fix=error.fix)
+            return error
+        return None
+
+
+class FileKeeper:
+    """Shows tls.crt and tls.key of a folder that somebody else renews (cert-manager)."""
+
+    def __init__(self, folder: Path, show: Show) -> None:
+        """Nothing is read yet."""
+        self._folder, self._show = folder, show
+        self._shown: Pair | None = None
+        self.error: CotenantError | None = None
+
+    def step(self) -> None:
+        """Show the files' certificate when it is new; UsageError when there is none to begin with."""
+        try:
+            pair = Pair((self._folder / "tls.crt").read_bytes(), (self._folder / "tls.key").read_bytes())
+            if pair != self._shown:
+                self._show(pair)
+                self._shown = pair
+            self.error = None
+        except (OSError, ValueError) as error:
+            self.error = UsageError(
+                f"the certificate in {self._folder} cannot be used: {error}", fix="It needs tls.crt and tls.key, PEM."
+            )
+            if self._shown is None:
+                raise self.error from error
+
+
+def policy_of(settings: AdmissionSettings, also: tuple[str, ...] = ()) -> Policy:
+    """Names of the Service, and those given, with the settings' lifetimes."""
+    service = f"{settings.service}.{settings.namespace}.svc"
+    names = tuple(dict.fromkeys((service, f"{service}.cluster.local", *also)))
+    return Policy(names, settings.authority_days, settings.certificate_days, settings.overlap_seconds)
+
+
+def _material(data: dict[str, bytes]) -> Material | None:
+    """Material of file contents; None when a necessary part is missing or unreadable."""
+    pairs = {part: Pair(data[c], data[k]) for part, (c, k) in _FILES.items() if data.get(c) and data.get(k)}
+    if "authority" not in pairs or "serving" not in pairs:
+        return None
+    found = Material(pairs["authority"], pairs["serving"], pairs.get("following"), data.get(_FORMER, b""))
+    return found if readable(found) else None
+
+
+def _contents(material: Material) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for part, (certificate, key) in _FILES.items():
+        pair: Pair | None = getattr(material, part)
+        if pair is not None:
+            found |= {certificate: pair.certificate, key: pair.key}
+    return {**found, **({_FORMER: material.former} if material.former else {})}
+
+
+def _write(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent)  # mode 0600
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(path)

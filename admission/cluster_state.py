@@ -1,0 +1,182 @@
+"""EDGE: mirrors of what the webhooks rest on, as one frozen `ClusterView` that is made anew only when one changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from admission.profile import PriorityClassEntry, Profile
+from admission.reservation_gate import Offers
+from admission.view import ClusterView
+from cotenant.edges.kube import KubeClient, Mirror
+from cotenant.model.annotated import (
+    CHANGE_ANNOTATION,
+    KINDS,
+    LABEL_VALUE,
+    RESOURCES_ANNOTATION,
+    RESOURCES_LABEL,
+    Noted,
+    decoded,
+)
+from cotenant.model.errors import ClusterAbsent, UsageError
+from cotenant.model.protocol import (
+    CONFIG_GROUP,
+    OPERATING_MODE_LABEL,
+    OWN_GROUP,
+    QUOTA_GROUP,
+    SCHEDULING_GROUP,
+    SWAP_GUARD,
+)
+from cotenant.model.quota_tree import NAME_LABEL, Quota, QuotaTree
+from cotenant.model.reservation import Reservation, moment_of
+
+STOP_SECONDS: Final = 1.0
+_PATHS: Final = {
+    "profiles": f"/apis/{CONFIG_GROUP}/clustercolocationprofiles",
+    "namespaces": "/api/v1/namespaces",
+    "priority_classes": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "quotas": f"/apis/{QUOTA_GROUP}/elasticquotas",
+    "reservations": f"/apis/{SCHEDULING_GROUP}/reservations",
+    "swapguards": f"/apis/{OWN_GROUP}/swapguards",
+    "standby": "/api/v1/pods",
+    **{kind: f"/apis/apps/v1/{plural}" for kind, plural in KINDS.items()},
+}
+_STANDBY: Final = f"{OPERATING_MODE_LABEL}=Reservation"
+_OPTIONAL: Final = frozenset({"quotas", "reservations", "swapguards", "standby", *KINDS})
+"""Pods are mutated without them, too."""
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Namespace(msgspec.Struct):
+    metadata: _Named = msgspec.field(default_factory=_Named)
+
+
+class _PriorityClass(msgspec.Struct):
+    value: int = 0
+    preemptionPolicy: str | None = None  # noqa: N815 - the API's name
+
+
+class _Marked(msgspec.Struct):
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Workload(msgspec.Struct):
+    metadata: _Marked = msgspec.field(default_factory=_Marked)
+
+
+class _GuardSpec(msgspec.Struct, rename="camel"):
+    served_until: str = ""
+
+
+class _Guard(msgspec.Struct):
+    spec: _GuardSpec = msgspec.field(default_factory=_GuardSpec)
+
+
+class ClusterState:
+    """Profiles, namespaces, priorities, quotas, Reservations of one cluster; `view` may be called from any thread."""
+
+    def __init__(self, client: KubeClient) -> None:
+        """Nothing is asked before `start`."""
+        self._client = client
+        self.mirrors: dict[str, Mirror[Any]] = {
+            "profiles": Mirror(client, _PATHS["profiles"], dict[str, Any], Profile.parse),
+            "namespaces": Mirror(client, _PATHS["namespaces"], _Namespace, lambda n: n.metadata.labels or {}),
+            "priority_classes": Mirror(client, _PATHS["priority_classes"], _PriorityClass, _entry),
+            "quotas": Mirror(client, _PATHS["quotas"], dict[str, Any], Quota.parse),
+            "reservations": Mirror(client, _PATHS["reservations"], dict[str, Any], Reservation.parse),
+            "swapguards": Mirror(client, _PATHS["swapguards"], _Guard, _served_until),
+            "standby": Mirror(client, _PATHS["standby"], dict[str, Any], Reservation.of_pod, labelSelector=_STANDBY),
+            **{
+                kind: Mirror(client, _PATHS[kind], _Workload, _noted, labelSelector=f"{RESOURCES_LABEL}={LABEL_VALUE}")
+                for kind in KINDS
+            },
+        }
+        self._seen: dict[str, Mapping[Any, Any]] = {}
+        self._view = ClusterView(synced=False, quotas_synced=False)
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for mirror in self.mirrors.values():
+            mirror.start()
+
+    def stop(self) -> None:
+        """End all watches, side by side; one that is stuck in a call is left to end with the process."""
+        ending = [threading.Thread(target=mirror.stop, daemon=True) for mirror in self.mirrors.values()]
+        for thread in ending:
+            thread.start()
+        until = time.monotonic() + STOP_SECONDS
+        for thread in ending:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def wrong(self) -> str:
+        """Why pods are not mutated yet, or ""."""
+        return "; ".join(
+            f"{name}: {mirror.error.message if mirror.error else 'not read yet'}"
+            for name, mirror in self.mirrors.items()
+            if name not in _OPTIONAL and not _known(mirror)
+        )
+
+    def view(self) -> ClusterView:
+        """The cluster as it is known now; the same object while nothing changed."""
+        seen = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
+        known = {name: _known(mirror) for name, mirror in self.mirrors.items()}
+        synced = all(known[name] for name in _PATHS if name not in _OPTIONAL)
+        same = self._seen and all(seen[name] is self._seen[name] for name in _PATHS)
+        if not same or (self._view.synced, self._view.quotas_synced) != (synced, known["quotas"]):
+            self._view = ClusterView(
+                profiles=tuple(sorted(seen["profiles"].values(), key=lambda profile: profile.name)),
+                namespaces={name: labels for (_, name), labels in seen["namespaces"].items()},
+                priority_classes={name: entry for (_, name), entry in seen["priority_classes"].items()},
+                quotas=QuotaTree({name: quota for (_, name), quota in seen["quotas"].items()}),
+                offers=_offers(seen),
+                annotated={(kind, *place): noted for kind in KINDS for place, noted in seen[kind].items()},
+                synced=synced,
+                quotas_synced=known["quotas"],
+            )
+            self._seen = seen
+        return self._view
+
+    def pods_of_quota(self, name: str) -> int:
+        """How many pods carry a quota's name now; asks the API server, ClusterError when it does not answer."""
+        client = self._client.sibling()
+        try:
+            return len(client.list("/api/v1/pods", _Namespace, labelSelector=f"{NAME_LABEL}={name}"))
+        finally:
+            client.close()
+
+
+def _known(mirror: Mirror[Any]) -> bool:
+    """Whether the collection was complete once, or does not exist because its CRD is not installed."""
+    return mirror.wait_synced(0) or isinstance(mirror.error, ClusterAbsent)
+
+
+def _entry(found: _PriorityClass) -> PriorityClassEntry:
+    return PriorityClassEntry(found.value, found.preemptionPolicy or "PreemptLowerPriority")
+
+
+def _served_until(found: _Guard) -> float:
+    return moment_of(found.spec.served_until, "swapguards") or 0.0
+
+
+def _noted(found: _Workload) -> Noted:
+    annotations = found.metadata.annotations or {}
+    change = annotations.get(CHANGE_ANNOTATION, "")
+    try:
+        return Noted(found.metadata.uid, decoded(annotations.get(RESOURCES_ANNOTATION, "{}")), change)
+    except UsageError as error:
+        return Noted(found.metadata.uid, {}, change, error.message)
+
+
+def _offers(seen: Mapping[str, Mapping[Any, Any]]) -> Offers:
+    """Reservations, and running pods that are some."""
+    found = (*seen["reservations"].values(), *seen["standby"].values())
+    return Offers.of(found, seen["swapguards"].get(("", SWAP_GUARD), 0.0))

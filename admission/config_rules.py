@@ -1,0 +1,22 @@
+"""The validating webhook for slo-controller-config: each key by the parser that the manager uses. Pure.
+
+Only keys that changed are judged (the server passes no others), so that one bad key never keeps another from being
+mended. Notes that do not keep a key from being used are no refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from admission.problem import Problem
+from cotenant.model.slo_config import Finding, SloConfig
+
+
+def problems_of_config(data: Mapping[str, str]) -> list[Problem]:
+    """Everything that keeps one of these keys from being used."""
+    return [_problem(finding) for finding in SloConfig().updated(data).findings if finding.fatal]
+
+
+def _problem(finding: Finding) -> Problem:
+    wrong = finding.deviation
+    return Problem(f"data[{finding.key}] {wrong.path}", str(wrong.value), wrong.expected, finding.fix)

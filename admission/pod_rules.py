@@ -1,0 +1,122 @@
+"""The validating webhook for pods: QoS x priority class, whole CPUs, batch resources, quotas, fixed labels. Pure.
+
+The table looks at the raw class (label, else band of spec.priority), not at the defaulted one. A living pod is judged
+only by what it may not change, so that a pod that slipped in while the webhook was away can still be ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from admission.pod_mutation import FIXED_LABELS
+from admission.problem import Problem
+from admission.resources import BATCH_NAMES, amounts, containers
+from cotenant.model.errors import QuantityError
+from cotenant.model.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
+from cotenant.model.quantity import parse_millicores
+from cotenant.model.quota_tree import NAME_LABEL, QuotaTree
+
+REFUSED: Final[Mapping[QosClass, frozenset[PriorityClass]]] = {
+    QosClass.LSR: frozenset(PriorityClass) - {PriorityClass.PROD},
+    QosClass.BE: frozenset({PriorityClass.PROD, PriorityClass.NONE}),
+}
+"""Combinations that nobody may create; every other one is at most unusual."""
+WHOLE_CPUS: Final = (QosClass.LSE, QosClass.LSR)
+_QOS_FIELD: Final = f"metadata.labels[{QOS_LABEL}]"
+
+Pod = Mapping[str, Any]
+
+
+def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem]:
+    """Everything that is wrong with a pod to be created; metadata and spec are objects."""
+    labels = pod["metadata"].get("labels") or {}
+    qos, priority = qos_of(labels), _priority(pod)
+    return [
+        *_combination(qos, priority),
+        *_whole_cpus(pod, qos),
+        *_batch_needs_be(pod, qos),
+        *leaf_quota(namespace, labels, quotas),
+    ]
+
+
+def problems_of_change(old: Pod, new: Pod) -> list[Problem]:
+    """What a changed pod may not have changed."""
+    before, after = (pod["metadata"].get("labels") or {} for pod in (old, new))
+    found = [
+        _fixed(f"metadata.labels[{key}]", before.get(key), after.get(key))
+        for key in FIXED_LABELS
+        if before.get(key) != after.get(key)
+    ]
+    was, now = _priority(old), _priority(new)
+    if was is not now and not found:
+        found.append(_fixed("spec.priority", was, now))
+    return found
+
+
+def _fixed(field: str, was: str | None, now: str | None) -> Problem:
+    return Problem(field, now or "", f"may not be changed, it was {was or ''!r}", "create a new pod")
+
+
+def _priority(pod: Pod) -> PriorityClass:
+    value = pod["spec"].get("priority")
+    number = value if isinstance(value, int) and not isinstance(value, bool) else None
+    return priority_of(pod["metadata"].get("labels") or {}, number)
+
+
+def _combination(qos: QosClass, priority: PriorityClass) -> Iterator[Problem]:
+    refused = REFUSED.get(qos, frozenset())
+    if priority in refused:
+        allowed = ", ".join(sorted(c for c in PriorityClass if c not in refused and c))
+        named = f"priority class {priority.value}" if priority.value else "no Koordinator priority class"
+        yield Problem(_QOS_FIELD, qos, f"does not go with {named}", f"set spec.priorityClassName to one of {allowed}")
+
+
+def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
+    if qos not in WHOLE_CPUS:
+        return
+    field = "spec.containers[*].resources.requests.cpu"
+    try:
+        asked = _millicores(pod)
+    except QuantityError as error:
+        yield Problem(field, "", error.message, error.fix)
+        return
+    if not asked:
+        yield Problem(field, "0", f"is no CPU, and {qos} binds whole ones", "request a whole number of CPUs")
+    elif asked % 1000:
+        yield Problem(field, f"{asked}m", f"is not a whole number of CPUs, as {qos} needs", "request whole CPUs")
+
+
+def _millicores(pod: Pod) -> int:
+    """CPU that the pod asks for: its containers and sidecars together, or a larger init container."""
+    init = list(containers(pod, "initContainers"))
+    sidecars = sum(_cpu(c) for c in init if c.get("restartPolicy") == "Always")
+    main = sum(_cpu(c) for c in containers(pod, "containers")) + sidecars
+    return max([main, *(_cpu(c) for c in init if c.get("restartPolicy") != "Always")])
+
+
+def _cpu(container: Mapping[str, Any]) -> int:
+    asked = (amounts(container, "limits") | amounts(container, "requests")).get("cpu")
+    return 0 if asked is None else parse_millicores(asked, f"container {container.get('name')}: cpu")
+
+
+def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:
+    if qos is QosClass.BE:
+        return
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(containers(pod, group)):
+            for side in ("requests", "limits"):
+                names = [name for name in BATCH_NAMES if name in amounts(container, side)]
+                if names:
+                    field = f"spec.{group}[{index}].resources.{side}"
+                    words = f"belong to QoS BE, the pod is {qos.value or 'without a QoS label'}"
+                    yield Problem(field, ", ".join(names), words, f"set {_QOS_FIELD} to BE, or ask for cpu and memory")
+                    break
+
+
+def leaf_quota(namespace: str, labels: Mapping[str, str], quotas: QuotaTree) -> Iterator[Problem]:
+    """A pod, also without a label in a namespace that is bound to a quota, uses a quota without children."""
+    quota = quotas.of_pod(namespace, labels)
+    if quota and quota.is_parent:
+        below = ", ".join(q.name for q in quotas.children(quota.name)[:5]) or "a quota below it"
+        yield Problem(f"metadata.labels[{NAME_LABEL}]", quota.name, "is a parent quota", f"use one of: {below}")

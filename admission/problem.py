@@ -1,0 +1,32 @@
+"""What a validating webhook says: every problem of an object at once, each with field, value and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST_VALUE: Final = 60
+MOST_PROBLEMS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One rule that an object breaks; field is a path as in the manifest."""
+
+    field: str
+    value: str
+    words: str
+    fix: str
+
+    def __str__(self) -> str:
+        """As people read it."""
+        shown = self.value if len(self.value) <= LONGEST_VALUE else f"{self.value[: LONGEST_VALUE - 3]}..."
+        return f"{self.field}: {shown!r} {self.words} (fix: {self.fix})"
+
+
+def in_words(problems: Sequence[Problem]) -> str:
+    """The refusal's message: all problems, at most twenty of them."""
+    more = len(problems) - MOST_PROBLEMS
+    said = "; ".join(str(p) for p in problems[:MOST_PROBLEMS])
+    return f"{said}; and {more} more" if more > 0 else said

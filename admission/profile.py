@@ -1,0 +1,249 @@
+"""ClusterColocationProfile: which pods it wants, and what it does to them. Pure.
+
+`Profile.parse` reads an object once per change of the mirror; `apply_to` lays one profile over a pod that may be
+written on (`admission.pod_mutation` copies it). Steps and their order are those of Koordinator's protocol: labels,
+annotations, key mappings, suffixes, schedulerName, QoS label, priority class, sub-priority, patch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from admission.strategic_merge import merged
+from cotenant.model.errors import UsageError
+from cotenant.model.protocol import SUB_PRIORITY_LABEL
+from cotenant.model.qos import QOS_LABEL, QosClass
+from cotenant.model.selector import LabelSelector
+
+_NOTHING: Final[Mapping[str, str]] = {}
+_FIX: Final = "Correct the ClusterColocationProfile; until then it is not applied."
+INT32: Final = 2**31
+_PROTECTED: Final = ("apiVersion", "kind", "status")
+_PROTECTED_METADATA: Final = frozenset(
+    {"name", "generateName", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClassEntry:
+    """What a PriorityClass object gives its pods."""
+
+    value: int
+    preemption_policy: str = "PreemptLowerPriority"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One profile, read and checked; a selector that is None wants everything.
+
+    percent: how many of a hundred matching pods it is applied to.
+    """
+
+    name: str
+    namespace_selector: LabelSelector | None = None
+    selector: LabelSelector | None = None
+    percent: int = 100
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    label_keys: Mapping[str, str] = field(default_factory=dict)
+    annotation_keys: Mapping[str, str] = field(default_factory=dict)
+    label_suffixes: Mapping[str, str] = field(default_factory=dict)
+    scheduler_name: str = ""
+    qos_class: str = ""
+    priority_class: str = ""
+    sub_priority: int | None = None
+    patch: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> Profile:
+        """Read a ClusterColocationProfile object; UsageError names the field that cannot be used."""
+        name, spec = str(_mapping(body, "metadata", "").get("name", "")), _mapping(body, "spec", "")
+        where = f"ClusterColocationProfile {name}: spec."
+        return cls(
+            name=name,
+            namespace_selector=_selector(spec, "namespaceSelector", where),
+            selector=_selector(spec, "selector", where),
+            percent=_percent(spec.get("probability"), where),
+            labels=_labels(spec, "labels", where),
+            annotations=_keyed(spec, "annotations", where),
+            label_keys=_mapping_of_keys(spec, "labelKeysMapping", where),
+            annotation_keys=_mapping_of_keys(spec, "annotationKeysMapping", where),
+            label_suffixes=_keyed(spec, "labelSuffixes", where),
+            scheduler_name=_text(spec, "schedulerName", where),
+            qos_class=_qos(spec, where),
+            priority_class=_text(spec, "priorityClassName", where),
+            sub_priority=_sub_priority(spec, where),
+            patch=_patch(spec, where),
+        )
+
+    def matches(self, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+        """Whether it wants a pod with these labels in a namespace with those."""
+        return (self.namespace_selector is None or self.namespace_selector.matches(namespace_labels)) and (
+            self.selector is None or self.selector.matches(labels)
+        )
+
+    def drawn(self, seed: str) -> bool:
+        """Whether it is applied to the pod that this seed stands for; the same seed always draws the same."""
+        if self.percent in (0, 100):
+            return self.percent == 100
+        digest = hashlib.blake2b(f"{self.name}\0{seed}".encode("utf-8", "replace"), digest_size=8).digest()
+        return 1 + int.from_bytes(digest) % 100 <= self.percent
+
+
+def apply_to(pod: dict[str, Any], profile: Profile, classes: Mapping[str, PriorityClassEntry]) -> dict[str, Any]:
+    """The pod under the profile; UsageError when the result could not be a pod. The pod given is not changed."""
+    found = {**pod, "metadata": dict(pod["metadata"]), "spec": dict(pod["spec"])}
+    metadata, spec = found["metadata"], found["spec"]
+    labels, annotations = dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {})
+    labels |= profile.labels
+    annotations |= profile.annotations
+    _copy_keys(labels, profile.label_keys)
+    _copy_keys(annotations, profile.annotation_keys)
+    for key, suffix in sorted(profile.label_suffixes.items()):
+        labels[key] = labels.get(key, "") + suffix
+    if profile.scheduler_name:
+        spec["schedulerName"] = profile.scheduler_name
+    if profile.qos_class:
+        labels[QOS_LABEL] = profile.qos_class
+    if profile.priority_class:
+        spec["priorityClassName"] = profile.priority_class
+    if profile.sub_priority is not None:
+        labels[SUB_PRIORITY_LABEL] = str(profile.sub_priority)
+    _put(metadata, "labels", labels)
+    _put(metadata, "annotations", annotations)
+    if profile.patch:
+        found = merged(found, profile.patch)
+    _check_labels(found["metadata"], pod["metadata"], profile.name)
+    settle_priority(found["spec"], pod["spec"], classes, profile.name)
+    return found
+
+
+def settle_priority(
+    spec: dict[str, Any], before: Mapping[str, Any], classes: Mapping[str, PriorityClassEntry], profile: str
+) -> None:
+    """Value and preemption policy as the class gives them: the API server refuses a pod in which they disagree."""
+    name = spec.get("priorityClassName")
+    if name == before.get("priorityClassName") and spec.get("priority") == before.get("priority"):
+        return
+    entry = classes.get(name) if isinstance(name, str) else None
+    if entry is None:
+        raise UsageError(
+            f"profile {profile}: there is no PriorityClass {name!r}",
+            fix="Create the PriorityClass, or correct its name.",
+        )
+    spec["priority"], spec["preemptionPolicy"] = entry.value, entry.preemption_policy
+
+
+def _copy_keys(texts: dict[str, str], mapping: Mapping[str, str]) -> None:
+    """Copy old keys to new ones, in the order of the old ones; a missing source gives an empty text."""
+    texts |= {new: texts.get(old, "") for old, new in sorted(mapping.items())}
+
+
+def _check_labels(metadata: Mapping[str, Any], before: Mapping[str, Any], profile: str) -> None:
+    """UsageError when a label that the profile wrote is none to the API server (a suffix may make it too long)."""
+    old = before.get("labels") or {}
+    new = {key: value for key, value in (metadata.get("labels") or {}).items() if old.get(key) != value}
+    LabelSelector.parse({"matchLabels": new}, f"profile {profile}: labels")
+    for key, value in (metadata.get("annotations") or {}).items():
+        if not isinstance(value, str):
+            raise UsageError(f"profile {profile}: annotation {key} is not a text", fix=_FIX)
+
+
+def _put(metadata: dict[str, Any], key: str, texts: dict[str, str]) -> None:
+    if texts or key in metadata:
+        metadata[key] = texts
+
+
+def _selector(spec: Mapping[str, Any], key: str, where: str) -> LabelSelector | None:
+    given = spec.get(key)
+    return None if given is None else LabelSelector.parse(given, where + key)
+
+
+def _percent(given: Any, where: str) -> int:
+    """Of an int-or-string: 30 or "30%"; absent means always."""
+    if given is None:
+        return 100
+    text = str(given).removesuffix("%") if isinstance(given, str) else str(given)
+    if isinstance(given, bool) or not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= 100):
+        raise _refusal(f"{where}probability", given, "is not a percentage between 0% and 100%")
+    return int(text)
+
+
+def _qos(spec: Mapping[str, Any], where: str) -> str:
+    text = _text(spec, "qosClass", where)
+    if text not in set(QosClass):
+        raise _refusal(f"{where}qosClass", text, f"is none of {', '.join(q for q in QosClass if q)}")
+    return text
+
+
+def _sub_priority(spec: Mapping[str, Any], where: str) -> int | None:
+    given = spec.get("koordinatorPriority")
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or not -INT32 <= given < INT32):
+        raise _refusal(f"{where}koordinatorPriority", given, "is not a 32-bit whole number")
+    return given
+
+
+def _patch(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The patch, refused where it would make another object of the pod."""
+    patch = _mapping(spec, "patch", where)
+    metadata = _mapping(patch, "metadata", f"{where}patch.")
+    held = [key for key in _PROTECTED if key in patch] + [f"metadata.{k}" for k in metadata if k in _PROTECTED_METADATA]
+    inner = [f"{key}.$patch" for key in ("metadata", "spec") if "$patch" in _mapping(patch, key, f"{where}patch.")]
+    removed = [key for key in ("metadata", "spec") if key in patch and patch[key] is None]
+    odd = [key for key in patch if key.startswith("$")]
+    if found := held + inner + removed + odd:
+        raise _refusal(f"{where}patch", ", ".join(found), "may not be changed by a profile")
+    return patch
+
+
+def _mapping(body: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    given = body.get(key)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise _refusal(where + key, given, "is not an object")
+    return given
+
+
+def _texts(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
+    given = _mapping(spec, key, where)
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise _refusal(f"{where}{key}[{name!r}]", value, "is not a text")
+    return given or _NOTHING
+
+
+def _labels(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
+    """Texts that the API server takes as labels."""
+    found = _texts(spec, key, where)
+    LabelSelector.parse({"matchLabels": found}, where + key)
+    return found
+
+
+def _keyed(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
+    """Texts whose keys the API server takes as keys of labels and annotations."""
+    found = _texts(spec, key, where)
+    LabelSelector.parse({"matchLabels": dict.fromkeys(found, "")}, where + key)
+    return found
+
+
+def _mapping_of_keys(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
+    """Old key -> new key, the new ones valid."""
+    found = _texts(spec, key, where)
+    LabelSelector.parse({"matchLabels": dict.fromkeys(found.values(), "")}, where + key)
+    return found
+
+
+def _text(spec: Mapping[str, Any], key: str, where: str) -> str:
+    given = spec.get(key) or ""
+    if not isinstance(given, str):
+        raise _refusal(where + key, given, "is not a text")
+    return given
+
+
+def _refusal(what: str, given: object, because: str) -> UsageError:
+    shown = repr(given)
+    return UsageError(f"{what}: {shown if len(shown) <= 60 else shown[:57] + '...'} {because}", fix=_FIX)

@@ -1,0 +1,225 @@
+"""The webhooks for ElasticQuotas: defaults that are filled in, and the rules of the quota tree. Pure.
+
+The five rules everybody relies on: children's min sums to no more than the parent's (not under the root); a child's
+max may exceed its parent's; pods use leaves only (`admission.pod_rules`); only a parent has children; is-parent does
+not change. The others keep a tree that the runtime quota can be computed on: keys, tree ids, no cycle, no orphan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from admission.problem import Problem
+from cotenant.model.errors import UsageError
+from cotenant.model.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
+from cotenant.model.quota_tree import (
+    INT64_MAX,
+    IS_PARENT_LABEL,
+    NAMESPACES_ANNOTATION,
+    PARENT_LABEL,
+    SHARED_WEIGHT_ANNOTATION,
+    STRICT_KEYS_ANNOTATION,
+    TREE_LABEL,
+    Quota,
+    QuotaTree,
+    total,
+)
+
+UNTOUCHABLE: Final = (ROOT_QUOTA, SYSTEM_QUOTA)
+UNDELETABLE: Final = (ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA)
+_PARENT: Final = f"metadata.labels[{PARENT_LABEL}]"
+_IS_PARENT: Final = f"metadata.labels[{IS_PARENT_LABEL}]"
+_TREE: Final = f"metadata.labels[{TREE_LABEL}]"
+_NAMESPACES: Final = f"metadata.annotations[{NAMESPACES_ANNOTATION}]"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A quota as it would be, as it was (None when it is new), and the tree in which it is judged."""
+
+    quota: Quota
+    old: Quota | None
+    tree: QuotaTree
+
+    @property
+    def parent(self) -> Quota | None:
+        """The parent, None under the root or when there is none of that name."""
+        return None if self.quota.parent == ROOT_QUOTA else self.tree.quotas.get(self.quota.parent)
+
+    @property
+    def children(self) -> tuple[Quota, ...]:
+        """Quotas that name this one as their parent."""
+        return self.tree.children(self.quota.name)
+
+
+def with_defaults(body: Mapping[str, Any], tree: QuotaTree) -> Json:
+    """The quota with its parent, the parent's tree id and shared weights of exactly max's resources filled in."""
+    metadata = dict(body["metadata"])
+    if metadata.get("name") == ROOT_QUOTA:
+        return dict(body)
+    labels, annotations = dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {})
+    labels[PARENT_LABEL] = labels.get(PARENT_LABEL) or ROOT_QUOTA
+    parent = tree.quotas.get(labels[PARENT_LABEL])
+    if parent and parent.tree_id and parent.name != ROOT_QUOTA and not labels.get(TREE_LABEL):
+        labels[TREE_LABEL] = parent.tree_id
+    metadata["labels"] = labels
+    if maximum := (body.get("spec") or {}).get("max"):
+        annotations[SHARED_WEIGHT_ANNOTATION] = _weights(annotations.get(SHARED_WEIGHT_ANNOTATION), maximum)
+        metadata["annotations"] = annotations
+    return {**body, "metadata": metadata}
+
+
+def _weights(text: Any, maximum: Mapping[str, Any]) -> str:
+    """Given weights with max's resources and no others; what is no JSON object stays, for the rules to refuse."""
+    try:
+        given = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    except (msgspec.MsgspecError, RecursionError, UnicodeError, TypeError):
+        return str(text)
+    if text and given.keys() == maximum.keys():
+        return str(text)
+    return json.dumps({name: given.get(name, value) for name, value in maximum.items()}, separators=(",", ":"))
+
+
+def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tree: QuotaTree) -> list[Problem]:
+    """Everything that is wrong with a new or changed quota; none when nothing that the rules look at changed."""
+    try:
+        quota = Quota.parse(body)
+    except UsageError as error:
+        field, _, words = error.message.partition(": ")
+        return [Problem(field, "", words, error.fix)]
+    old = _old(old_body)
+    if quota.name == ROOT_QUOTA and old is None:
+        return []
+    if old is not None and _judged(quota) == _judged(old):
+        return []
+    if old is not None and quota.name in UNTOUCHABLE:
+        return [Problem("metadata.name", quota.name, "belongs to the system and may not be changed", "leave it")]
+    change = Change(quota, old, tree)
+    return [*_itself(quota), *_name(change), *_identity(change), *_place(change), *_keys(change), *_sums(change)]
+
+
+def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
+    """Why a quota may not go. pods: how many pods carry its name."""
+    name = str(body["metadata"].get("name") or "")
+    if name in UNDELETABLE:
+        return [Problem("metadata.name", name, "belongs to the system and may not be deleted", "leave it")]
+    children = ", ".join(q.name for q in tree.children(name)[:5])
+    found = []
+    if children:
+        found.append(Problem("metadata.name", name, f"still has child quotas: {children}", "delete or move them first"))
+    if pods:
+        found.append(Problem("metadata.name", name, f"is still used by {pods} pods", "delete or move them first"))
+    return found
+
+
+def _old(body: Mapping[str, Any] | None) -> Quota | None:
+    """The quota before; what cannot be read any more is as good as empty."""
+    if body is None:
+        return None
+    try:
+        return Quota.parse(body)
+    except UsageError:
+        return Quota(name="")
+
+
+def _judged(quota: Quota) -> tuple[Any, ...]:
+    return (quota.parent, quota.is_parent, quota.tree_id, quota.namespaces, quota.minimum, quota.maximum)
+
+
+def _itself(quota: Quota) -> Iterator[Problem]:
+    """Rules that need no other quota."""
+    for name, amount in quota.minimum.items():
+        if name not in quota.maximum:
+            yield Problem(f"spec.min.{name}", str(amount), "has no max", f"add spec.max.{name}")
+        elif amount > quota.maximum[name]:
+            words = f"is more than spec.max.{name} = {quota.maximum[name]}"
+            yield Problem(f"spec.min.{name}", str(amount), words, "lower min or raise max")
+    for name in quota.strict_keys:
+        if name in quota.used and quota.used[name] > quota.maximum.get(name, -1):
+            words = f"is less than what is in use ({quota.used[name]}), and {STRICT_KEYS_ANNOTATION} forbids that"
+            yield Problem(f"spec.max.{name}", str(quota.maximum.get(name, "")), words, "raise max or end pods first")
+
+
+def _name(change: Change) -> Iterator[Problem]:
+    same = change.tree.quotas.get(change.quota.name)
+    if change.old is None and same is not None and same.namespace != change.quota.namespace:
+        words = f"is the name of a quota in namespace {same.namespace} too"
+        yield Problem(
+            "metadata.name", change.quota.name, words, "choose another name: names are shared by all namespaces"
+        )
+    for namespace in change.quota.namespaces:
+        owner = change.tree.owner_of_namespace(namespace)
+        if owner is not None and owner.name != change.quota.name:
+            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name}", "bind it to one quota only")
+
+
+def _identity(change: Change) -> Iterator[Problem]:
+    """What never changes, and what a tree has in common."""
+    quota, old, parent = change.quota, change.old, change.parent
+    if old is not None and old.name and old.is_parent is not quota.is_parent:
+        was = str(old.is_parent).lower()
+        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed, it was {was}", "make a new quota")
+    if old is not None and old.name and old.tree_id != quota.tree_id:
+        yield Problem(_TREE, quota.tree_id, f"may not be changed, it was {old.tree_id!r}", "make a new quota")
+    elif parent is not None and parent.tree_id != quota.tree_id:
+        yield Problem(_TREE, quota.tree_id, f"differs from its parent's, {parent.tree_id!r}", "leave the label away")
+
+
+def _place(change: Change) -> Iterator[Problem]:
+    """Where in the tree it hangs."""
+    quota, parent = change.quota, change.parent
+    if change.tree.has_cycle_through(quota):
+        yield Problem(_PARENT, quota.parent, "makes the quota its own ancestor", "choose a parent outside its subtree")
+    elif quota.parent != ROOT_QUOTA and parent is None:
+        yield Problem(_PARENT, quota.parent, "does not exist", "create the parent first, or correct its name")
+    elif parent is not None and not parent.is_parent:
+        yield Problem(_PARENT, quota.parent, "is no parent quota", f"choose one with {IS_PARENT_LABEL}: true")
+    if change.children and not quota.is_parent and (change.old is None or not change.old.is_parent):
+        words = f"but quotas name it as their parent: {', '.join(q.name for q in change.children[:5])}"
+        yield Problem(_IS_PARENT, "false", words, "set it to true")
+
+
+def _keys(change: Change) -> Iterator[Problem]:
+    """Resources that a parent and its children limit must be the same; a child's min only what its parent's has."""
+    quota = change.quota
+    pairs = [(change.parent, quota)] if change.parent else []
+    for above, below in [*pairs, *((quota, child) for child in change.children)]:
+        if above.maximum.keys() != below.maximum.keys():
+            odd = ", ".join(sorted(above.maximum.keys() ^ below.maximum.keys()))
+            words = f"differ between parent {above.name} and child {below.name}: {odd}"
+            yield Problem("spec.max", quota.name, words, "name the same resources in both")
+        if extra := below.minimum.keys() - above.minimum.keys():
+            words = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
+            yield Problem("spec.min", quota.name, words, "add them to the parent's min, or drop them here")
+
+
+def _sums(change: Change) -> Iterator[Problem]:
+    """Children are promised no more than their parent is; sums that a 64-bit reader could not hold are refused."""
+    quota, parent = change.quota, change.parent
+    if not quota.heads_tree and not quota.forced:
+        if parent is not None:
+            siblings = [q for q in change.tree.children(parent.name) if q.name != quota.name]
+            yield from _over(parent, [*siblings, quota])
+        if change.children:
+            yield from _over(quota, list(change.children))
+    beside = [q for q in change.tree.children(quota.parent) if q.name != quota.name]
+    for field, those in (("min", [q.minimum for q in beside]), ("max", [q.maximum for q in beside])):
+        mine = quota.minimum if field == "min" else quota.maximum
+        for name, amount in total([*those, mine]).items():
+            if name in mine and amount > INT64_MAX:
+                words = f"with its siblings' is {amount}, more than a 64-bit number holds"
+                yield Problem(f"spec.{field}.{name}", str(mine[name]), words, "write a smaller amount")
+
+
+def _over(parent: Quota, children: list[Quota]) -> Iterator[Problem]:
+    for name, amount in total([child.minimum for child in children]).items():
+        if amount > parent.minimum.get(name, 0):
+            words = f"of {parent.name}'s children sums to {amount}, {parent.name} has {parent.minimum.get(name, 0)}"
+            yield Problem(f"spec.min.{name}", str(amount), words, "lower the children's min or raise the parent's")

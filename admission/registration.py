@@ -1,0 +1,58 @@
+"""The webhook configurations for one place: the shipped template with this installation's names and address. Pure."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cotenant.model.errors import UsageError
+from cotenant.settings.admission import AdmissionSettings
+
+DEFAULTS: Final = AdmissionSettings()
+SYSTEM_NAMESPACE: Final = "koordinator-system"
+
+Json = dict[str, Any]
+
+
+def registered(
+    template: Iterable[Mapping[str, Any]], settings: AdmissionSettings, config_namespace: str, url: str = ""
+) -> list[Json]:
+    """Objects to apply: the Service (not with a url) and both configurations.
+
+    url: https address of a server outside the cluster; without it the Service is called.
+    """
+    base = _checked(url)
+    objects = [copy.deepcopy(dict(body)) for body in template]
+    return [
+        _placed(body, settings, config_namespace, base) for body in objects if not base or body["kind"] != "Service"
+    ]
+
+
+def _checked(url: str) -> str:
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise UsageError(f"--url {url!r} is not https://HOST[:PORT][/PATH]", fix="The API server calls only https.")
+    return url.rstrip("/")
+
+
+def _placed(body: Json, settings: AdmissionSettings, config_namespace: str, base: str) -> Json:
+    """One object under this installation's names."""
+    metadata = body["metadata"]
+    if body["kind"] == "Service":
+        metadata |= {"name": settings.service, "namespace": settings.namespace}
+        return body
+    metadata["name"] = settings.configuration
+    for hook in body["webhooks"]:
+        service = hook["clientConfig"]["service"]
+        if base:
+            hook["clientConfig"] = {"url": base + service["path"]}
+        else:
+            service |= {"name": settings.service, "namespace": settings.namespace}
+        for expression in hook["namespaceSelector"]["matchExpressions"]:
+            renamed = {DEFAULTS.namespace: settings.namespace, SYSTEM_NAMESPACE: config_namespace}
+            expression["values"] = [renamed.get(value, value) for value in expression["values"]]
+    return body

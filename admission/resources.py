@@ -1,0 +1,205 @@
+"""Resource names of a pod: cpu and memory become batch-* or mid-* by its class, old names become today's. Pure.
+
+`renamed` runs on every new pod, `translated` on those that a profile matched. Amounts are conserved: CPU as whole
+millicores (rounded up, as the API server's MilliValue), memory as it was written. A container whose amounts cannot be
+read, or that already names the class resource beside the plain one, is left as it is with a warning.
+`with_extended_spec` writes the annotation from which node agents set cgroups. Functions write on the pod they are
+given; `admission.pod_mutation` hands them a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.model.errors import QuantityError
+from cotenant.model.protocol import ANNOTATION_ALIASES, EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, RESOURCE_ALIASES
+from cotenant.model.qos import PriorityClass
+from cotenant.model.quantity import parse_amount, parse_bytes
+from cotenant.model.reclaimable import Band
+from cotenant.model.resource import Resource
+
+SIDES: Final = ("requests", "limits")
+BANDS: Final = {PriorityClass.BATCH: Band.BATCH, PriorityClass.MID: Band.MID}
+"""Classes that live on reclaimed capacity of a name of their own; free has none."""
+BATCH_NAMES: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, resource] for resource in Resource)
+CLASS_NAMES: Final = frozenset(EXTENDED_RESOURCES.values())
+_SUFFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
+
+Json = dict[str, Any]
+
+
+def containers(pod: Mapping[str, Any], *groups: str) -> Iterator[Json]:
+    """Containers of these groups of the spec ("containers", "initContainers")."""
+    for group in groups:
+        yield from (c for c in pod["spec"].get(group) or () if isinstance(c, dict))
+
+
+def amounts(container: Mapping[str, Any], side: str) -> Json:
+    """Requests or limits of a container; an empty one when there are none."""
+    resources = container.get("resources")
+    found = resources.get(side) if isinstance(resources, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def renamed(pod: Json) -> list[str]:
+    """Give old resource names in containers and overhead their present ones; warnings."""
+    warnings = []
+    for container in containers(pod, "initContainers", "containers"):
+        for side in SIDES:
+            found = amounts(container, side)
+            where = f"container {container.get('name')}: {side}"
+            warnings += [_rename(found, old, where) for old in list(found) if old in RESOURCE_ALIASES]
+    return warnings
+
+
+def _rename(found: Json, old: str, where: str) -> str:
+    new = RESOURCE_ALIASES[old]
+    value = found.pop(old)
+    if new in found:
+        return f"{where}: {old} is an old name of {new}, which is there too; {old}={value} was dropped"
+    found[new] = value
+    return f"{where}: {old} is an old name of {new}; write the new one"
+
+
+def translated(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[str]:
+    """Rename cpu and memory to the class's resources in all containers, and in the overhead when asked; warnings.
+
+    A missing request becomes the limit. Pods of other classes are not touched.
+    """
+    band = BANDS.get(priority)
+    if band is None:
+        return []
+    warnings = []
+    for container in containers(pod, "initContainers", "containers"):
+        for resource in Resource:
+            warnings += _translate(container, resource, EXTENDED_RESOURCES[band, resource])
+    if overhead and isinstance(pod["spec"].get("overhead"), dict):
+        holder = {"name": "overhead", "resources": {"requests": pod["spec"]["overhead"]}}
+        for resource in Resource:
+            warnings += _translate(holder, resource, EXTENDED_RESOURCES[band, resource])
+    elif pod["spec"].get("overhead"):
+        warnings.append("the RuntimeClass's overhead stays in cpu and memory: the API server accepts no other")
+    return warnings
+
+
+def _translate(container: Json, resource: Resource, name: str) -> list[str]:
+    """Rename one resource of one container in requests and limits; a warning when it has to stay."""
+    sides = {side: amounts(container, side) for side in SIDES}
+    if not any(resource in found for found in sides.values()):
+        _fill_request(container, sides, name)
+        return []
+    if any(name in found for found in sides.values()):
+        return [f"container {container.get('name')}: asks for {name} and for {resource}; {resource} was not translated"]
+    try:
+        values = {side: _amount(resource, found[resource]) for side, found in sides.items() if resource in found}
+    except QuantityError as error:
+        return [f"container {container.get('name')}: {resource} was not translated: {error.message}"]
+    for side, value in values.items():
+        del sides[side][resource]
+        sides[side][name] = value
+    _fill_request(container, sides, name)
+    return []
+
+
+def _fill_request(container: Json, sides: Mapping[str, Json], name: str) -> None:
+    """A missing request is the limit."""
+    if name in sides["limits"] and name not in sides["requests"]:
+        requests = container["resources"].get("requests")
+        container["resources"]["requests"] = {**(requests or {}), name: sides["limits"][name]}
+
+
+def _amount(resource: Resource, value: Any) -> Any:
+    """Millicores as a whole number in the shortest form, memory as it was written (once it can be read)."""
+    amount = parse_amount(resource, value)
+    return decimal_si(amount) if resource is Resource.CPU else value
+
+
+def decimal_si(amount: int) -> str:
+    """As the API server writes a whole number: 1000 -> "1k", 1500 -> "1500"."""
+    power = 0
+    while amount and amount % 1000 == 0 and power < len(_SUFFIXES) - 1:
+        amount, power = amount // 1000, power + 1
+    return f"{amount}{_SUFFIXES[power]}"
+
+
+def with_extended_spec(pod: Json) -> list[str]:
+    """Write the annotation of batch resources by container, and drop its old name; warnings.
+
+    An annotation that already says the same, in whatever form, stays. Init containers and mid resources are not in
+    it: so the protocol has it.
+    """
+    warnings = _annotation_renamed(pod)
+    found = {str(c.get("name")): spec for c in containers(pod, "containers") if (spec := _extended(c))}
+    if found:
+        annotations = pod["metadata"].get("annotations") or {}
+        held = annotations.get(EXTENDED_SPEC_ANNOTATION)
+        if held is None or _readable(held) != _comparable(found):
+            text = compact({"containers": found})
+            pod["metadata"]["annotations"] = {**annotations, EXTENDED_SPEC_ANNOTATION: text}
+    return warnings
+
+
+def compact(value: Json) -> str:
+    """JSON for an annotation: no blanks, keys in order."""
+    return msgspec.json.encode(value, order="deterministic").decode()
+
+
+def _extended(container: Mapping[str, Any]) -> dict[str, Json]:
+    found = {side: {n: v for n, v in amounts(container, side).items() if n in BATCH_NAMES} for side in SIDES}
+    return {side: names for side, names in found.items() if names}
+
+
+def _annotation_renamed(pod: Json) -> list[str]:
+    """Old annotations under their present name; a flat {"cpu": "5k"} is the limit of the pod's only container."""
+    annotations = pod["metadata"].get("annotations") or {}
+    warnings = []
+    for old in [key for key in annotations if key in ANNOTATION_ALIASES]:
+        new = ANNOTATION_ALIASES[old]
+        text = _modern(annotations[old], [str(c.get("name")) for c in containers(pod, "containers")])
+        rest = {key: value for key, value in annotations.items() if key != old}
+        annotations = rest if text is None or new in rest else {**rest, new: text}
+        pod["metadata"]["annotations"] = annotations
+        because = ": its value fits no container and was dropped" if text is None else "; write the new one"
+        warnings.append(f"annotation {old} is an old name of {new}{because}")
+    return warnings
+
+
+def _modern(text: Any, names: list[str]) -> str | None:
+    """The annotation's present shape of an old value; None when it cannot be told which container is meant."""
+    try:
+        given = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+    if isinstance(given.get("containers"), dict):
+        return str(text)
+    plain = {resource.value: EXTENDED_RESOURCES[Band.BATCH, resource] for resource in Resource}
+    limits = {(plain | RESOURCE_ALIASES).get(key, key): value for key, value in given.items()}
+    if len(names) != 1 or not limits or not all(isinstance(v, str | int) for v in limits.values()):
+        return None
+    return compact({"containers": {names[0]: {"limits": limits}}})
+
+
+def _readable(text: Any) -> Any:
+    """An annotation's amounts as numbers; None when it says nothing that can be compared."""
+    try:
+        given = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, dict[str, Any]])
+        return _comparable(given.get("containers", {}))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError, AttributeError, TypeError):
+        return None
+
+
+def _comparable(found: Mapping[str, Any]) -> Any:
+    return {
+        name: {side: {n: _number(v) for n, v in (spec.get(side) or {}).items()} for side in SIDES}
+        for name, spec in found.items()
+    }
+
+
+def _number(value: Any) -> Any:
+    try:
+        return parse_bytes(value)
+    except QuantityError:
+        return repr(value)

@@ -1,0 +1,300 @@
+"""AdmissionReview in, AdmissionReview out: what each path of the webhook server answers. Pure.
+
+`answer(path, body, asked)` never raises: a body that is no review gives 400 with words, everything that is not ours is
+allowed untouched. Only what is needed is decoded: the envelope first, the object once.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from admission import pod_rules, quota_rules
+from admission.json_patch import difference
+from admission.pod_mutation import Call, mutated
+from admission.problem import Problem, in_words
+from admission.view import ClusterView
+
+API_VERSION: Final = "admission.k8s.io/v1"
+WARNING_CAP: Final = 120
+"""Characters that clients show of one warning without cutting it off."""
+MOST_WARNINGS: Final = 8
+
+Json = dict[str, Any]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, rename={"sub_resource": "subResource", "old": "oldObject", "new": "object"}):
+    """What we read of a review's request; the objects are decoded when somebody looks."""
+
+    uid: str
+    operation: str = ""
+    kind: _Kind = _Kind()
+    resource: _Resource = _Resource()
+    sub_resource: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    new: msgspec.Raw = msgspec.Raw(b"null")
+    old: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    request: Request | None = None
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Resources(msgspec.Struct):
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class _Container(msgspec.Struct):
+    name: str = ""
+    resources: _Resources | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    overhead: dict[str, Any] | None = None
+
+
+class _PodShape(msgspec.Struct):
+    metadata: _Metadata
+    spec: _PodSpec
+
+
+class _QuotaSpec(msgspec.Struct):
+    min: dict[str, Any] | None = None
+    max: dict[str, Any] | None = None
+
+
+class _QuotaShape(msgspec.Struct):
+    metadata: _Metadata
+    spec: _QuotaSpec | None = None
+
+
+class _ConfigShape(msgspec.Struct):
+    data: dict[str, str] | None = None
+
+
+ConfigRules = Callable[[Mapping[str, str]], list[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an answer rests on beside the body: the cluster, the time, and how many pods use a quota.
+
+    pods_of_quota: asked only when a quota is deleted; may raise what the edge raises.
+    """
+
+    view: ClusterView
+    now_seconds: float = 0.0
+    translate_overhead: bool = False
+    pods_of_quota: Callable[[str], int] = lambda _name: 0
+    config_rules: ConfigRules = lambda _data: []
+    config_place: tuple[str, str] = ("", "")
+    """Namespace and name of the one ConfigMap that is judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and body of the HTTP answer; outcome is the metric's label, profiles those that were applied."""
+
+    status: int
+    body: bytes
+    outcome: str
+    profiles: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Allowed or not, with the patch and the words that go with it."""
+
+    problems: tuple[Problem, ...] = ()
+    patch: tuple[Json, ...] = ()
+    warnings: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    outcome: str = "untouched"
+
+
+class BadReview(Exception):
+    """The body is no AdmissionReview that we can answer."""
+
+
+UNTOUCHED: Final = Verdict()
+NOT_READY: Final = Verdict(outcome="not-ready")
+
+
+def answer(path: str, body: bytes, asked: Asked) -> Answer:
+    """The answer to one POST; 404 for a path we do not serve."""
+    judge = ROUTES.get(path)
+    if judge is None:
+        return Answer(404, b"no such webhook; try " + ", ".join(ROUTES).encode() + b"\n", "unknown-path")
+    try:
+        request = decode(body)
+        verdict = judge(request, asked)
+    except BadReview as error:
+        return Answer(400, f"{error}\n".encode("utf-8", "replace"), "bad-review")
+    return Answer(200, encode(request.uid, verdict), verdict.outcome, verdict.profiles)
+
+
+def decode(body: bytes) -> Request:
+    """The request of a review; BadReview says what is wrong with it."""
+    try:
+        review = msgspec.json.decode(body, type=_Review)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise BadReview(f"the body is not an AdmissionReview in JSON: {error}") from error
+    if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
+        raise BadReview(
+            f"{review.api_version[:80]} {review.kind[:80]} is not supported, only {API_VERSION} AdmissionReview: "
+            'set admissionReviewVersions to ["v1"]'
+        )
+    if review.request is None or not review.request.uid:
+        raise BadReview("the review has no request with a uid")
+    return review.request
+
+
+def encode(uid: str, verdict: Verdict) -> bytes:
+    """The review that the API server reads."""
+    response: Json = {"uid": uid, "allowed": not verdict.problems}
+    if verdict.problems:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": in_words(verdict.problems)}
+    if verdict.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
+    if verdict.warnings:
+        response["warnings"] = [_short(text) for text in verdict.warnings[:MOST_WARNINGS]]
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def _short(text: str) -> str:
+    """Fit for an HTTP header: printable, and not cut off by the API server."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return shown if len(shown) <= WARNING_CAP else f"{shown[: WARNING_CAP - 3]}..."
+
+
+def mutate_pod(request: Request, asked: Asked) -> Verdict:
+    """Old names, profiles, translation; and the one rule that needs the quota tree.
+
+    Whether a namespace is bound to a quota with children only we know, so the API server cannot tell which pods to send
+    to the judge for it: they are refused here already.
+    """
+    if not _is(request, "", "pods"):
+        return UNTOUCHED
+    if not asked.view.synced:
+        return NOT_READY
+    pod = _object(request.new, _PodShape)
+    if pod is None:
+        return UNTOUCHED
+    call = Call(request.operation, request.namespace or "", request.uid, asked.now_seconds, asked.translate_overhead)
+    found = mutated(pod, asked.view, call)
+    if request.operation == "CREATE":
+        labels = found.pod["metadata"].get("labels") or {}
+        if problems := list(pod_rules.leaf_quota(call.namespace, labels, asked.view.quotas)):
+            return _judged(problems)
+    patch = tuple(difference(pod, found.pod))
+    return Verdict((), patch, found.warnings, found.applied, "patched" if patch else "untouched")
+
+
+def validate_pod(request: Request, asked: Asked) -> Verdict:
+    """QoS x priority and its kin."""
+    if not _is(request, "", "pods"):
+        return UNTOUCHED
+    pod = _object(request.new, _PodShape)
+    if pod is None:
+        return UNTOUCHED
+    if request.operation == "UPDATE":
+        old = _object(request.old, _PodShape)
+        return _judged([] if old is None else pod_rules.problems_of_change(old, pod))
+    return _judged(pod_rules.problems_of_new(pod, request.namespace or "", asked.view.quotas))
+
+
+def mutate_quota(request: Request, asked: Asked) -> Verdict:
+    """Parent, tree id, shared weights."""
+    quota = _object(request.new, _QuotaShape) if _is(request, QUOTA_API, "elasticquotas") else None
+    if quota is None:
+        return UNTOUCHED
+    if not asked.view.quotas_synced:
+        return NOT_READY
+    patch = tuple(difference(quota, quota_rules.with_defaults(quota, asked.view.quotas)))
+    return Verdict((), patch, outcome="patched" if patch else "untouched")
+
+
+def validate_quota(request: Request, asked: Asked) -> Verdict:
+    """The rules of the tree; refused while the tree is unknown, for this webhook guards what others promise."""
+    if not _is(request, QUOTA_API, "elasticquotas"):
+        return UNTOUCHED
+    if not asked.view.quotas_synced:
+        return _judged([Problem("metadata.name", request.name or "", "the quota tree is not read yet", "try again")])
+    old = _object(request.old, _QuotaShape)
+    if request.operation == "DELETE":
+        name = request.name or ""
+        found = (
+            [] if old is None else quota_rules.problems_of_deletion(old, asked.view.quotas, asked.pods_of_quota(name))
+        )
+        return _judged(found)
+    quota = _object(request.new, _QuotaShape)
+    return _judged([] if quota is None else quota_rules.problems_of(quota, old, asked.view.quotas))
+
+
+def validate_config(request: Request, asked: Asked) -> Verdict:
+    """The one ConfigMap that configures colocation; keys that did not change are not judged again."""
+    if not _is(request, "", "configmaps") or (request.namespace, request.name) != asked.config_place:
+        return UNTOUCHED
+    new, old = _object(request.new, _ConfigShape), _object(request.old, _ConfigShape)
+    before = (old or {}).get("data") or {}
+    data = (new or {}).get("data") or {}
+    return _judged(asked.config_rules({key: text for key, text in data.items() if before.get(key) != text}))
+
+
+QUOTA_API: Final = "scheduling.sigs.k8s.io"
+ROUTES: Final[Mapping[str, Callable[[Request, Asked], Verdict]]] = {
+    "/mutate-pod": mutate_pod,
+    "/validate-pod": validate_pod,
+    "/mutate-quota": mutate_quota,
+    "/validate-quota": validate_quota,
+    "/validate-config": validate_config,
+}
+
+
+def _judged(problems: list[Problem]) -> Verdict:
+    return Verdict(tuple(problems), outcome="refused" if problems else "allowed")
+
+
+def _is(request: Request, group: str, resource: str) -> bool:
+    """Whether a review is about this kind itself, not about a subresource or another kind."""
+    asked = request.resource
+    return not request.sub_resource and asked.group == group and asked.resource == resource
+
+
+def _object(raw: msgspec.Raw, shape: type) -> Any:
+    """The object as JSON; None when there is none, or when it has not the kind's shape (the API server refuses it)."""
+    try:
+        msgspec.json.decode(raw, type=shape)
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None

@@ -1,0 +1,114 @@
+"""EDGE: one webhook process put together: mirrors, application, server and the keeper of its certificate.
+
+`start` returns once the server answers with a certificate; mirrors fill in their own time (`/readyz` tells).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+from cryptography import x509
+
+from admission.app import WebhookApp
+from admission.authority import Pair
+from admission.certificates import FileKeeper, FolderStore, Injector, Keeper, SecretStore, policy_of
+from admission.cluster_state import ClusterState
+from admission.guard_watchdog import GuardWatchdog
+from admission.server import WebhookServer
+from cotenant.edges.clock import Clock
+from cotenant.edges.kube import KubeClient
+from cotenant.edges.telemetry import Metrics
+from cotenant.model.errors import CotenantError
+from cotenant.settings.admission import AdmissionSettings
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Where the certificate comes from: a Secret unless a folder is given; `own` says that we issue it ourselves."""
+
+    folder: Path | None = None
+    own: bool = True
+    url: str = ""
+    """Address that callers use, for the certificate's names."""
+
+
+class WebhookService:
+    """A running `cotenant webhook`, also as a context manager."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: AdmissionSettings,
+        certificates: Certificates,
+        clock: Clock,
+        metrics: Metrics,
+        config_namespace: str,
+    ) -> None:
+        """Bind the port; nothing is asked yet."""
+        self.state = ClusterState(client)
+        self.app = WebhookApp(self.state.view, self.state.pods_of_quota, settings, clock, metrics, config_namespace)
+        self.server = WebhookServer(self.app, settings)
+        self.keeper = self._keeper(client.sibling(), settings, certificates, clock)
+        self.watchdog = GuardWatchdog(client.sibling(), clock)
+        self.app.checks.ready["cluster"] = self.state.wrong
+        self.app.checks.ready["certificate"] = self._certificate
+        self._pause = settings.certificate_check_seconds
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="certificates", daemon=True)
+
+    def start(self) -> None:
+        """Get a certificate, serve, and go on keeping both; CotenantError when there is no certificate to be had."""
+        self.state.start()
+        self.keeper.step()
+        self.server.start()
+        self.watchdog.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End what was started, in a few seconds at most: what waits for the API server is not waited for."""
+        self._stopping.set()
+        self.watchdog.stop()
+        self.server.stop()
+        self.state.stop()
+        if self._thread.is_alive():
+            self._thread.join(1)
+
+    def __enter__(self) -> WebhookService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _keeper(
+        self, client: KubeClient, settings: AdmissionSettings, certificates: Certificates, clock: Clock
+    ) -> Keeper | FileKeeper:
+        if certificates.folder is not None and not certificates.own:
+            return FileKeeper(certificates.folder, self._show)
+        store = FolderStore(certificates.folder) if certificates.folder else SecretStore(client, settings)
+        host = urlsplit(certificates.url).hostname
+        policy = policy_of(settings, (host,) if host else ())
+        return Keeper(store, policy, clock, self._show, Injector(client, settings))
+
+    def _show(self, pair: Pair) -> None:
+        self.server.show(pair)
+        self.app.shown(x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc.timestamp())
+
+    def _certificate(self) -> str:
+        return self.keeper.error.message if self.keeper.error else ""
+
+    def _keep(self) -> None:
+        """Look after the certificate until stopped; what fails is told and tried again."""
+        while not self._stopping.wait(self._pause):
+            try:
+                self.keeper.step()
+            except CotenantError as error:
+                _log.warning("certificate not renewed", error=error.message, fix=error.fix)
+            except Exception:  # noqa: BLE001 - the present certificate still serves
+                _log.exception("certificate not renewed")

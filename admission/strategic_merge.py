@@ -1,0 +1,142 @@
+"""Kubernetes' strategic merge for pods: a profile's `patch` laid over a pod. Pure; the pod given is not changed.
+
+Maps merge key by key and null removes; lists with a merge key (containers by name, ports by containerPort, ...) merge
+element by element, new ones behind; other lists are replaced. Directives: `$patch` (replace, delete, merge),
+`$retainKeys`, `$deleteFromPrimitiveList/...`; `$setElementOrder/...` is ignored. The merge keys are those of the
+Kubernetes API reference (patch merge key) for Pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cotenant.model.errors import UsageError
+
+_CONTAINER: Final[dict[str, Any]] = {
+    "env": "name",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+}
+MERGE_KEYS: Final[dict[tuple[str, ...], str]] = {
+    ("metadata", "ownerReferences"): "uid",
+    ("spec", "containers"): "name",
+    ("spec", "initContainers"): "name",
+    ("spec", "ephemeralContainers"): "name",
+    ("spec", "volumes"): "name",
+    ("spec", "imagePullSecrets"): "name",
+    ("spec", "hostAliases"): "ip",
+    ("spec", "topologySpreadConstraints"): "topologyKey",
+    ("spec", "schedulingGates"): "name",
+    ("spec", "resourceClaims"): "name",
+    **{
+        ("spec", group, field): key
+        for group in ("containers", "initContainers", "ephemeralContainers")
+        for field, key in _CONTAINER.items()
+    },
+}
+"""Path of a list (without indices) -> the field that tells its elements apart."""
+PRIMITIVE_LISTS: Final = frozenset({("metadata", "finalizers")})
+"""Lists of texts that merge as a set."""
+_DELETE_ITEMS: Final = "$deleteFromPrimitiveList/"
+_FIX: Final = "Correct spec.patch of the profile: it is laid over a Pod as `kubectl patch --type strategic` would."
+
+Path = tuple[str, ...]
+
+
+def merged(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
+    """The document with the patch laid over it; UsageError names the place where their shapes do not fit."""
+    directive = patch.get("$patch", "merge")
+    if directive == "replace":
+        return {k: _plain(v) for k, v in patch.items() if not k.startswith("$") and v is not None}
+    if directive == "delete":
+        return {}
+    if directive != "merge":
+        raise _refusal(path, f"$patch {directive!r} is none of replace, delete, merge")
+    found = _retained(document, patch, path)
+    for key, value in patch.items():
+        if key.startswith(_DELETE_ITEMS):
+            field = key.removeprefix(_DELETE_ITEMS)
+            found[field] = _without(found.get(field), value, (*path, field))
+        elif not key.startswith("$"):
+            _merge_field(found, key, value, (*path, key))
+    return found
+
+
+def _retained(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """A copy of the document, cut down to `$retainKeys` when the patch has them."""
+    keep = patch.get("$retainKeys")
+    if keep is None:
+        return dict(document)
+    if not isinstance(keep, list) or not all(isinstance(k, str) for k in keep):
+        raise _refusal(path, "$retainKeys is not a list of names")
+    return {key: value for key, value in document.items() if key in keep}
+
+
+def _merge_field(found: dict[str, Any], key: str, value: Any, path: Path) -> None:
+    if value is None:
+        found.pop(key, None)
+        return
+    before = found.get(key)
+    if before is not None and _shape(before) is not _shape(value):
+        raise _refusal(path, f"the pod has {_named(before)} there, the patch {_named(value)}")
+    if isinstance(value, Mapping):
+        found[key] = merged(before or {}, value, path)
+    elif isinstance(value, list):
+        found[key] = _merged_list(before or [], value, path)
+    else:
+        found[key] = value
+
+
+def _merged_list(before: Sequence[Any], patch: Sequence[Any], path: Path) -> list[Any]:
+    if path in PRIMITIVE_LISTS:
+        return [*before, *(item for item in patch if item not in before)]
+    merge_key = MERGE_KEYS.get(path)
+    if merge_key is None:
+        return [_plain(item) for item in patch]
+    if not all(isinstance(item, Mapping) for item in patch):
+        raise _refusal(path, "an element is not an object")
+    if any(item.get("$patch") == "replace" for item in patch):
+        return [_plain(item) for item in patch if item.get("$patch") != "replace" or len(item) > 1]
+    found = list(before)
+    for item in patch:
+        _merge_element(found, item, merge_key, path)
+    return found
+
+
+def _merge_element(found: list[Any], item: Mapping[str, Any], merge_key: str, path: Path) -> None:
+    if merge_key not in item:
+        raise _refusal(path, f"an element has no {merge_key}")
+    places = [i for i, old in enumerate(found) if isinstance(old, Mapping) and old.get(merge_key) == item[merge_key]]
+    if item.get("$patch") == "delete":
+        found[:] = [old for i, old in enumerate(found) if i not in places]
+    elif places:
+        found[places[0]] = merged(found[places[0]], item, path)
+    else:
+        found.append(merged({}, item, path))
+
+
+def _without(before: Any, gone: Any, path: Path) -> list[Any]:
+    if not isinstance(gone, list) or not isinstance(before, list | None):
+        raise _refusal(path, "$deleteFromPrimitiveList needs a list")
+    return [item for item in before or [] if item not in gone]
+
+
+def _plain(value: Any) -> Any:
+    """Without directives and nulls, which mean nothing where there is nothing to merge with."""
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items() if not k.startswith("$") and v is not None}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _shape(value: Any) -> type:
+    return dict if isinstance(value, Mapping) else list if isinstance(value, list) else object
+
+
+def _named(value: Any) -> str:
+    return {dict: "an object", list: "a list", object: "a plain value"}[_shape(value)]
+
+
+def _refusal(path: Path, because: str) -> UsageError:
+    return UsageError(f"patch.{'.'.join(path)}: {because}" if path else f"patch: {because}", fix=_FIX)

@@ -1,0 +1,32 @@
+"""What the webhooks know of the cluster at one moment: a frozen snapshot that the server builds from its mirrors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from admission.profile import PriorityClassEntry, Profile
+from admission.reservation_gate import Offers
+from cotenant.model.annotated import Noted
+from cotenant.model.quota_tree import QuotaTree
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Profiles in name order, labels of namespaces, priority classes, the quota tree, and reserved room on offer.
+
+    annotated: what workloads' annotations give to new pods, by kind, namespace and name.
+    synced: every mirror has been complete once; before that nothing is mutated.
+    quotas_synced: the quota tree is complete, so that a quota may be judged.
+    """
+
+    profiles: tuple[Profile, ...] = ()
+    namespaces: Mapping[str, Labels] = field(default_factory=dict)
+    priority_classes: Mapping[str, PriorityClassEntry] = field(default_factory=dict)
+    quotas: QuotaTree = field(default_factory=QuotaTree)
+    offers: Offers = field(default_factory=Offers)
+    annotated: Mapping[tuple[str, str, str], Noted] = field(default_factory=dict)
+    synced: bool = True
+    quotas_synced: bool = True

@@ -1,0 +1,214 @@
+"""How good forecasts are on four real populations, against B1 and B14: losses, coverage, peaks, a level shift.
+
+Populations, each with its source's own limits: CPU of bitbrains_rnd and of azure_v1 (percent of the VM), memory of
+bitbrains_rnd (active memory, percent of the allocation), CPU of the google2019 cells (relative values). Series whose
+mean is at least 1 % of the limit (cells: all). 14 days of history, 24 hours ahead on half hours. Origins are sampled
+to fit in minutes: evenly spread over all 6-hourly ones, so that each time of day comes; cells take all of them.
+Relative losses are relative to B1, the seasonal naive of the day with empirical residual quantiles; B14 is the strong
+cheap selection; both are described in docs/backtest.md. Intervals: 95 %, paired bootstrap over series, over origins
+for the cells. What a decision gains from forecasts is measured by bench.decisions_reclaim.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+import numpy as np
+
+from bench.record import Row, below, record, traces
+from bench.traces import share_matrix, trace_matrix
+from cotenant.model.forecast import LEVELS
+from cotenant.model.resource import Resource
+from cotenant.model.usage import HOUR_SECONDS
+from forecasting.backtest import scores
+from forecasting.backtest.baselines import BASELINE, DEFAULT, STRONG, by_name
+from forecasting.backtest.contenders import Contender, PathContender
+from forecasting.backtest.engine import ENGINE, EngineContender
+from forecasting.backtest.plan import HALF_HOURS, origins
+from forecasting.backtest.run import Ledger, Shard, join, run
+
+COMMAND = ".venv/bin/python -m bench.decisions"
+ACTIVE = 1.0
+EACH, TOGETHER = 0.93, 0.90
+B1, B14 = by_name(BASELINE).name, by_name(STRONG).name
+Q95, Q98 = LEVELS.index(0.95), LEVELS.index(0.98)
+PEAK_GAIN, HIT_GAIN = 0.04, 0.10
+SHIFT, SHIFT_HOURS, BACK = 1.5, range(0, 49, 4), 0.93
+SHIFT_DAYS = (20, 44, 70)
+AGES_DAYS, AGE_ORIGINS = (0.5, 2.5, 5.0), 5
+
+
+@dataclass(frozen=True)
+class Population:
+    """A column of a trace; `by` divides it (then it is percent of that), `limit` in its unit."""
+
+    name: str
+    table: str
+    column: str
+    origins: int
+    by: str | None = None
+    limit: float = 100.0
+    resource: Resource = Resource.CPU
+
+    def shard(self, folder: Path) -> Shard:
+        """The active series."""
+        if self.by:
+            values, grid = share_matrix(folder, self.table, self.column, self.by)
+        else:
+            values, grid = trace_matrix(folder, self.table, self.column)
+        count = (~np.isnan(values)).sum(axis=1)
+        idle = np.nansum(values, axis=1) / np.maximum(count, 1) < ACTIVE * self.limit / 100
+        kept = ~idle
+        names = tuple(f"{self.table}-{row}" for row in np.flatnonzero(kept))
+        return Shard(names, grid, values[kept], np.full(len(names), self.limit, dtype=np.float32))
+
+
+POPULATIONS = (
+    Population("bitbrains_rnd CPU", "bitbrains_rnd", "cpu_usage_pct", 24),
+    Population("bitbrains_rnd memory", "bitbrains_rnd", "mem_usage_mib", 24, "mem_alloc_mib", 100.0, Resource.MEMORY),
+    Population("azure_v1 CPU", "azure_v1_vms", "cpu_avg_pct", 24),
+    Population("google2019 cells CPU", "google2019_cells", "cpu_sum_raw", 200, None, np.nan),
+)
+PEAKY = ("bitbrains_rnd CPU", "bitbrains_rnd memory")
+
+
+def ledger_of(population: Population, shard: Shard) -> Ledger:
+    who: list[Contender] = [EngineContender(population.resource)]
+    who += [PathContender(by_name(name)) for name in DEFAULT]
+    return run([shard], who, HALF_HOURS, origins(shard.grid, HALF_HOURS, population.origins))
+
+
+def losses(name: str, ledger: Ledger) -> Iterator[Row]:
+    own, strong = (scores.relative(ledger, c, B1) for c in (ENGINE, B14))
+    paired = scores.against(ledger, ENGINE, B14, B1)
+    sure = f"95 % interval {paired.low:.3f}..{paired.high:.3f}"
+    size = f"{paired.series} series, {paired.trials} trials"
+    yield below(
+        f"{name}: relWQL / that of B14",
+        round(paired.value, 3),
+        "ratio",
+        EACH,
+        f"{sure}, {'all' if paired.high < 1 else 'NOT all'} below 1; {size}",
+    )
+    note = "against B1, seasonal naive day, empirical residuals; interval {:.3f}..{:.3f}; {} series dropped"
+    yield Row(f"{name}: relWQL", round(own.value, 3), "ratio", note=note.format(own.low, own.high, own.dropped))
+    yield Row(f"{name}: relWQL of B14", round(strong.value, 3), "ratio", note=note.format(strong.low, strong.high, 0))
+    pooled = [scores.pooled_wql(ledger, c) for c in (ENGINE, B14, B1)]
+    yield Row(f"{name}: pooled WQL", round(pooled[0], 3), "ratio", note=f"B14 {pooled[1]:.3f}, B1 {pooled[2]:.3f}")
+
+
+def within(metric: str, value: float, low: float, high: float, note: str = "") -> Row:
+    return Row(metric, round(value, 4), "ratio", f"{low:g}..{high:g}", bool(low <= value <= high), note)
+
+
+def coverage(name: str, ledger: Ledger) -> Iterator[Row]:
+    held = scores.coverage(ledger, ENGINE)
+    yield within(f"{name}: coverage of q95", float(held[Q95]), 0.945, 0.965)
+    yield within(f"{name}: coverage of q98", float(held[Q98]), 0.975, 0.99)
+    strata = {s: float(scores.coverage(ledger, ENGINE, m)[Q95]) for s, m in scores.strata(ledger).items()}
+    worst = min(strata, key=strata.__getitem__)
+    low = strata[worst]
+    yield Row(f"{name}: coverage of q95, worst stratum", round(low, 3), "ratio", ">= 0.93", low >= 0.93, worst)
+    hours = scores.hourly_coverage(ledger, ENGINE)[:, Q95]
+    decile = scores.worst_decile(ledger, ENGINE)[Q95]
+    note = f"worst UTC hour {np.nanmin(hours):.3f}"
+    yield Row(f"{name}: coverage of q95, worst tenth of series", round(float(decile), 3), "ratio", note=note)
+
+
+def peaks(name: str, ledger: Ledger) -> Iterator[Row]:
+    """Days with a peak of series with ACF24 > 0.5, against the best of the baselines."""
+    mask = ledger.acf_24h > 0.5
+    found = {c: scores.peaks(ledger, c, mask) for c in ledger.contenders}
+    ours = found.pop(ENGINE)
+    population = f"ACF24 > 0.5, days with a peak; {ours.equal:.0%} of them have several of one height"
+    for what, gain in (("capture", PEAK_GAIN), ("hit", HIT_GAIN)):
+        best = max(found, key=lambda c, what=what: getattr(found[c], what).value)
+        floor = getattr(found[best], what).value
+        value = getattr(ours, what)
+        note = (
+            f"interval {value.low:.3f}..{value.high:.3f}; best {best} {floor:.3f}; {value.series} series; {population}"
+        )
+        goal, met = (f">= {floor + gain:.3f}", value.value >= floor + gain) if name in PEAKY else ("", None)
+        yield Row(f"{name}: peak {what}", round(value.value, 3), "ratio", goal, met, note)
+    note = f"recall {ours.abstain_recall:.2f}; peak height error p50 {ours.height_50:.2f}, p90 {ours.height_90:.2f}"
+    yield Row(f'{name}: precision of "no peak"', round(ours.abstain_precision, 2), "ratio", note=note)
+
+
+def shifted(shard: Shard, day: int) -> tuple[Shard, int]:
+    """Everything after midnight of a day x SHIFT; the moment of the shift."""
+    moment = -(-(shard.grid.start_seconds + day * 86_400) // 86_400) * 86_400
+    values = shard.values.copy()
+    values[:, shard.grid.index_of(moment) :] *= np.float32(SHIFT)
+    return Shard(shard.names, shard.grid, values, shard.limits), moment
+
+
+def recovery(population: Population, shard: Shard) -> Iterator[Row]:
+    """Coverage over the next 24 h of the q95 of forecasts made so many hours after a shift."""
+    who = [EngineContender(population.resource), PathContender(by_name(STRONG))]
+    held = np.zeros((len(SHIFT_DAYS), 2, len(SHIFT_HOURS)))
+    before = []
+    for row, day in enumerate(SHIFT_DAYS):
+        moved, moment = shifted(shard, day)
+        at = [moment + hours * HOUR_SECONDS for hours in SHIFT_HOURS]
+        ledger = run([moved], who, HALF_HOURS, at)
+        for place in range(2):
+            below_q95 = ledger.covered[place, :, :, Q95].sum(axis=0, dtype=np.float64)
+            held[row, place] = below_q95 / np.nansum(ledger.of_trial["slots"], axis=0)
+        plain = run([shard], who[:1], HALF_HOURS, [at[0]])
+        before.append(float(scores.coverage(plain, ENGINE)[Q95]))
+    ours, strong = held.mean(axis=0)
+    hours = {n: next((h for h, c in zip(SHIFT_HOURS, path, strict=True) if c >= BACK), np.nan)
+             for n, path in (("ours", ours), ("strong", strong))}  # fmt: skip
+    curve = ", ".join(f"{h} h {c:.3f}" for h, c in zip(SHIFT_HOURS, ours, strict=True))
+    note = f"coverage of the next 24 h by hours after the shift: {curve}; without it {np.mean(before):.3f}; B14 " + (
+        f"{hours['strong']:g} h" if np.isfinite(hours["strong"]) else "not within 48 h"
+    )
+    late = SHIFT_HOURS[-1] + 4
+    value = hours["ours"] if np.isfinite(hours["ours"]) else late
+    name = f"{population.name}: level shift x{SHIFT}: hours until forecasts hold q95 >= {BACK}"
+    yield below(name, float(value), "h", 24, note + f"; {len(shard.names)} series, days {SHIFT_DAYS}")
+
+
+def young(population: Population, shard: Shard) -> Iterator[Row]:
+    """Forecasts of series that were born so long ago: older history is taken away."""
+    who = [EngineContender(population.resource), PathContender(by_name(BASELINE)), PathContender(by_name(STRONG))]
+    for days in AGES_DAYS:
+        plan = replace(HALF_HOURS, known_share=days / 2 / HALF_HOURS.history_days)
+        parts = []
+        for moment in origins(shard.grid, HALF_HOURS, AGE_ORIGINS):
+            values = shard.values.copy()
+            values[:, : shard.grid.index_of(moment - round(days * 86_400))] = np.nan
+            parts.append(run([replace(shard, values=values)], who, plan, [moment]))
+        ledger = join([replace(p, origins=parts[0].origins) for p in parts])
+        found, strong = (scores.relative(ledger, c, B1) for c in (ENGINE, B14))
+        held = float(scores.coverage(ledger, ENGINE)[Q95])
+        note = f"coverage of q95 {held:.3f}; B14 {strong.value:.3f}; {found.trials} trials"
+        yield Row(f"{population.name}: relWQL of series {days:g} d old", round(found.value, 3), "ratio", note=note)
+
+
+def main() -> None:
+    folder = traces()
+    if folder is None:
+        print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
+        return
+    rows: list[Row] = []
+    ratios = []
+    for population in POPULATIONS:
+        shard = population.shard(folder)
+        ledger = ledger_of(population, shard)
+        ratios.append(scores.against(ledger, ENGINE, B14, B1).value)
+        rows += [*losses(population.name, ledger), *coverage(population.name, ledger), *peaks(population.name, ledger)]
+        if population is POPULATIONS[0]:
+            rows += [*recovery(population, shard), *young(population, shard)]
+    together = float(np.exp(np.mean(np.log(ratios))))
+    first = below("relWQL / that of B14, geometric mean of four populations", round(together, 3), "ratio", TOGETHER)
+    record("decisions", COMMAND, [first, *rows])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""EDGE: the dashboard's and the REST API's way to act: `cotenant.model.desk.Desk` on `Actions`, safe for many threads.
+
+Three kinds of call. Who acts (accept, roll back, verify, settle) takes the ledger's turn, so that neither two clicks
+nor two processes interleave. Who asks the cluster (review, dry run) reads the ledger and waits for nobody. Who only
+looks (changes, ledger) opens the file read-only and asks no cluster. Whether the person may is asked here, whatever a
+page showed; whose rights the cluster sees is the door's matter.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cotenant.actions.accepting import Actions, Review, Terms
+from cotenant.actions.around import Person
+from cotenant.actions.around import who as asked_who
+from cotenant.actions.bundling import bundled
+from cotenant.actions.glance import Glance
+from cotenant.actions.journal import Journal, anchored, keep_head
+from cotenant.actions.known import Known
+from cotenant.actions.permissions import head_permission, permissions
+from cotenant.actions.postponing import postpone, postponed, recall
+from cotenant.actions.settling import settle, verify
+from cotenant.actions.trying import looked, tried
+from cotenant.actions.watching import News, Watcher
+from cotenant.edges.clock import Clock
+from cotenant.edges.kube import KubeClient
+from cotenant.edges.ledger import Anchor, Entry, Ledger
+from cotenant.edges.turn import turn
+from cotenant.model.change import ChangeState, Standing
+from cotenant.model.desk import Form, LedgerHealth, Looked, Method, Permission, Postponed, Told, Wanted, required
+from cotenant.model.errors import ClusterForbidden, CotenantError, KeyTaken, NoData, StoreBusy, UsageError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.people import Right, Someone
+from cotenant.model.recommendation import Recommendation
+from cotenant.settings.actions import ActionSettings
+from cotenant.settings.recommender import RecommenderSettings
+
+Door = Callable[[Someone], AbstractContextManager[KubeClient]]
+"""A client that acts for a person; for Someone("") with the dashboard's own account, which looks and keeps the head."""
+
+MOST_AT_ONCE: Final = 8
+"""Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
+PATIENCE_SECONDS: Final = 20.0
+"""How long an acting call waits for the one before it."""
+GLANCE_SECONDS: Final = 10.0
+"""How old what is known of the cluster may be."""
+LOOK_SECONDS: Final = 2.0
+"""How long the ledger's health waits for the head that the cluster keeps."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What a desk stands on. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+
+    door: Door
+    ledger: Path
+    settings: ActionSettings
+    clock: Clock
+    recommended: Callable[[WorkloadRef], Sequence[Recommendation]]
+    requested_millicores: Callable[[], int]
+    anchor_namespace: str = ""
+    recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
+    """How bundles are written, and what they call money."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the cluster said last. trouble: why nothing can be done there now; head: what it keeps of the ledger."""
+
+    trouble: str = ""
+    head: Anchor | None = None
+    words: str = ""
+
+
+class ClusterDesk:
+    """A desk at one cluster."""
+
+    def __init__(self, office: Office) -> None:
+        """Nothing is asked yet."""
+        self._office = office
+        self._known = Known()
+        self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._seen = Glance(self._look, Seen(), GLANCE_SECONDS)
+
+    def review(self, who: Someone, wanted: Wanted) -> list[Looked]:
+        """Each workload as it is now."""
+        with self._asking(who) as actions:
+            return [looked(review) for review in self._reviews(actions, who, wanted)]
+
+    def dry_run(self, who: Someone, wanted: Wanted) -> list[Looked]:
+        """The same, tried on the server."""
+        with self._asking(who) as actions:
+            reviews = self._reviews(actions, who, wanted)
+            return [replace(looked(r), tried=None if r.error else tried(actions, r)) for r in reviews]
+
+    def accept(self, who: Someone, wanted: Wanted) -> list[Standing]:
+        """Write down, then do; the same key again does nothing more."""
+        required(Right.ACCEPT, who, wanted)
+        with self._acting(who, f"{len(wanted.workloads)} workloads are changed for {who.name}") as actions:
+            if already := _same(actions.journal.standings(), wanted):
+                return already
+            reviews = self._reviews(actions, who, wanted)
+            requested = self._office.requested_millicores()
+            terms = Terms(wanted.overridden, wanted.second_person, wanted.key, requested, wanted.canary, wanted.because)
+            return actions.accept(reviews, terms)
+
+    def changes(self, who: Someone) -> list[Standing]:
+        """The newest first, of the namespaces that the person may read."""
+        who.require(Right.READ)
+        found = self._standings().values()
+        mine = [s for s in found if who.may(Right.READ, s.change.namespace)]
+        return sorted(mine, key=lambda s: -s.accepted_seconds)
+
+    def story(self, who: Someone, change: str) -> list[Told]:
+        """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
+        standing = self._standings().get(change)
+        if standing is None:
+            raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
+        who.require(Right.READ, standing.change.namespace)
+        with self._reading() as ledger:
+            return [told(entry) for entry in ledger.entries(change)]
+
+    def entries(self, who: Someone) -> list[Told]:
+        """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
+        who.require(Right.READ)
+        standings = self._standings()
+        hidden = {id_ for id_, s in standings.items() if not who.may(Right.READ, s.change.namespace)}
+        whole = any(not grant.namespaces for grant in who.grants)
+        with self._reading() as ledger:
+            return [told(e) for e in ledger.entries() if e.subject not in hidden and (whole or e.subject in standings)]
+
+    def roll_back(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
+        """By id; each on its own."""
+        with self._acting(who, f"{len(changes)} changes are taken back for {who.name}") as actions:
+            chosen = _chosen(actions, who, changes)
+            return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
+
+    def verify(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
+        """Those that have soaked."""
+        with self._acting(who, f"{len(changes)} changes are judged for {who.name}") as actions:
+            due = [s for s in _chosen(actions, who, changes) if s.state is ChangeState.APPLIED]
+            return [found for s in due if (found := _verified(actions, s)) is not None]
+
+    def settle(self, who: Someone) -> list[Standing]:
+        """What became of changes without an outcome."""
+        who.require(Right.ADMINISTER)
+        with self._acting(who, f"changes without an outcome are settled for {who.name}") as actions:
+            return settle(actions)
+
+    def bundle(self, who: Someone, wanted: Wanted, form: Form) -> Mapping[str, str]:
+        """Files by path, with a row in the ledger; the cluster is only asked."""
+        with self._acting(who, f"a bundle is written for {who.name}") as actions:
+            reviews = self._reviews(actions, who, replace(wanted, method=Method.BUNDLE))
+            return bundled(actions, reviews, form, self._office.recommender, wanted.key)
+
+    def postpone(self, who: Someone, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+        """Hide for so many days, None for good."""
+        required(Right.ACCEPT, who, Wanted(tuple(workloads)))
+        with self._noting(who) as journal:
+            postpone(journal, workloads, days, reason)
+
+    def recall(self, who: Someone, workloads: Sequence[WorkloadRef]) -> None:
+        """Show them again."""
+        required(Right.ACCEPT, who, Wanted(tuple(workloads)))
+        with self._noting(who) as journal:
+            recall(journal, workloads)
+
+    def postponed(self) -> Mapping[WorkloadRef, Postponed]:
+        """What is hidden now; asks no cluster."""
+        with self._reading() as ledger:
+            return postponed(ledger, self._office.clock.now_seconds())
+
+    def ledger(self) -> LedgerHealth:
+        """The chain, verified from its first row, and against the head in the cluster where one is kept."""
+        seen = self._seen.fresh(LOOK_SECONDS)
+        with self._reading() as ledger:
+            self._known.upto(ledger)
+            found = ledger.verify(seen.head)
+        notes = (*(passed.why for passed in self._known.passed), *((seen.words,) if seen.words else ()))
+        anchored_there = seen.head is not None and not found.wrong_seq
+        return LedgerHealth(found.rows, found.wrong_seq or 0, found.why, anchored_there, notes)
+
+    def watcher(self, tell: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
+        """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
+        return Watcher(lambda: self._acting(Someone(""), "the watcher looks"), tell, ahead)
+
+    def trouble(self) -> str:
+        """Why nothing can be done in the cluster now; as it was a moment ago."""
+        return self._seen.now().trouble
+
+    def permissions(self, who: Someone, namespaces: Sequence[str]) -> list[Permission]:
+        """Asked one by one; what is allowed everywhere is not asked again for each namespace."""
+        who.require(Right.READ)
+        with self._client(who) as client:
+            found = permissions(client, namespaces)
+        if self._office.anchor_namespace:
+            with self._client(Someone("")) as client:
+                found.append(head_permission(client, self._office.anchor_namespace))
+        return found
+
+    def _reviews(self, actions: Actions, who: Someone, wanted: Wanted) -> list[Review]:
+        required(Right.REVIEW, who, wanted)
+        found = [r for workload in wanted.workloads for r in self._office.recommended(workload)]
+        if not found:
+            raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
+        return actions.review(found, wanted.second_person, wanted.method)
+
+    @contextmanager
+    def _asking(self, who: Someone) -> Iterator[Actions]:
+        """For those who write nothing."""
+        with self._client(who) as client, self._reading() as ledger:
+            yield self._actions(client, ledger, who)
+
+    @contextmanager
+    def _acting(self, who: Someone, what: str) -> Iterator[Actions]:
+        """For those who write: one at a time, and the head is kept afterwards, however it went."""
+        office = self._office
+        with self._client(who) as client, turn(office.ledger.with_suffix(".lock"), what, PATIENCE_SECONDS):
+            ledger = Ledger(office.ledger)
+            before = ledger.head().seq
+            try:
+                yield self._actions(client, ledger, who)
+            finally:
+                self._log_rows(ledger, before, who)
+                if ledger.head().seq > before:
+                    keep_head(self._office.door, ledger, self._office.anchor_namespace)
+                ledger.close()
+
+    def _actions(self, client: KubeClient, ledger: Ledger, who: Someone) -> Actions:
+        office = self._office
+        person = Person(who.name, who.groups) if who.name else asked_who(client)
+        journal = Journal(ledger, office.clock, person.name, self._known, who.source)
+        journal.cluster = client.access.cluster
+        return Actions(client, journal, office.settings, person)
+
+    @contextmanager
+    def _client(self, who: Someone) -> Iterator[KubeClient]:
+        if not self._slots.acquire(blocking=False):
+            raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
+        try:
+            with self._office.door(who) as client:
+                yield client
+        finally:
+            self._slots.release()
+            self._seen.forget()
+
+    @contextmanager
+    def _noting(self, who: Someone) -> Iterator[Journal]:
+        """For those who write to the ledger alone."""
+        office = self._office
+        with turn(office.ledger.with_suffix(".lock"), f"a note of {who.name}", PATIENCE_SECONDS):
+            ledger = Ledger(office.ledger)
+            try:
+                yield Journal(ledger, office.clock, who.name, self._known, who.source)
+            finally:
+                keep_head(self._office.door, ledger, self._office.anchor_namespace)
+                ledger.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Ledger]:
+        ledger = Ledger(self._office.ledger, reading=True)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def _standings(self) -> dict[str, Standing]:
+        with self._reading() as ledger:
+            return self._known.upto(ledger)
+
+    def _look(self) -> Seen:
+        """Ask the cluster for the head, which also says whether it answers."""
+        namespace = self._office.anchor_namespace
+        try:
+            with self._office.door(Someone("")) as client:
+                if not namespace:
+                    client.get("/version")
+                    return Seen(
+                        words="The ledger's head is not kept in the cluster: the setting actions.anchor is off."
+                    )
+                return _kept(client, namespace)
+        except CotenantError as error:
+            words = f"The API server does not answer: {error.message}."
+            return Seen(trouble=words, words=f"{words} What it keeps of the ledger was not compared.")
+
+    def _log_rows(self, ledger: Ledger, before: int, who: Someone) -> None:
+        """Each new row as a line for log collectors, beside the ledger itself."""
+        for row in ledger.entries(after=before):
+            more = {"event_name": row.event, "change": row.subject, "actor": row.actor, "source": who.source}
+            _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
+
+
+def _kept(client: KubeClient, namespace: str) -> Seen:
+    try:
+        head = anchored(client, namespace)
+    except ClusterForbidden as error:
+        return Seen(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
+    words = "" if head else "The cluster keeps no head of this ledger yet."
+    return Seen(head=head, words=words)
+
+
+def _same(standings: Mapping[str, Standing], wanted: Wanted) -> list[Standing]:
+    """What the same key did before; UsageError when it was for other workloads."""
+    found = [s for s in standings.values() if s.change.batch == wanted.key]
+    others = {s.change.workload for s in found} - {str(w) for w in wanted.workloads}
+    if others:
+        words = f"the key {wanted.key!r} was used before, for {sorted(others)[0]}"
+        raise KeyTaken(words, fix="Use a new key for what is new; nothing was done.")
+    return found
+
+
+def told(entry: Entry) -> Told:
+    """A row of the ledger for people."""
+    return Told(entry.seq, entry.seconds, entry.actor, entry.event, entry.subject, entry.body, entry.hash)
+
+
+def _chosen(actions: Actions, who: Someone, changes: Sequence[str]) -> list[Standing]:
+    """The named changes, of namespaces in which the person may act."""
+    standings: Mapping[str, Standing] = actions.journal.standings()
+    if missing := [id_ for id_ in changes if id_ not in standings]:
+        raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists them.")
+    for id_ in changes:
+        who.require(Right.ACCEPT, standings[id_].change.namespace)
+    return [standings[id_] for id_ in changes]
+
+
+def _verified(actions: Actions, standing: Standing) -> Standing | None:
+    try:
+        return verify(actions, standing)
+    except NoData:
+        return None

@@ -1,0 +1,254 @@
+"""EDGE: with whose rights the cluster is asked: a `Door` for each way by which somebody is known.
+
+    loopback   the kubeconfig, which is theirs
+    OIDC       their own token of the login: the API server judges them itself, and its audit log names them
+    proxy      our account, after a SubjectAccessReview of the person for exactly this request; no impersonation
+
+Nobody is a person without a name: those are our own looks at the cluster, and the ledger's head.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from cotenant.actions.desk import Door
+from cotenant.edges.kube import Access, KubeClient, review
+from cotenant.edges.kube.access import SELF_REVIEWS
+from cotenant.edges.kube.auth import load_access
+from cotenant.edges.kube.client import Pause
+from cotenant.edges.kube.connection import Answer, Request, Stream
+from cotenant.edges.kube.writes import APPLY_TYPE
+from cotenant.model.errors import ClusterForbidden
+from cotenant.model.people import NotAllowed, Someone, Way
+from cotenant.settings.access import AccessSettings, Mode, ProxySettings
+from cotenant.settings.kube import KubeSettings
+
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+AUTHENTICATED: Final = "system:authenticated"
+KEPT_SECONDS: Final = 60.0
+"""How long what the kubeconfig or the service account says is used before it is read again."""
+DISCOVERY: Final = frozenset({"version", "api", "apis", "openapi"})
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+_OF_NAMESPACES: Final = frozenset({"status", "finalize"})
+"""Subresources of namespaces; any other word there is a resource inside of one."""
+
+
+def by_way(kube: KubeSettings, access: AccessSettings, own: Door) -> Door:
+    """The door for the settings' mode; `own`: our account's, or the kubeconfig's."""
+    known = _Known(kube)
+
+    @contextmanager
+    def door(who: Someone) -> Iterator[KubeClient]:
+        if not who.name or (who.way is Way.LOOPBACK and access.mode is Mode.NONE):
+            with own(who) as client:
+                yield client
+            return
+        client = _client_of(who, known, access.proxy)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    return door
+
+
+def _client_of(who: Someone, known: _Known, proxy: ProxySettings) -> KubeClient:
+    if who.way is Way.OIDC:
+        if not who.token:
+            raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")
+        return KubeClient(with_token(known.access(), who.token), known.settings)
+    if who.way is Way.PROXY:
+        groups = tuple(f"{proxy.cluster_group_prefix}{group}" for group in who.groups)
+        subject = Subject(f"{proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
+        return ReviewedClient(known.access(), known.settings, subject, reload=known.renewed)
+    raise NotAllowed(f"{who.name} did not come by the way that access.mode asks for", fix="Log in.")
+
+
+def with_token(access: Access, token: str) -> Access:
+    """The same server, told by this token alone who asks."""
+    return replace(access, authorization=lambda: f"Bearer {token}", cert_file="", key_file="")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A person as the cluster's own rules name them."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+class ReviewedClient(KubeClient):
+    """Our account's client that sends nothing for which the API server does not say that the person may do it.
+
+    What they may is asked once for each client, which lives for one action.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        settings: KubeSettings,
+        subject: Subject,
+        *,
+        reload: Callable[[], Access] | None = None,
+        pause: Pause | None = None,
+    ) -> None:
+        """Nothing is asked yet."""
+        super().__init__(access, settings, reload=reload, pause=pause)
+        self._subject = subject
+        self._asker = KubeClient(access, settings, reload=reload)
+        self._allowed: set[bytes] = set()
+
+    def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
+        """Another such client for the same person."""
+        return ReviewedClient(
+            self.access,
+            settings or self.settings,
+            self._subject,
+            reload=self._reload,
+            pause=None if settings else self._pause,
+        )
+
+    def close(self) -> None:
+        """Drop the connections."""
+        super().close()
+        self._asker.close()
+
+    def request(
+        self, verb: str, request: Request, *, repeatable: bool = False, before: Callable[[], None] | None = None
+    ) -> Answer:
+        """Asked after the person's rights; what they may themselves is asked about them, not about us."""
+        if request.path == SELF_REVIEWS:
+            body = about(self._subject, msgspec.json.decode(request.body)["spec"])
+            asked = replace(request, path=REVIEWS, body=msgspec.json.encode(body))
+            return self._asker.request(verb, asked, repeatable=repeatable)
+        for wish in wishes(request):
+            self._require(wish)
+        return super().request(verb, request, repeatable=repeatable, before=before)
+
+    def stream(self, path: str, idle_seconds: float) -> Stream:
+        """A watch, after the same question."""
+        for wish in wishes(Request(path)):
+            self._require(wish)
+        return super().stream(path, idle_seconds)
+
+    def _require(self, wish: Mapping[str, Any]) -> None:
+        """ClusterForbidden, in words, unless the API server says yes."""
+        key = msgspec.json.encode(wish, order="sorted")
+        if key in self._allowed:
+            return
+        found = review(self._asker, REVIEWS, about(self._subject, wish), _Review)
+        if not found.status.allowed:
+            raise _denied(self._subject, wish, found.status.reason)
+        self._allowed.add(key)
+
+
+class _Status(msgspec.Struct):
+    allowed: bool = False
+    reason: str = ""
+
+
+class _Review(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Known:
+    """Where the cluster is and how we prove who we are, read again after a while."""
+
+    def __init__(self, settings: KubeSettings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._read: tuple[float, Access] | None = None
+
+    def access(self) -> Access:
+        """As it was read at most a minute ago."""
+        with self._lock:
+            if self._read is None or time.monotonic() - self._read[0] > KEPT_SECONDS:
+                self._read = (time.monotonic(), load_access(self.settings))
+            return self._read[1]
+
+    def renewed(self) -> Access:
+        """Read anew, after the server did not take our credentials."""
+        with self._lock:
+            self._read = (time.monotonic(), load_access(self.settings))
+            return self._read[1]
+
+
+def about(subject: Subject, wish: Mapping[str, Any]) -> dict[str, Any]:
+    """A SubjectAccessReview of the person. wish: resourceAttributes or nonResourceAttributes by their names."""
+    spec = {**wish, "user": subject.user, "groups": list(subject.groups)}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+def wishes(request: Request) -> list[dict[str, Any]]:
+    """What the API server would ask its authorizer about a request, as parts of a review's spec.
+
+    An apply may make the object, so that it takes both rights. What a server can do is no secret: nothing is asked for
+    its version and its list of kinds.
+    """
+    path, _, query = request.path.partition("?")
+    named = _resource(path)
+    if named is None and request.method == "GET" and path.strip("/").partition("/")[0] in DISCOVERY:
+        return []
+    if named is None:
+        return [{"nonResourceAttributes": {"path": path, "verb": request.method.lower()}}]
+    verbs = [_verb(request.method, named, parse_qs(query))]
+    if request.content_type == APPLY_TYPE and verbs == ["patch"]:
+        verbs.append("create")
+    return [{"resourceAttributes": {**named, "verb": verb}} for verb in verbs]
+
+
+def _resource(path: str) -> dict[str, str] | None:
+    """Group, version, namespace, resource, name and subresource of a path; None when it names no resource."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        rest = rest[2:] if len(rest) > 2 and rest[2] not in _OF_NAMESPACES else rest
+    names = dict(zip(("resource", "name", "subresource"), _three(rest), strict=True))
+    found = {"group": group, "version": version, "namespace": namespace, **names}
+    return {key: value for key, value in found.items() if value}
+
+
+def _three(rest: Sequence[str]) -> tuple[str, str, str]:
+    padded = [*rest, "", ""]
+    return padded[0], padded[1], "/".join(rest[2:])
+
+
+def _verb(method: str, named: Mapping[str, str], query: Mapping[str, list[str]]) -> str:
+    """The verb of the authorization API."""
+    whole = "name" not in named
+    if method == "DELETE":
+        return "deletecollection" if whole else "delete"
+    if method in _VERBS:
+        return _VERBS[method]
+    if query.get("watch", [""])[-1] in ("1", "true"):
+        return "watch"
+    return "list" if whole else "get"
+
+
+def _denied(subject: Subject, wish: Mapping[str, Any], reason: str) -> ClusterForbidden:
+    asked = wish.get("resourceAttributes") or wish["nonResourceAttributes"]
+    plural = "/".join(filter(None, (asked.get("resource") or asked.get("path"), asked.get("subresource"))))
+    what = f"{plural}.{asked['group']}" if asked.get("group") else plural
+    namespace = asked.get("namespace", "")
+    where = f" in namespace {namespace}" if namespace else ""
+    said = f" ({reason})" if reason else ""
+    return ClusterForbidden(
+        f"the cluster does not let {subject.user} {asked['verb']} {what}{where}{said}",
+        fix=f"Bind a role to them there: kubectl create rolebinding NAME -n {namespace or 'NAMESPACE'} "
+        f"--clusterrole=cotenant-applier --user={subject.user}",
+    )

@@ -1,0 +1,59 @@
+"""EDGE: the last answer to a slow question, for those who must not wait: it is asked in a thread of its own, in time.
+
+reach = Glance(ask, first, every_seconds=10)
+reach.now()          # what was answered last; asks behind your back when that is old
+reach.fresh(2.0)     # waits so long for a new answer when the last one is old, then takes the last one all the same
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Glance(Generic[AnswerT]):
+    """One question; `ask` must not raise. Safe for many threads."""
+
+    def __init__(self, ask: Callable[[], AnswerT], first: AnswerT, every_seconds: float) -> None:
+        """Nothing is asked yet; `first` is the answer until then."""
+        self._ask = ask
+        self._answer = first
+        self._every_seconds = every_seconds
+        self._asked_seconds = float("-inf")
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._done.set()
+
+    def now(self) -> AnswerT:
+        """The last answer."""
+        self._begin()
+        return self._answer
+
+    def fresh(self, wait_seconds: float) -> AnswerT:
+        """The answer to a question not older than `every_seconds`, if it comes in time; else the last one."""
+        self._begin()
+        self._done.wait(wait_seconds)
+        return self._answer
+
+    def forget(self) -> None:
+        """Ask anew at the next look: something has happened."""
+        self._asked_seconds = float("-inf")
+
+    def _begin(self) -> None:
+        with self._lock:
+            old = time.monotonic() - self._asked_seconds >= self._every_seconds
+            if not old or not self._done.is_set():
+                return
+            self._asked_seconds = time.monotonic()
+            self._done.clear()
+        threading.Thread(target=self._run, name="glance", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._ask()
+        finally:
+            self._done.set()

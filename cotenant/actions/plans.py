@@ -1,0 +1,214 @@
+"""EDGE: reservation plans as people deal with them: listed, previewed, made, approved and rejected.
+
+Each writing function returns the intent; the caller shows it, sends it as a dry run or for good. An approval is applied
+as a field of its own manager, so that the controller's and the person's fields never fight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cotenant.edges.kube import KubeClient
+from cotenant.edges.kube.observed import NodeWire, PodWire, node_of, pod_of
+from cotenant.model.errors import ClusterAbsent, NoData, UsageError
+from cotenant.model.intent import Address, Apply, Create
+from cotenant.model.observed import ObservedNode
+from cotenant.model.plan import (
+    KIND,
+    PLURAL,
+    Approval,
+    Decision,
+    Plan,
+    PlanPhase,
+    Recurrence,
+    Source,
+    Span,
+    Workload,
+    duration,
+    moment,
+)
+from cotenant.model.plan_desk import Preview
+from cotenant.model.plan_wire import parse_plan, span_body
+from cotenant.model.pod_request import added, format_room, parse_room, requests_of
+from cotenant.model.protocol import EXTENDED_RESOURCES, OWN_GROUP
+from cotenant.model.reclaimable import Band
+from cotenant.model.reservation import AllocatePolicy
+from cotenant.model.resource import Resource
+from cotenant.settings.root import Settings
+from recommender.plans import schedule
+from recommender.plans.guards import Situation, judge
+from recommender.plans.preview import NodeRoom, Place, preview
+
+FIELD_MANAGER: Final = "cotenant-approver"
+_BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
+
+
+def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Plan]:
+    """All plans of the namespaces, of all without; by name."""
+    root = f"/apis/{OWN_GROUP}"
+    paths = [f"{root}/namespaces/{n}/{PLURAL}" for n in namespaces] or [f"{root}/{PLURAL}"]
+    found = [parse_plan(one) for path in paths for one in client.list(path, dict[str, Any])]
+    return sorted(found, key=lambda plan: (plan.namespace, plan.name))
+
+
+def plan(client: KubeClient, namespace: str, name: str) -> Plan:
+    """One plan; NoData when there is none of that name."""
+    found = client.get(f"/apis/{OWN_GROUP}/namespaces/{namespace}/{PLURAL}/{name}")
+    if found is None:
+        raise NoData(f"there is no reservation plan {namespace}/{name}", fix="cotenant reservations list shows them.")
+    return parse_plan(found)
+
+
+def decided(one: Plan, approval: Approval) -> Apply:
+    """The approval or rejection of a plan; UsageError for an occurrence that is already over."""
+    if approval.decision is Decision.APPROVED and one.status.phase is PlanPhase.MISSED:
+        raise UsageError(
+            f"the last occurrence of {one.namespace}/{one.name} was missed, and the next is not proposed yet",
+            fix="Try again in a minute.",
+        )
+    said = {
+        "decision": approval.decision.value,
+        "scope": approval.scope.value,
+        "by": approval.by,
+        "at": moment(approval.at_seconds),
+    }
+    body = {
+        "apiVersion": OWN_GROUP,
+        "kind": KIND,
+        "metadata": {"name": one.name, "namespace": one.namespace},
+        "spec": {"approval": {**said, **({"reason": approval.reason} if approval.reason else {})}},
+    }
+    address = Address(OWN_GROUP, PLURAL, one.name, one.namespace)
+    return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
+
+
+def created(client: KubeClient, wanted: Plan) -> Create:
+    """A plan by hand or by schedule, sized by its workload's template where nothing else is said.
+
+    UsageError for a schedule that cannot be read, NoData when the workload does not exist.
+    """
+    if wanted.recurring:
+        schedule.check(wanted.recurring)
+    size = dict(wanted.per_pod_text) or size_of(client, wanted)
+    spec: dict[str, Any] = {
+        "source": wanted.source.value,
+        "owner": {"apiVersion": wanted.owner.api_version, "kind": wanted.owner.kind, "name": wanted.owner.name},
+        "amount": {"perPod": size, "count": wanted.count},
+        "realisation": wanted.realisation.value,
+        "lead": duration(wanted.lead_seconds),
+    }
+    if wanted.recurring:
+        spec["recurring"] = {
+            "schedule": wanted.recurring.schedule,
+            "timeZone": wanted.recurring.zone,
+            "duration": duration(wanted.recurring.duration_seconds),
+        }
+    elif wanted.window:
+        spec["window"] = span_body(wanted.window)
+    spec |= _unusual(wanted)
+    meta = {"name": wanted.name, "namespace": wanted.namespace}
+    body = {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": meta, "spec": spec}
+    return Create(Address(OWN_GROUP, PLURAL, wanted.name, wanted.namespace), body, why="asked for")
+
+
+def _unusual(wanted: Plan) -> dict[str, Any]:
+    """Fields that differ from what the definition says of itself."""
+    made: dict[str, Any] = {} if wanted.ttl_seconds is None else {"ttl": duration(wanted.ttl_seconds)}
+    if not wanted.allocate_once:
+        made["allocateOnce"] = False
+    if wanted.allocate_policy is AllocatePolicy.RESTRICTED:
+        made["allocatePolicy"] = wanted.allocate_policy.value
+    return made
+
+
+def size_of(client: KubeClient, wanted: Plan) -> dict[str, str]:
+    """CPU and memory that one pod of a plan's workload requests; NoData when it is gone, UsageError for nothing."""
+    owner, namespace = wanted.owner, wanted.namespace
+    found = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
+    if found is None:
+        raise NoData(f"there is no {owner.kind} {namespace}/{owner.name}", fix="Write NAMESPACE/KIND/NAME.")
+    template = ((found.get("spec") or {}).get("template") or {}).get("spec") or {}
+    asked = {n: a for n, a in requests_of(template, str(wanted.owner.name)).items() if n in ("cpu", "memory") and a}
+    if not asked:
+        raise UsageError(
+            f"pods of {namespace}/{owner.name} request nothing, so there is no room to hold for them",
+            fix="Set requests, or give --cpu.",
+        )
+    return format_room(asked)
+
+
+def new_plan(owner: tuple[str, str, str], name: str, count: int, when: Recurrence | Span) -> Plan:
+    """A plan for (namespace, kind, name) of a workload, by schedule or for one window."""
+    namespace, kind, workload = owner
+    recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
+    source = Source.RECURRING if recurring else Source.MANUAL
+    return Plan(namespace, name, source, Workload(kind, workload), {}, count, recurring=recurring, window=window)
+
+
+def previewed(client: KubeClient, one: Plan, now_seconds: float, settings: Settings) -> Preview:
+    """What approving a plan would mean now, guards included; NoData when it has no window to come.
+
+    A forecast's skill is known where the pipeline runs, so its guard is not asked here: the plan's condition says it.
+    """
+    window = one.status.window or one.window
+    if window is None and one.recurring:
+        window = next(schedule.occurrences(one.recurring, now_seconds), None)
+    if window is None:
+        raise NoData(f"plan {one.namespace}/{one.name} has no window to come")
+    nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
+    there = _place(client, nodes, one.namespace, settings.recommender.prices.per_core_hour)
+    others = [p for p in plans(client) if p.key != one.key and p.status.phase and p.status.phase.holds]
+    situation = Situation(
+        Source.MANUAL,
+        wanted={name: amount * one.count for name, amount in one.per_pod.items()},
+        held=added({n: a * p.status.count for n, a in p.per_pod.items()} for p in others),
+        allocatable=added(node.allocatable for node in nodes),
+        quota_left=there.quota_left,
+    )
+    asked = tuple(verdict for verdict in judge(situation, settings.plans) if verdict.guard != "forecast skill")
+    return preview(one, window, there, asked)
+
+
+def _place(
+    client: KubeClient, nodes: Sequence[ObservedNode], namespace: str, price_per_core_hour: float
+) -> Place:  # fmt: skip
+    """Free room of every node as the scheduler counts it, and what the namespace's quotas have left."""
+    taken: dict[str, dict[str, int]] = {}
+    for wire in client.list("/api/v1/pods", PodWire):
+        pod = pod_of(wire)
+        if pod.node and pod.active:
+            used = taken.setdefault(pod.node, {})
+            for name, amount in {**pod.requests, "pods": 1}.items():
+                used[name] = used.get(name, 0) + amount
+    rooms = [
+        NodeRoom(
+            node.name,
+            {n: amount - taken.get(node.name, {}).get(n, 0) for n, amount in node.allocatable.items()},
+            taken.get(node.name, {}).get(_BATCH_CPU, 0),
+            not node.unschedulable,
+        )
+        for node in nodes
+    ]
+    return Place(rooms, quota_left(client, namespace), price_per_core_hour)
+
+
+def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:
+    """The least that any ResourceQuota of the namespace has left of requests for cpu and memory."""
+    left: dict[str, int] = {}
+    try:
+        quotas = list(client.list(f"/api/v1/namespaces/{namespace}/resourcequotas", dict[str, Any]))
+    except ClusterAbsent:  # a server without the kind bounds nothing by it
+        return left
+    for quota in quotas:
+        status = quota.get("status") or {}
+        hard, used = (_requests(status.get(part) or {}) for part in ("hard", "used"))
+        for name, amount in hard.items():
+            left[name] = min(left.get(name, amount), amount - used.get(name, 0))
+    return left
+
+
+def _requests(given: dict[str, Any]) -> dict[str, int]:
+    """CPU and memory of a quota's map, which writes them with and without `requests.`."""
+    named = {name.removeprefix("requests."): text for name, text in given.items()}
+    return parse_room({name: text for name, text in named.items() if name in ("cpu", "memory")}, "ResourceQuota")

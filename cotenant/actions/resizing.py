@@ -1,0 +1,50 @@
+"""EDGE: what nodes make of a resize, waited for; and pods that came later and are resized back with the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from cotenant.edges.kube import KubeClient
+from cotenant.model.change import Change, Write
+from cotenant.model.errors import ClusterForbidden
+from recommender.changing import given_to_new_pods
+from recommender.in_place import RESIZE, Answer, Resized, answer, born_writes
+
+PAUSE_SECONDS: Final = 0.25
+SETTLED: Final = (Answer.DONE, Answer.INFEASIBLE)
+"""Deferred may still be granted, when something on the node ends."""
+
+
+def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float) -> list[Resized]:
+    """One answer for each resized pod that is still there."""
+    deadline = time.monotonic() + patience_seconds
+    pods = [write for write in writes if write.subresource == RESIZE]
+    found: dict[str, Resized] = {}
+    while pods:
+        for write in list(pods):
+            live = client.get(write.address.path)
+            if live is None or (live.get("metadata") or {}).get("uid") != write.uid:
+                pods.remove(write)
+                continue
+            found[write.address.path] = answer(live, write)
+            if found[write.address.path].answer in SETTLED:
+                pods.remove(write)
+        if any(one.answer is Answer.INFEASIBLE for one in found.values()) or time.monotonic() >= deadline:
+            break
+        if pods:
+            time.sleep(PAUSE_SECONDS)
+    return list(found.values())
+
+
+def born(client: KubeClient, change: Change) -> list[Write]:
+    """What new pods were given under a change, to be taken back with it; none where pods may not be listed."""
+    swaps = given_to_new_pods(change.writes)
+    if not swaps:
+        return []
+    try:
+        pods = client.list(f"/api/v1/namespaces/{change.namespace}/pods")
+    except ClusterForbidden:
+        return []
+    return born_writes(pods, change.id, swaps)

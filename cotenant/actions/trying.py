@@ -1,0 +1,78 @@
+"""EDGE: a review as people see it, and what the server says to it: a refusal in words, or what its admission added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cotenant.actions.accepting import Actions, Review
+from cotenant.actions.advice import advice
+from cotenant.model.desk import Looked, Method, Moved, Rule, Tried
+from cotenant.model.errors import CotenantError
+from cotenant.model.recommendation import Restart
+from recommender.added import added
+from recommender.changing import quiet
+
+
+def looked(review: Review) -> Looked:
+    """A review for people."""
+    moves = [
+        Moved(str(write.address), pointer, _text(old), _text(write.after[pointer]))
+        for write in review.writes
+        for pointer, old in write.before.items()
+    ]
+    rules = [Rule(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails]
+    savings = [r.monthly_saving for r in review.recommendations if r.monthly_saving is not None]
+    return Looked(
+        review.workload,
+        tuple(moves),
+        tuple(rules),
+        restart=_restart(review).value,
+        impossible=review.impossible,
+        saved_millicores=review.saved_millicores,
+        saved_bytes=review.saved_bytes,
+        saved_monthly=sum(savings) if savings else None,
+        error=review.error,
+        suggested=review.suggested,
+    )
+
+
+def tried(actions: Actions, review: Review) -> Tried:
+    """What the server says to it."""
+    if review.method is Method.BUNDLE:
+        return Tried(True, "a bundle is not sent to the cluster")
+    try:
+        answers = actions.dry_run(review)
+        lives = [actions.client.get(write.address.path) or {} for write in review.writes]
+    except CotenantError as error:
+        return Tried(False, error.message, advice(error))
+    found = [
+        moved
+        for write, live, answer in zip(review.writes, lives, answers, strict=True)
+        for moved in added(live, answer, write)
+    ]
+    return Tried(True, added=tuple(found))
+
+
+def _restart(review: Review) -> Restart:
+    if review.method is Method.IN_PLACE:
+        return Restart.IN_PLACE
+    silent = review.method is not Method.TEMPLATE or quiet(review.live, review.workload.kind)
+    return Restart.NONE if silent else Restart.ROLLOUT
+
+
+def _text(value: Any) -> str:
+    """An amount, or resources, as people read them."""
+    if isinstance(value, Mapping):
+        parts = [
+            f"{side} {name} {amount}"
+            for side, given in value.items()
+            if isinstance(given, Mapping)
+            for name, amount in given.items()
+        ]
+        return ", ".join(parts)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else msgspec.json.encode(value).decode()

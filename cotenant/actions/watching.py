@@ -1,0 +1,160 @@
+"""EDGE: the watcher: what is due for accepted changes is done, step by step, and said to whoever wants to know.
+
+`step` looks once: what nobody saw the end of is settled, what has soaked is judged, canaries are continued or taken
+back with all of their batch, regressions are reverted where that is wanted. All that it needs to go on is in the
+ledger, so that it may die at any moment; `run` does it until told to stop. One watcher at a time has the ledger's turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from cotenant.actions.accepting import Actions
+from cotenant.actions.settling import pace_of, settle_one, verify
+from cotenant.edges.kube import access_review
+from cotenant.model.change import Change, ChangeState, Standing
+from cotenant.model.errors import ClusterForbidden, CotenantError, StoreBusy
+from recommender.lifecycle import Due, Step, due
+from recommender.windows import is_open
+
+ROUNDS: Final = 8
+"""Steps that one look may lead to: settled, judged, resumed, taken back."""
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that people want to hear of: what happened to whom, in words; bad: it asks for somebody."""
+
+    title: str
+    words: str
+    bad: bool = False
+
+
+Opened = Callable[[], AbstractContextManager[Actions]]
+"""Actions with the ledger's turn, in the watcher's own name."""
+
+
+class Watcher:
+    """Does what is due; `tell` hears the news, and `ahead` gives news that others have, such as coming peaks."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        tell: Callable[[list[News]], None],
+        ahead: Callable[[float], Iterable[News]] = lambda _now: (),
+    ) -> None:
+        """Nothing is looked at yet."""
+        self._opened = opened
+        self._tell = tell
+        self._ahead = ahead
+        self._told: set[str] = set()
+
+    def step(self) -> list[Standing]:
+        """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
+        with self._opened() as actions:
+            found = _worked(actions)
+            now = actions.journal.clock.now_seconds()
+        news = [one for standing in found if (one := news_of(standing)) is not None]
+        fresh = [one for one in self._ahead(now) if one.title not in self._told]
+        self._told.update(one.title for one in fresh)
+        if news or fresh:
+            self._tell([*news, *fresh])
+        return found
+
+    def run(self, every_seconds: float, end: threading.Event) -> None:
+        """Look until `end` is set; what goes wrong is logged and tried again at the next look."""
+        while not end.is_set():
+            try:
+                self.step()
+            except StoreBusy as error:
+                log.info("the ledger is in use", err=error.message)
+            except CotenantError as error:
+                log.warning("the watcher could not look", err=error.message, fix=error.fix)
+            end.wait(every_seconds)
+
+    def start(self, every_seconds: float) -> Callable[[], None]:
+        """The same in a thread; what is given ends it."""
+        end = threading.Event()
+        thread = threading.Thread(target=self.run, args=(every_seconds, end), name="watcher", daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            end.set()
+            thread.join(ROUNDS)
+
+        return stop
+
+
+def news_of(standing: Standing) -> News | None:
+    """What people want to hear of a change that moved; None for what goes as it should."""
+    titles = {
+        ChangeState.REGRESSED: ("did harm", True),
+        ChangeState.ROLLED_BACK: ("was taken back", True),
+        ChangeState.CANCELLED: ("will not be done", True),
+        ChangeState.FAILED: ("was refused", True),
+    }
+    title, bad = titles.get(standing.state, ("", False))
+    if not title:
+        return None
+    change = standing.change
+    return News(f"{change.workload}: change {change.id} {title}", standing.words or f"by {standing.actor}", bad)
+
+
+def _worked(actions: Actions) -> list[Standing]:
+    """All that is due, until nothing is left."""
+    moved: dict[str, Standing] = {}
+    stuck: set[tuple[str, Due]] = set()
+    for _ in range(ROUNDS):
+        now = actions.journal.clock.now_seconds()
+        pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
+        steps = [s for s in due(actions.journal.standings().values(), now, pace) if _key(s) not in stuck]
+        if not steps:
+            break
+        for step in steps:
+            stuck.add(_key(step))
+            try:
+                moved_to = _done(actions, step)
+            except CotenantError as error:
+                log.warning("a step failed", due=step.due, change=step.standing.change.id, err=error.message)
+                continue
+            log.info("a step was done", due=step.due, change=moved_to.change.id, state=moved_to.state)
+            moved[moved_to.change.id] = moved_to
+    return list(moved.values())
+
+
+def _key(step: Step) -> tuple[str, Due]:
+    """Each step is done once a look: what fails is not tried again at once."""
+    return step.standing.change.id, step.due
+
+
+def _require(actions: Actions, change: Change) -> None:
+    """ClusterForbidden when the watcher itself may not write what is due: it is left for somebody who may."""
+    kinds = {(w.address.resource, w.address.api_version.rpartition("/")[0], w.subresource) for w in change.writes}
+    for resource, group, subresource in sorted(kinds):
+        where = (resource, group, change.namespace, subresource)
+        if not access_review(actions.client, "patch", *where):
+            name = "/".join(filter(None, where[::3]))
+            raise ClusterForbidden(
+                f"{actions.journal.actor} may not patch {name} in namespace {change.namespace}",
+                fix="Bind the ClusterRole cotenant-applier to it there, or do it by hand.",
+            )
+
+
+def _done(actions: Actions, step: Step) -> Standing:
+    if step.due in (Due.RESUME, Due.ROLL_BACK):
+        _require(actions, step.standing.change)
+    doing: dict[Due, Callable[[], Standing]] = {
+        Due.SETTLE: lambda: settle_one(actions, step.standing),
+        Due.VERIFY: lambda: verify(actions, step.standing),
+        Due.RESUME: lambda: actions.resume(step.standing, step.why),
+        Due.CANCEL: lambda: actions.cancel(step.standing, step.why),
+        Due.ROLL_BACK: lambda: actions.roll_back(step.standing),
+    }
+    return doing[step.due]()

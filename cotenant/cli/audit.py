@@ -1,0 +1,64 @@
+"""`cotenant audit`: whether the ledger is what was written, and all of it for other tools."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from cotenant.cli.acting import open_ledger
+from cotenant.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.cli.output import Format, OutputOption, message, print_table
+from cotenant.model.changes import entries_table
+from cotenant.model.desk import Told
+from cotenant.model.errors import ClusterError
+
+app = new_app()
+
+
+@app.callback(epilog=examples("cotenant audit verify", "cotenant audit export -o csv > audit.csv"))
+def audit() -> None:
+    """Who did what to the cluster through cotenant: an append-only ledger, each row with the hash of all before it."""
+
+
+@app.command(epilog=examples("cotenant audit verify", "cotenant audit verify --offline"))
+def verify(
+    ctx: typer.Context,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the cluster for the head it keeps.")] = False,
+    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
+) -> None:
+    """Walk the chain of hashes and compare it with the head that the cluster keeps; exit code 3 names the wrong row."""
+    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
+    settings = session_of(ctx).load(flags).settings
+    ledger = open_ledger(settings)
+    head = None if offline else _anchored(settings)
+    found = ledger.verify(head)
+    if found.wrong_seq is not None:
+        sys.stdout.write(f"WRONG at row {found.wrong_seq}: {found.why}\n")
+        raise typer.Exit(EXIT_FINDINGS)
+    against = f", and its row {head.seq} is the head that the cluster keeps" if head else ""
+    sys.stdout.write(f"{found.rows} rows are what was written{against}\n")
+
+
+@app.command(epilog=examples("cotenant audit export -o csv > audit.csv", "cotenant audit export -o json"))
+def export(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
+    """Every row of the ledger."""
+    ledger = open_ledger(session_of(ctx).load().settings)
+    rows = [Told(e.seq, e.seconds, e.actor, e.event, e.subject, e.body, e.hash) for e in ledger.entries()]
+    print_table(entries_table(rows), output)
+
+
+def _anchored(settings: Any) -> Any:
+    from cotenant.actions.journal import anchored
+    from cotenant.edges.kube import connect
+
+    try:
+        head = anchored(connect(settings.kube), settings.manager.namespace)
+    except ClusterError as error:
+        message(f"the cluster was not asked: {error}", style="yellow")
+        return None
+    if head is None:
+        message("the cluster keeps no head of this ledger; only the chain itself was looked at", style="yellow")
+    return head

@@ -1,0 +1,98 @@
+"""EDGE: the demo with a cluster to act on: living objects, desks, a clock to steer, and the CLI's own way in.
+
+store and results -> `cotenant.sim.cluster.DemoCluster` -> desks as of a real dashboard -> pages; all in one process,
+all files in the demo's temporary folder.
+"""
+
+from __future__ import annotations
+
+import signal
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cotenant.cli.output import message
+
+if TYPE_CHECKING:
+    from cotenant.edges.store import Store
+    from cotenant.settings.root import Settings
+    from cotenant.sim.cluster import DemoCluster, Story
+
+CONFIG = "settings.yaml"
+
+
+def show(store: Store, story: Story, settings: Settings, folder: Path, *, browser: bool) -> None:
+    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder."""
+    from cotenant.sim.cluster import DemoCluster
+    from dashboard.app import create_app, serve
+    from dashboard.source import StoreSource
+
+    with DemoCluster(story, settings, folder) as cluster:
+        written = write_config(cluster, store, folder)
+        app = create_app(
+            StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, given(cluster, store)
+        )
+        ready = _ready(written, browser=browser)
+        # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with suppress(KeyboardInterrupt):
+            serve(app, settings.dashboard.host, settings.dashboard.port, ready)
+
+
+def given(cluster: DemoCluster, store: Store) -> Any:
+    """What the dashboard of the demo is handed: as of one that acts, plus the clock."""
+    from cotenant.cli.dashboard import manifest
+    from cotenant.cli.desk import at_this_machine, desk_of, plan_desk_of
+    from dashboard.view import Given
+    from recommender.patches import kubectl_command
+
+    settings = cluster.settings
+    acting: dict[str, Any] = {
+        "people": at_this_machine(settings.kube),
+        "desk": desk_of(settings, store, clock=cluster.clock),
+        "plans": plan_desk_of(settings, clock=cluster.clock),
+        "actions": settings.actions,
+        "steering": cluster.course,
+    }
+    return Given(kubectl_command, manifest, settings.recommender.prices, **acting)
+
+
+def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
+    """A settings file by which commands in another terminal reach the demo's store, cluster and ledger."""
+    found = cluster.settings
+    document = {
+        "store": {"url": store.url},
+        "kube": {"kubeconfig": found.kube.kubeconfig},
+        "actions": {"ledger": found.actions.ledger},
+    }
+    path = folder / CONFIG
+    path.write_bytes(msgspec.json.encode(document))  # JSON is YAML
+    return path
+
+
+def equals(config: Path) -> Iterator[str]:
+    """What else can be done with the demo, and with one's own data, line by line."""
+    yield "the same from a second terminal, on the same cluster, store and ledger:"
+    yield f"  export COTENANT_CONFIG={config}"
+    yield "  cotenant recs list -n pay -o wide         # the same rows as on the page"
+    yield "  cotenant recs show pay/checkout           # what would be written, and every guardrail"
+    yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
+    yield "  cotenant reservations list                # the plans of the demo's cluster"
+    yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
+    yield "use your own data, read-only: cotenant scan --prometheus URL"
+
+
+def _ready(config: Path, *, browser: bool) -> Callable[[str], None]:
+    def ready(url: str) -> None:
+        message(f"\nopen {url}   (Ctrl-C ends the demo and removes its files)\n")
+        for line in equals(config):
+            message(line)
+        if browser:
+            with suppress(webbrowser.Error):
+                webbrowser.open(url)
+
+    return ready

@@ -1,0 +1,259 @@
+"""`cotenant demo --cluster KUBECONFIG`: the demo's workloads on a cluster, their history, and what they use now.
+
+Shows first, writes when told. Applied, the cluster lives: a stand-in for node agents reports what the pods would use.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from cotenant.cli.cells import human
+from cotenant.cli.output import message
+from cotenant.cli.progress import bars
+from cotenant.model.errors import ClusterAbsent, ClusterError, CotenantError, UsageError
+from cotenant.model.table import Kind
+
+if TYPE_CHECKING:
+    from cotenant.edges.kube import KubeClient
+    from cotenant.edges.store import Store
+    from cotenant.model.cluster import Inventory, Node
+    from cotenant.model.intent import Apply
+    from cotenant.settings.root import Settings
+    from cotenant.sim.agent import Agent, Told
+    from profiler.synthetic import SyntheticCluster, SyntheticSpec
+
+DEFAULT_WORKLOADS = 40
+"""On a cluster a demo of this size shows everything and bothers nobody."""
+GONE_SECONDS: Final = 60.0
+"""How long `--remove` waits for the cluster to have deleted what was in the namespaces."""
+INTERVAL_SECONDS: Final = 60.0
+SHORTEST_SECONDS: Final = 5.0
+"""Between two rounds when time runs faster, unless the interval is given."""
+PATIENCE_SECONDS: Final = 2.0
+"""How long `--once` waits for one more pod to be placed before it takes the others for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user asked to do with the cluster."""
+
+    apply: bool = False
+    remove: bool = False
+    insist: bool = False
+    fake_nodes: bool = False
+    remove_store: bool = False
+    once: bool = False
+    speed: float = 1.0
+    interval_seconds: float | None = None
+
+    def require_cluster(self) -> None:
+        """UsageError for words that mean nothing without a cluster."""
+        words = {
+            "--apply": self.apply,
+            "--remove": self.remove,
+            "--yes": self.insist,
+            "--fake-nodes": self.fake_nodes,
+            "--remove-store": self.remove_store,
+            "--speed": self.speed != 1.0,
+            "--interval": self.interval_seconds is not None,
+        }
+        given = [word for word, meant in words.items() if meant]
+        if given:
+            raise UsageError(f"{', '.join(given)} needs --cluster", fix="Add --cluster KUBECONFIG.")
+
+    @property
+    def pause_seconds(self) -> float:
+        """Between two rounds: a minute of the day, but not more often than every few seconds."""
+        return self.interval_seconds or max(INTERVAL_SECONDS / self.speed, SHORTEST_SECONDS)
+
+
+def run(settings: Settings, spec: SyntheticSpec, wish: Wish) -> None:
+    """Show, apply and keep alive, or remove; the outcome on stdout, one kind a line."""
+    from cotenant.edges.kube import connect
+    from cotenant.edges.store import Store
+    from cotenant.settings.store import store_url
+
+    client = connect(settings.kube)
+    store = Store(store_url(settings.store, os.environ), client.access.cluster)
+    try:
+        if wish.remove:
+            _remove(client, store, wish)
+        else:
+            _create(client, store, spec, wish)
+    finally:
+        client.close()
+
+
+def _create(client: KubeClient, store: Store, spec: SyntheticSpec, wish: Wish) -> None:
+    from cotenant.sim import demo, objects, on_cluster, resident
+
+    fake = resident.fake_nodes(spec) if wish.fake_nodes else ()
+    made = resident.resident(spec, _nodes(client, fake))
+    spaces, workloads = list(objects.namespaces(made.inventory)), list(objects.workloads(made.inventory))
+    nodes = list(objects.nodes(fake, fake=True))
+    _tell(f"{client.access.server}: {'apply' if wish.apply else 'would apply'}", [*nodes, *spaces, *workloads])
+    if not wish.insist:
+        on_cluster.require_test_cluster(client)
+    on_cluster.require_own_namespaces(client, spaces)
+    demo.require_synthetic(store)
+    if not wish.apply:
+        message("Nothing was written. Add --apply to do it.")
+        return
+    standing = resident.as_it_stands(made, store.cluster, spec.end_seconds)
+    with bars() as progress:
+        for name, intents in _stages(nodes, spaces, workloads):
+            on_cluster.apply_all(client, intents, progress, name)
+        demo.refill(store, standing, progress)
+    message(
+        f"Done: {spec.days} days of history of cluster {store.cluster} are in {store.url}.\n"
+        "`cotenant demo --cluster FILE --remove --apply` takes the demo out again."
+    )
+    _live(client, standing, wish)
+
+
+def _nodes(client: KubeClient, fake: Sequence[Node]) -> list[Node]:
+    """Those that are there, and those that will be."""
+    from cotenant.sim import agent
+
+    coming = {node.name: node for node in fake}
+    try:
+        there = {node.name: node for node in agent.nodes_of(client)}
+    except UsageError:
+        if not coming:
+            raise
+        there = {}
+    return [node for _, node in sorted({**there, **coming}.items())]
+
+
+def _stages(nodes: list[Apply], spaces: list[Apply], workloads: list[Apply]) -> list[tuple[str, list[Apply]]]:
+    """Nodes before their status, namespaces before what lies in them."""
+    whole = [intent for intent in nodes if not intent.subresource]
+    statuses = [intent for intent in nodes if intent.subresource]
+    bare = [intent for intent in workloads if intent.address.resource == "pods"]
+    others = [intent for intent in workloads if intent.address.resource != "pods"]
+    stages = [("Nodes", whole), ("Capacity of nodes", statuses), ("Namespaces", spaces), ("Workloads", others)]
+    return [(name, intents) for name, intents in [*stages, ("Pods", bare)] if intents]
+
+
+def _live(client: KubeClient, standing: SyntheticCluster, wish: Wish) -> None:
+    """Report what the pods use: once when they are placed, or until Ctrl-C."""
+    from cotenant.edges.clock import SystemClock
+    from cotenant.sim import agent, present
+
+    if not agent.has_fake_nodes(client):
+        message("No node here is fake, so what pods use is for the nodes' own agents, or for Prometheus, to say.")
+        return
+    made = agent.Agent(client, present.curves(standing), SystemClock(), agent.Pace(wish.pause_seconds, wish.speed))
+    if wish.once:
+        _wait_placed(client, standing.inventory)
+        _tell_round(made)
+        return
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    message(f"Reporting what the pods use, every {wish.pause_seconds:g} s.   (Ctrl-C ends it; the workloads stay)")
+    _rounds(made, wish.pause_seconds, ended.wait)
+
+
+def _rounds(agent: Agent, pause_seconds: float, wait: Callable[[float], bool]) -> None:
+    """Round after round until `wait` says that it is over; one that fails is told and tried again."""
+    while True:
+        begun = time.monotonic()
+        _tell_round(agent)
+        left = begun + pause_seconds - time.monotonic()
+        while left > 0:  # in slices, so that Python runs a signal's handler
+            if wait(min(left, 1.0)):
+                return
+            left = begun + pause_seconds - time.monotonic()
+        if wait(0):
+            return
+
+
+def _tell_round(agent: Agent) -> None:
+    try:
+        typer.echo(_line(agent.round()))
+    except ClusterAbsent:
+        message("NodeMetric is not installed, so nobody is told what the pods use: run `cotenant install --apply`.")
+    except ClusterError as error:
+        message(_words(error))
+
+
+def _words(error: CotenantError) -> str:
+    return f"{error.message} {error.fix}".rstrip()
+
+
+def _line(told: Told) -> str:
+    from cotenant.model.resource import Resource
+
+    moment = datetime.fromtimestamp(told.of_day_seconds, UTC)
+    cpu, memory = f"{told.usage[Resource.CPU] / 1000:.1f} cores", human(Kind.BYTES, told.usage[Resource.MEMORY])
+    others = "" if told.reported == told.nodes else f" ({told.nodes - told.reported} have an agent of their own)"
+    return f"{moment:%a %H:%M} UTC  {told.reported} nodes{others}, {told.pods} pods use {cpu}, {memory} memory"
+
+
+def _wait_placed(client: KubeClient, inventory: Inventory) -> None:
+    """Until every pod that is asked for has a node or cannot get one, or no more come."""
+    from cotenant.sim import on_cluster
+
+    wanted = sum(on_cluster.pods_wanted(workload) for workload in inventory.workloads)
+    seen, since = (0, 0), time.monotonic()
+    while time.monotonic() - since < PATIENCE_SECONDS:
+        found = on_cluster.pending(client)
+        if sum(found) >= wanted and not found[0]:
+            return
+        if found != seen:
+            seen, since = found, time.monotonic()
+        time.sleep(0.1)
+
+
+def _remove(client: KubeClient, store: Store, wish: Wish) -> None:
+    from cotenant.sim import demo, on_cluster
+
+    if wish.remove_store:
+        demo.require_synthetic(store)
+    if not wish.apply:
+        message(
+            "Would delete every namespace and node labelled cotenant.dev/demo=true, and the NodeMetrics that the demo"
+            f" wrote{f', and cluster {store.cluster} from {store.url}' if wish.remove_store else ''}."
+            " Add --apply to do it."
+        )
+        return
+    with bars() as progress:
+        count = on_cluster.remove(client, progress)
+        progress.stage("Waiting until they are gone", 1)
+        _wait_gone(client)
+        progress.advance()
+    typer.echo(f"deleted {count} namespaces, nodes and NodeMetrics of the demo")
+    if wish.remove_store:
+        store.remove()
+        typer.echo(f"removed cluster {store.cluster} from {store.url}")
+    elif store.read_inventory() is not None:
+        message(f"The history of cluster {store.cluster} stays in {store.url}; --remove-store removes it.")
+
+
+def _wait_gone(client: KubeClient) -> None:
+    """Until the namespaces are gone: a demo that is created again meanwhile would be refused."""
+    from cotenant.sim import on_cluster
+
+    deadline = time.monotonic() + GONE_SECONDS
+    while (left := on_cluster.leaving(client)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if left:
+        message(f"The cluster is still deleting {len(left)} namespaces, such as {left[0]}.")
+
+
+def _tell(head: str, intents: list[Apply]) -> None:
+    from cotenant.sim.objects import counted
+
+    message(head)
+    for resource, count in counted(intents).items():
+        typer.echo(f"{count:6} {resource}")

@@ -1,0 +1,166 @@
+"""EDGE: the desk of a dashboard that acts: ledger, cluster and stored recommendations of the settings, joined.
+
+Who sits at this machine acts with the kubeconfig's rights, under the name that the cluster knows them by.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cotenant.cli.output import message
+from cotenant.model.errors import ClusterError
+from cotenant.model.people import Grant, Role, Someone
+
+if TYPE_CHECKING:
+    from cotenant.actions.desk import ClusterDesk, Door
+    from cotenant.actions.plan_desk import ClusterPlanDesk
+    from cotenant.edges.clock import Clock
+    from cotenant.edges.kube import KubeClient
+    from cotenant.edges.store import Store
+    from cotenant.model.identity import WorkloadRef
+    from cotenant.model.recommendation import Recommendation
+    from cotenant.settings.kube import KubeSettings
+    from cotenant.settings.root import Settings
+
+PATIENCE_SECONDS: Final = 3.0
+"""How long a start waits for the cluster to say who we are."""
+CALL_SECONDS: Final = 5.0
+"""Longest silence of the API server while somebody looks at a page."""
+ANSWER_SECONDS: Final = 20.0
+IDLE_SECONDS: Final = 20.0
+"""A connection that lay idle for longer may have been closed at the other end: it is not used for a write."""
+
+
+def desk_of(settings: Settings, store: Store, door: Door | None = None, clock: Clock | None = None) -> ClusterDesk:
+    """A desk at the cluster of the settings, for the recommendations of a store; nothing is asked yet."""
+    from cotenant.actions.desk import ClusterDesk, Office
+    from cotenant.edges.clock import SystemClock
+    from cotenant.settings.actions import ledger_path
+
+    office = Office(
+        door=door or door_of(settings),
+        ledger=ledger_path(settings.actions, os.environ),
+        settings=settings.actions,
+        clock=clock or SystemClock(),
+        recommended=recommended_of(store),
+        requested_millicores=lambda: requested_millicores(store),
+        anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+    )
+    return ClusterDesk(office)
+
+
+def plan_desk_of(settings: Settings, door: Door | None = None, clock: Clock | None = None) -> ClusterPlanDesk:
+    """A desk for the reservation plans of the same cluster, with the same ledger; nothing is asked yet."""
+    from cotenant.actions.plan_desk import ClusterPlanDesk, PlanOffice
+    from cotenant.edges.clock import SystemClock
+    from cotenant.settings.actions import ledger_path
+
+    office = PlanOffice(
+        door=door or door_of(settings),
+        ledger=ledger_path(settings.actions, os.environ),
+        settings=settings,
+        clock=clock or SystemClock(),
+        anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+    )
+    return ClusterPlanDesk(office)
+
+
+def door_of(settings: Settings) -> Door:
+    """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
+    from cotenant.actions.doors import by_way
+
+    return by_way(hastened(settings.kube), settings.access, kubeconfig_door(settings.kube))
+
+
+def hastened(settings: KubeSettings) -> KubeSettings:
+    """The same for calls that somebody waits for in front of a page."""
+    return msgspec.structs.replace(
+        settings,
+        timeout_seconds=min(settings.timeout_seconds, CALL_SECONDS),
+        deadline_seconds=min(settings.deadline_seconds, ANSWER_SECONDS),
+        retries=min(settings.retries, 1),
+    )
+
+
+def kubeconfig_door(settings: KubeSettings) -> Door:
+    """Everybody acts with the rights of one kubeconfig; for the loopback alone. Clients are lent again for a while."""
+    from cotenant.edges.kube import connect
+
+    hasty = hastened(settings)
+    idle: list[tuple[float, KubeClient]] = []
+    lock = threading.Lock()
+
+    def lent() -> KubeClient:
+        with lock:
+            while idle:
+                since, client = idle.pop()
+                if time.monotonic() - since < IDLE_SECONDS:
+                    return client
+                client.close()
+        return connect(hasty)
+
+    @contextmanager
+    def door(_who: Someone) -> Iterator[KubeClient]:
+        client = lent()
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        with lock:
+            idle.append((time.monotonic(), client))
+
+    return door
+
+
+def at_this_machine(settings: KubeSettings) -> Callable[[], Someone]:
+    """Whoever sits here: administrator, named as the cluster says; without a name while the cluster is silent."""
+    from cotenant.actions.around import who
+    from cotenant.edges.kube import connect
+
+    hasty = msgspec.structs.replace(
+        settings, timeout_seconds=PATIENCE_SECONDS, deadline_seconds=PATIENCE_SECONDS, retries=0
+    )
+    name, groups = "", tuple[str, ...]()
+    try:
+        client = connect(hasty)
+        try:
+            person = who(client)
+        finally:
+            client.close()
+        name, groups = person.name, person.groups
+    except ClusterError as error:
+        message(f"the cluster does not say who you are: {error}. {error.fix}", style="yellow")
+    found = Someone(name, groups, grants=(Grant(Role.ADMIN),))
+    return lambda: found
+
+
+def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendation]]:
+    """Stored recommendations of a workload, as they are at the moment; none for a workload without."""
+    from cotenant.model.recommendation import Recommendation
+    from cotenant.pipeline.explain import document_name
+
+    def recommended(workload: WorkloadRef) -> Sequence[Recommendation]:
+        found = store.read_document(document_name(workload.namespace), list[Recommendation]) or []
+        return [r for r in found if r.container.workload == workload]
+
+    return recommended
+
+
+def requested_millicores(store: Store) -> int:
+    """CPU that all workloads of the stored results request; 0 when there are none."""
+    from cotenant.model.errors import NoData
+    from cotenant.model.views import RECOMMENDATIONS
+
+    try:
+        rows = store.read_table(RECOMMENDATIONS).rows()
+    except NoData:
+        return 0
+    return sum(int(row["cpu_request_now"] or 0) * int(row["replicas"] or 0) for row in rows)

@@ -1,0 +1,199 @@
+"""EDGE: takes an installation away: what carries our label, what we wrote into nodes, and nothing else.
+
+Rights go first, so that a running manager writes no more; then our share of the nodes' capacity; definitions and
+namespaces last, because what is stored in them goes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.cli.installation.cluster import FIELD_MANAGER, wait_until
+from cotenant.cli.installation.manifests import Manifest
+from cotenant.cli.installation.plan import is_ours
+from cotenant.edges.kube import KubeClient, Writer
+from cotenant.model.errors import ClusterAbsent
+from cotenant.model.intent import Address, Delete, Patch
+from cotenant.model.progress import Progress
+from cotenant.model.protocol import SYSTEM_NAMESPACE
+
+NODE_WRITERS: Final = ("cotenant-manager",)
+"""Field managers that write into the status of nodes."""
+
+MADE: Final = (
+    Address("coordination.k8s.io/v1", "leases", "cotenant-manager", SYSTEM_NAMESPACE),
+    Address("v1", "configmaps", "cotenant-status", SYSTEM_NAMESPACE),
+)
+"""What components make for themselves, in a namespace that may be somebody else's."""
+
+_OF_THE_SYSTEM: Final = frozenset({"kube-root-ca.crt"})
+_HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolumeclaims")
+"""What would be missed if its namespace went."""
+
+
+class Fate(StrEnum):
+    """What becomes of one object."""
+
+    DELETE = "delete"
+    GIVE_BACK = "give back"
+    FOREIGN = "foreign"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What an uninstallation does to one object."""
+
+    component: str
+    address: Address
+    fate: Fate
+    note: str = ""
+    uid: str = ""
+
+    def row(self) -> dict[str, str]:
+        """Cells of `plan.STEPS`."""
+        return {
+            "component": self.component,
+            "object": str(self.address),
+            "state": self.fate.value,
+            "note": self.note,
+        }
+
+
+class _Named(msgspec.Struct):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Named
+    type: str = ""
+
+
+class _ManagedField(msgspec.Struct):
+    manager: str = ""
+    subresource: str = ""
+
+
+class _NodeMeta(msgspec.Struct, rename="camel"):
+    name: str
+    managed_fields: list[_ManagedField] | None = None
+
+
+class _Node(msgspec.Struct):
+    metadata: _NodeMeta
+
+
+def planned(client: KubeClient, shipped: Sequence[Manifest], progress: Progress, *, stored: bool) -> list[Removal]:
+    """What would go, in order; `stored` lets definitions go together with the objects that are stored in them."""
+    progress.stage("looking at the cluster", len(shipped))
+    found = []
+    for manifest in reversed(shipped):
+        live = client.get(manifest.address.path)
+        progress.advance()
+        if live is not None:
+            found.append(_removal(client, manifest, live, stored=stored))
+    last = [r for r in found if r.address.resource in ("customresourcedefinitions", "namespaces")]
+    first = [r for r in found if r not in last]
+    return [*first, *(_written(client) if any(m.component == "rbac" for m in shipped) else ()), *last]
+
+
+def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> None:
+    """Do it, and wait until it is gone."""
+    going = [r for r in removals if r.fate in (Fate.DELETE, Fate.GIVE_BACK)]
+    progress.stage("removing", len(going))
+    for removal in going:
+        _send(client, removal)
+        progress.advance()
+    deleted = [r.address for r in going if r.fate is Fate.DELETE]
+    progress.stage("waiting until they are gone", len(deleted))
+    for address in deleted:
+        _await_gone(client, address)
+        progress.advance()
+
+
+def _send(client: KubeClient, removal: Removal) -> None:
+    """Delete the very object that was looked at; of a node, give back all that we own."""
+    writer = Writer(client, FIELD_MANAGER)
+    if removal.fate is Fate.DELETE:
+        writer.send(Delete(removal.address, removal.uid))
+        return
+    live = client.get(removal.address.path)
+    operations = given_back(live) if live else ()
+    if operations:
+        with suppress(ClusterAbsent):  # the node is gone, and its status with it
+            writer.send(Patch(removal.address, operations, "status", "cotenant uninstall"))
+
+
+def given_back(node: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+    """JSON patch that takes from a node the amounts and annotations that our field managers own, and nothing else.
+
+    An empty server-side apply would not do: it removes what nobody owns along with us, such as the amounts that a
+    kubelet registered the node with.
+    """
+    metadata = node["metadata"]
+    owned = [f.get("fieldsV1", {}) for f in metadata.get("managedFields", ()) if f.get("manager") in NODE_WRITERS]
+    places = (("metadata", "annotations"), ("status", "allocatable"), ("status", "capacity"))
+    found = []
+    for outer, inner in places:
+        keys = {key for fields in owned for key in fields.get(f"f:{outer}", {}).get(f"f:{inner}", {})}
+        there = node.get(outer, {}).get(inner, {})
+        found += [f"/{outer}/{inner}/{_escaped(name)}" for name in sorted(there) if f"f:{name}" in keys]
+    return tuple({"op": "remove", "path": path} for path in found)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _await_gone(client: KubeClient, address: Address) -> None:
+    wait_until(lambda: client.get(address.path) is None, f"{address} is gone")
+
+
+def _removal(client: KubeClient, manifest: Manifest, live: Mapping[str, Any], *, stored: bool) -> Removal:
+    if not is_ours(live):
+        return Removal(manifest.component, manifest.address, Fate.FOREIGN, "not ours, left alone")
+    uid = str(live["metadata"]["uid"])
+    fate, note = Fate.DELETE, ""
+    if manifest.kind == "CustomResourceDefinition" and (count := _stored(client, live)):
+        fate = Fate.DELETE if stored else Fate.KEEP
+        note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
+    if manifest.kind == "Namespace" and (held := _held(client, manifest.address.name)):
+        fate, note = Fate.KEEP, f"holds {', '.join(held)}"
+    return Removal(manifest.component, manifest.address, fate, note, uid)
+
+
+def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
+    """How many objects of a definition are stored."""
+    spec = definition["spec"]
+    served = next(version["name"] for version in spec["versions"] if version["served"])
+    return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _Object))
+
+
+def _held(client: KubeClient, namespace: str) -> list[str]:
+    """What other people keep in a namespace of ours, as resource/name."""
+    found = []
+    for resource in _HOLDINGS:
+        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _Object):
+            ours = (item.metadata.labels or {}).get("app.kubernetes.io/managed-by") == "cotenant"
+            if not ours and item.metadata.name not in _OF_THE_SYSTEM:
+                found.append(f"{resource}/{item.metadata.name}")
+    return found
+
+
+def _written(client: KubeClient) -> list[Removal]:
+    """What the manager made that no manifest names: its own objects, and its part of the status of nodes."""
+    made = [(address, client.get(address.path)) for address in MADE]
+    found = [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in made if live]
+    return found + [
+        Removal("nodes", Address("v1", "nodes", node.metadata.name), Fate.GIVE_BACK, "extended resources")
+        for node in client.list("/api/v1/nodes", _Node)
+        if any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ())
+    ]

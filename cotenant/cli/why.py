@@ -1,0 +1,124 @@
+"""`cotenant why`: which nodes refuse a pod and by what, for a pending pod or one that does not exist yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.cli.command import examples, new_app, session_of
+from cotenant.cli.install import ContextOption, KubeconfigOption
+from cotenant.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.model.errors import UsageError
+from cotenant.model.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant.settings.root import Settings
+    from scheduler_ext.extender.why import Explanation
+
+app = new_app()
+
+WHY = Schema(
+    "why",
+    (
+        Column("rule", "Rule", Kind.TEXT, "Who refuses: our rules, or the scheduler's own as far as they are judged."),
+        Column("nodes", "Nodes", Kind.INTEGER, "How many nodes it refuses; a node may be refused by several."),
+        Column("reason", "Reason", Kind.TEXT, "By what."),
+    ),
+    ("rule", "reason"),
+)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant why web-7d4b9c-x2x9z -n shop",
+        "cotenant why -f pod.yaml  # where would it fit? nothing is created",
+        "cotenant why -f job.yaml -o json",
+    )
+)
+def why(
+    ctx: typer.Context,
+    pod: Annotated[str, typer.Argument(help="Name of a pod.", show_default=False)] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="A pod, or what has a pod template, that is not created."),
+    ] = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Say why a pod is pending: per rule, how many nodes refuse it. Reads the cluster, writes nothing."""
+    if bool(pod) is bool(file):
+        raise UsageError("give the name of a pod, or --file", fix="cotenant why POD -n NAMESPACE")
+    settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    body, found = _explained(settings, (namespace, pod), file)
+    rows = [{"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*found.refusals, *found.scheduler)]
+    print_table(Table.from_rows(WHY, rows), output, headers=not no_headers)
+    _summary(body, found)
+
+
+def _explained(settings: Settings, name: tuple[str, str], file: Path | None) -> tuple[Mapping[str, Any], Explanation]:
+    import msgspec
+
+    from cotenant.edges.kube import connect
+    from scheduler_ext.extender.pod import PodWire, facts_of
+    from scheduler_ext.extender.reading import look, pod_of
+    from scheduler_ext.extender.stock import refusals
+    from scheduler_ext.extender.why import explained, scheduler_says
+
+    client = connect(settings.kube)
+    try:
+        body = pod_of(client, *name) if file is None else template_of(file, name[0])
+        seen = look(client, settings.extender)
+    finally:
+        client.close()
+    try:
+        facts = facts_of(msgspec.convert(body, PodWire), settings.extender.load_aware)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{file or name[1]} is not a pod: {error}", fix="Check the file's indentation.") from error
+    others = refusals(body.get("spec") or {}, seen.nodes)
+    found = explained(seen.snapshot, facts, seen.moment, settings.extender, others)
+    return body, msgspec.structs.replace(found, scheduler=scheduler_says(_condition(body)))
+
+
+def template_of(file: Path, namespace: str) -> dict[str, Any]:
+    """The pod of a manifest: itself, or the template of a Deployment, Job, CronJob and their like; UsageError."""
+    import yaml
+
+    try:
+        given = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}", fix="Give one object in YAML or JSON.") from error
+    found = given
+    while isinstance(found, dict) and "containers" not in (found.get("spec") or {}):
+        spec = found.get("spec") or {}
+        found = spec.get("template") or spec.get("jobTemplate") if isinstance(spec, dict) else None
+    if not isinstance(found, dict):
+        raise UsageError(f"{file} holds no pod and no pod template", fix="Give one object in YAML or JSON.")
+    outer = given.get("metadata") or {}
+    meta = {"name": outer.get("name", ""), "namespace": outer.get("namespace") or namespace}
+    return {**found, "metadata": {**meta, **(found.get("metadata") or {})}}
+
+
+def _condition(body: Mapping[str, Any]) -> str:
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return next((str(c.get("message") or "") for c in conditions if c.get("type") == "PodScheduled"), "")
+
+
+def _summary(body: Mapping[str, Any], found: Explanation) -> None:
+    from scheduler_ext.extender.stock import not_judged, waits_for
+
+    spec = body.get("spec") or {}
+    if node := spec.get("nodeName"):
+        message(f"{found.pod} is on {node} already")
+    if gates := waits_for(spec):
+        message(f"{found.pod} waits for its scheduling gates: {', '.join(gates)}; no scheduler looks at it before")
+    best = f"; best: {', '.join(found.best)}" if found.best else ""
+    message(f"{found.fits} of {found.nodes} nodes would take {found.pod}{best}")
+    for note in (*found.notes, not_judged(spec)):
+        if note:
+            message(f"note: {note}")

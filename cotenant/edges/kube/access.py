@@ -1,0 +1,45 @@
+"""EDGE: may we? Reviews of the authorization API, the one thing that is asked with POST: a question, not a write."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from cotenant.edges.kube.client import KubeClient, refusal
+from cotenant.edges.kube.connection import Request
+
+KindT = TypeVar("KindT")
+
+SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class _Status(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> KindT:
+    """Ask a review and decode the answer; nothing is stored, so that a broken connection is simply asked again."""
+    request = Request(path, "POST", msgspec.json.encode(body))
+    answer = client.request("create", request, repeatable=True)
+    if answer.status not in (200, 201):
+        raise refusal(f"review {path}", answer)
+    return msgspec.json.decode(answer.body, type=kind)
+
+
+def access_review(
+    client: KubeClient, verb: str, resource: str, group: str = "", namespace: str = "", subresource: str = ""
+) -> bool:
+    """Whether we may `verb` the resource (plural; its group's name without version) there, or in all namespaces."""
+    named = {"verb": verb, "resource": resource, "group": group, "namespace": namespace, "subresource": subresource}
+    attributes = {name: value for name, value in named.items() if value}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return review(client, SELF_REVIEWS, body, _Review).status.allowed

@@ -1,0 +1,63 @@
+"""EDGE: everything that one node's reclaimable capacity is computed from, read once: Node, NodeMetric, ConfigMap, pods.
+
+A right that is missing is an error here: half of the inputs would explain another number than the published one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import msgspec
+
+from cotenant.edges.kube import projection
+from cotenant.edges.kube.client import KubeClient
+from cotenant.edges.kube.objects import NodeObject, PodObject
+from cotenant.model.cluster import Node, Pod
+from cotenant.model.errors import NoData, QuantityError
+from cotenant.model.nodemetric import NodeMetric
+from cotenant.model.protocol import SLO_CONFIG_MAP, SLO_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInputs:
+    """One node; `config_map` is the ConfigMap's data, None = there is no such ConfigMap."""
+
+    node: Node
+    metric: NodeMetric | None
+    pods: tuple[Pod, ...]
+    config_map: dict[str, str] | None
+    notes: tuple[str, ...] = ()
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] | None = None
+
+
+def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
+    """Of the node of that name; `namespace` holds slo-controller-config. NoData when there is no such node."""
+    found = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeObject)
+    if found is None:
+        raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
+    report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
+    given = client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", _ConfigMap)
+    pods, notes = _pods(client.list("/api/v1/pods", PodObject, fieldSelector=f"spec.nodeName={name}"))
+    return NodeInputs(
+        node=projection.node_of(found),
+        metric=None if report is None else NodeMetric.parse(report),
+        pods=pods,
+        config_map=None if given is None else given.data or {},
+        notes=notes,
+    )
+
+
+def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+    """Pods that have not ended, and those that cannot be read."""
+    pods, notes = [], []
+    for pod in listed:
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            try:
+                pods.append(projection.pod_of(pod, {}))
+            except QuantityError as error:
+                notes.append(f"{error.message}; the pod is left out")
+    return tuple(pods), tuple(notes)

@@ -1,0 +1,175 @@
+"""EDGE: what mirrors keep of nodes and pods: decoded from the API's JSON into `cotenant.model.observed`. Pure itself.
+
+    Mirror(client, "/api/v1/nodes", NodeWire, node_of)
+    Mirror(client, "/api/v1/pods", PodWire, pod_of, fieldSelector=ON_NODES)
+
+What is not named here never becomes a Python object. A cpu or memory quantity that cannot be read is a QuantityError
+that names the object; another resource's is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from cotenant.model.errors import QuantityError
+from cotenant.model.observed import ObservedNode, ObservedPod
+from cotenant.model.quantity import parse_bytes, parse_millicores
+
+Quantities = dict[str, str | int | float]
+Texts = dict[str, str]
+ON_NODES: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of pods that occupy a node."""
+_OURS: Final = ("koordinator.sh", "cotenant.dev")
+_SUBDOMAINS: Final = tuple(f".{domain}" for domain in _OURS)
+
+
+class _Owner(msgspec.Struct, gc=False):
+    kind: str
+    name: str
+    controller: bool = False
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    labels: Texts | None = None
+    annotations: Texts | None = None
+    owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Resources(msgspec.Struct):
+    requests: Quantities | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+    restart_policy: str = ""
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    containers: list[_Container] = []
+    init_containers: list[_Container] | None = None
+    node_name: str = ""
+    priority: int | None = None
+    overhead: Quantities | None = None
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+
+
+class _PodStatus(msgspec.Struct):
+    phase: str = ""
+
+
+class PodWire(msgspec.Struct):
+    """A Pod on the wire."""
+
+    metadata: _Meta
+    spec: _PodSpec
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _NodeSpec(msgspec.Struct):
+    unschedulable: bool = False
+
+
+class _NodeStatus(msgspec.Struct):
+    capacity: Quantities | None = None
+    allocatable: Quantities | None = None
+
+
+class NodeWire(msgspec.Struct):
+    """A Node on the wire."""
+
+    metadata: _Meta
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+def node_of(node: NodeWire) -> ObservedNode:
+    """What is kept of a Node."""
+    meta, what = node.metadata, f"node {node.metadata.name}"
+    return ObservedNode(
+        name=meta.name,
+        uid=meta.uid,
+        labels=meta.labels or {},
+        annotations=_ours(meta.annotations),
+        capacity=_amounts(node.status.capacity, what),
+        allocatable=_amounts(node.status.allocatable, what),
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+def pod_of(pod: PodWire) -> ObservedPod:
+    """What is kept of a Pod."""
+    meta, spec = pod.metadata, pod.spec
+    owner = next((o for o in meta.owner_references or () if o.controller), None)
+    return ObservedPod(
+        namespace=sys.intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        node=sys.intern(spec.node_name),
+        phase=sys.intern(pod.status.phase),
+        deleting=meta.deletion_timestamp is not None,
+        priority=spec.priority,
+        owner=(sys.intern(owner.kind), owner.name) if owner else ("", ""),
+        requests=request_of(spec, f"pod {meta.namespace}/{meta.name}"),
+        labels=_ours(meta.labels),
+        annotations=_ours(meta.annotations),
+    )
+
+
+def request_of(spec: _PodSpec, what: str) -> dict[str, int]:
+    """What the scheduler counts for a pod, by resource.
+
+    max(containers + sidecars, the largest init container + sidecars started before it) + overhead, or the pod's own
+    spec.resources where it names the resource. Source: Kubernetes, "Sharing resources among containers".
+    """
+    running = _sum(_amounts(c.resources.requests, what) for c in spec.containers)
+    sidecars: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    for init in spec.init_containers or ():
+        request = _sum((sidecars, _amounts(init.resources.requests, what)))
+        highest = _max(highest, request)
+        if init.restart_policy == "Always":
+            sidecars = request
+    total = _max(_sum((running, sidecars)), highest)
+    total |= _amounts(spec.resources.requests, what)
+    return _sum((total, _amounts(spec.overhead, what))) if spec.overhead else total
+
+
+def _ours(texts: Texts | None) -> Mapping[str, str]:
+    """Those whose key's domain is ours or Koordinator's."""
+    return {sys.intern(key): value for key, value in (texts or {}).items() if _is_ours(key)}
+
+
+def _is_ours(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain in _OURS or domain.endswith(_SUBDOMAINS))
+
+
+def _amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
+    found = {}
+    for name, text in (quantities or {}).items():
+        try:
+            found[name] = parse_millicores(text, what) if name == "cpu" else parse_bytes(text, what)
+        except QuantityError:
+            if name in ("cpu", "memory"):
+                raise
+    return found
+
+
+def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _max(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(a.get(name, 0), b.get(name, 0)) for name in (*a, *(n for n in b if n not in a))}

@@ -1,0 +1,110 @@
+"""What a mirror knows of a collection: lists and events in, the present state and what changed out. Pure.
+
+A resourceVersion is opaque: equality alone decides what is known already. Numbers that run backwards only raise a
+doubt, as does an event that came before or that fits no object; a doubt is settled by a fresh list, so that a watch
+which repeats or shuffles its events cannot leave a lie behind.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+ValueT = TypeVar("ValueT")
+Key: TypeAlias = tuple[str, str]
+"""(namespace, name); the namespace of a cluster-scoped object is empty."""
+
+REMEMBERED: Final = 20_000
+"""Overwritten versions that are recognised when they come again."""
+
+
+class Item(NamedTuple, Generic[ValueT]):
+    """One object as it was at a version; value None: it cannot be read and is left out."""
+
+    uid: str
+    version: str
+    value: ValueT | None
+
+
+@dataclass(slots=True)
+class Reflection(Generic[ValueT]):
+    """The collection as lists and events tell it."""
+
+    items: dict[Key, Item[ValueT]] = field(default_factory=dict)
+    changed: set[Key] = field(default_factory=set)
+    """Objects whose value differs from what was last drained by `take_changes`, or may do so."""
+    doubt: bool = False
+    """The stream said something that cannot be; only a list settles it."""
+    _old: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
+    _highest: int = 0
+
+    def replace(self, items: Mapping[Key, Item[ValueT]], version: str = "") -> None:
+        """A complete list of one moment: only what differs is reported as changed."""
+        for key, held in self.items.items():
+            now = items.get(key)
+            if now is None or now.version != held.version:
+                self._remember(held.uid, held.version)
+            if now is None:
+                self._report(key, held.value, None)
+        for key, now in items.items():
+            before = self.items.get(key)
+            self._report(key, before.value if before else None, now.value, again=bool(before and before.uid != now.uid))
+        self.items = dict(items)
+        self.doubt = False
+        self._highest = _number(version)
+
+    def put(self, key: Key, item: Item[ValueT], added: bool) -> None:
+        """An ADDED or MODIFIED event."""
+        held = self.items.get(key)
+        if held and (held.uid, held.version) == (item.uid, item.version):
+            return
+        if (item.uid, item.version) in self._old:
+            self.doubt = True
+            return
+        self._ordered(item.version)
+        self.doubt |= held is None and not added
+        if held:
+            self._remember(held.uid, held.version)
+        self.items[key] = item
+        self._report(key, held.value if held else None, item.value, again=bool(held and held.uid != item.uid))
+
+    def remove(self, key: Key, uid: str, version: str) -> None:
+        """A DELETED event; `version` is that of the deletion."""
+        held = self.items.get(key)
+        if (uid, version) in self._old or (held and held.uid != uid):
+            self.doubt |= held is not None
+            return
+        self._ordered(version)
+        self._remember(uid, version)
+        if held is None:
+            return
+        self._remember(uid, held.version)
+        del self.items[key]
+        self._report(key, held.value, None)
+
+    def take_changes(self) -> set[Key]:
+        """What changed since the last call."""
+        taken, self.changed = self.changed, set()
+        return taken
+
+    def _report(self, key: Key, before: ValueT | None, now: ValueT | None, again: bool = False) -> None:
+        """`again`: another object of the same name, which is a change also when it looks alike."""
+        if again or before != now:
+            self.changed.add(key)
+
+    def _ordered(self, version: str) -> None:
+        number = _number(version)
+        self.doubt |= 0 < number < self._highest
+        self._highest = max(self._highest, number)
+
+    def _remember(self, uid: str, version: str) -> None:
+        self._old[uid, version] = None
+        if len(self._old) > REMEMBERED:
+            self._old.popitem(last=False)
+
+
+def _number(version: str) -> int:
+    """A version that looks like a number; 0 otherwise."""
+    return int(version) if version.isascii() and version.isdigit() and len(version) < 25 else 0

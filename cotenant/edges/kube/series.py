@@ -1,0 +1,102 @@
+"""What has happened and not been told yet: occurrences gathered into series, and which of them may be told now. Pure.
+
+An Event that repeats is one object whose count grows; it is told at once when it is new, then at most once a minute,
+and all of them together no faster than a bucket fills. A thousand series are kept, the longest silent ones are dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+REPEAT_SECONDS: Final = 60.0
+BURST: Final = 50
+PER_SECOND: Final = 1.0
+KEPT: Final = 1000
+NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """The object that an Event is about."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What makes two occurrences the same: object, reason and the note without its numbers."""
+
+    regarding: Regarding
+    reason: str
+    template: str
+    warning: bool = False
+
+    def event_name(self, component: str) -> str:
+        """Name of the Event: the same in every process."""
+        parts = (component, self.regarding, self.reason, self.template, self.warning)
+        return f"{self.regarding.name[:200].rstrip('.-')}.{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+
+
+@dataclass(slots=True)
+class Series:
+    """Occurrences of one subject; `pending` have not been told. Times are Unix seconds."""
+
+    note: str
+    pending: int = 0
+    first_seconds: float = 0.0
+    """Of the pending ones."""
+    last_seconds: float = 0.0
+    told_seconds: float = float("-inf")
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the newest one."""
+
+
+@dataclass(slots=True)
+class Backlog:
+    """All series of a process."""
+
+    series: OrderedDict[Subject, Series] = field(default_factory=OrderedDict)
+    dropped: int = 0
+    """Occurrences that nobody was told of."""
+    _tokens: float = BURST
+    _filled_seconds: float = float("-inf")
+
+    def add(
+        self, subject: Subject, note: str, now_seconds: float, annotations: Mapping[str, str] = NOTHING_MORE
+    ) -> None:
+        """It happened; the note of the first occurrence stays that of the series, annotations are the newest's."""
+        series = self.series.setdefault(subject, Series(note))
+        series.annotations = annotations
+        self.series.move_to_end(subject)
+        if not series.pending:
+            series.first_seconds = now_seconds
+        series.pending += 1
+        series.last_seconds = now_seconds
+        if len(self.series) > KEPT:
+            self.dropped += self.series.popitem(last=False)[1].pending
+
+    def due(self, now_seconds: float) -> list[tuple[Subject, Series]]:
+        """What may be told now as it stands now, oldest first; each takes a token."""
+        passed = now_seconds - self._filled_seconds
+        self._tokens = min(float(BURST), self._tokens + max(0.0, passed) * PER_SECOND)
+        self._filled_seconds = now_seconds
+        waiting = [s for s, x in self.series.items() if x.pending and now_seconds - x.told_seconds >= REPEAT_SECONDS]
+        chosen = waiting[: int(self._tokens)]
+        self._tokens -= len(chosen)
+        return [(subject, replace(self.series[subject])) for subject in chosen]
+
+    def told(self, subject: Subject, count: int, now_seconds: float) -> None:
+        """So many occurrences have been written."""
+        series = self.series.get(subject)
+        if series:
+            series.pending -= count
+            series.told_seconds = now_seconds

@@ -1,0 +1,248 @@
+"""EDGE: the ledger of who did what: append-only rows in SQLite, each with the hash of all before it.
+
+A row is on the disk before the cluster is touched (WAL, synchronous=FULL). Rows are never changed: triggers refuse it,
+and the chain of hashes finds whoever went around them. A chain that was rewritten from some row on, or cut, is whole in
+itself: therefore its head, signed with a key that lies beside it, is anchored elsewhere (`Anchor`), and compared.
+One process writes at a time; others wait for `BUSY_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cotenant.model.errors import StoreCorrupt, StoreError, StoreForbidden
+
+BUSY_SECONDS: Final = 5.0
+GENESIS: Final = "0" * 64
+VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS entries (
+    seq INTEGER PRIMARY KEY, seconds REAL NOT NULL, actor TEXT NOT NULL, event TEXT NOT NULL, subject TEXT NOT NULL,
+    body TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+_COLUMNS: Final = "seq, seconds, actor, event, subject, body, previous, hash"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row: what happened to which subject (a change's id), who did it, when (Unix time); body is JSON."""
+
+    seq: int
+    seconds: float
+    actor: str
+    event: str
+    subject: str
+    body: str
+    previous: str
+    hash: str
+
+    @property
+    def right(self) -> bool:
+        """Whether its hash is that of what it says."""
+        return self.hash == _digest(
+            self.seq, self.seconds, self.actor, self.event, self.subject, self.body, self.previous
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The head of the ledger as it was kept elsewhere: last row, its hash, and the signature of both."""
+
+    seq: int
+    hash: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `verify` found: rows looked at, and the first that is wrong with the reason; None when all is right."""
+
+    rows: int
+    wrong_seq: int | None = None
+    why: str = ""
+
+
+class Ledger:
+    """A ledger file; made with its key when there is none. For one thread."""
+
+    def __init__(self, path: Path, *, reading: bool = False) -> None:
+        """StoreForbidden, StoreCorrupt or StoreError when it cannot be opened; nothing is overwritten.
+
+        reading: neither makes nor locks anything; a file that is not there is an empty ledger.
+        """
+        self.path = path
+        key = path.with_suffix(".key")
+        with _words(path):
+            if reading:
+                self._key = key.read_bytes() if key.exists() else b""
+                self._db = self._seen()
+                return
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._key = _key(key)
+            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._open()
+
+    def _seen(self) -> sqlite3.Connection:
+        """A connection that cannot write."""
+        if not self.path.exists():
+            return _empty()
+        address = f"{self.path.absolute().as_uri()}?mode=ro"
+        found = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+        self._known_version(found)
+        if found.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
+            return found
+        found.close()  # somebody is making it at this moment
+        return _empty()
+
+    def _known_version(self, db: sqlite3.Connection) -> None:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise StoreError(f"{self.path} is of a newer version ({version})", fix="Use the version that wrote it.")
+
+    def _open(self) -> None:
+        self._known_version(self._db)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
+
+    def close(self) -> None:
+        """End; an open ledger is whole at any moment."""
+        self._db.close()
+
+    def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[Entry]:
+        """Write (event, subject, body) rows, all or none; on the disk when it returns."""
+        seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of
+        with _words(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                made = self._appended(seconds, actor, rows)
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+        return made
+
+    def _appended(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[Entry]:
+        last = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
+        seq, previous, made = int(last[0]), str(last[1]), []
+        for event, subject, body in rows:
+            text = msgspec.json.encode(body, order="deterministic").decode()
+            seq += 1
+            digest = _digest(seq, seconds, actor, event, subject, text, previous)
+            made.append(Entry(seq, seconds, actor, event, subject, text, previous, digest))
+            previous = digest
+            self._db.execute(
+                f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
+                (seq, seconds, actor, event, subject, text, made[-1].previous, digest),
+            )
+        return made
+
+    def entries(self, subject: str | None = None, after: int = 0) -> Iterator[Entry]:
+        """Rows in order, of one subject or of all, with a number above `after`."""
+        where: str = "WHERE seq > ?"
+        given: tuple[object, ...] = (after,)
+        if subject is not None:
+            where, given = f"{where} AND subject = ?", (after, subject)
+        with _words(self.path):
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY seq", given)  # noqa: S608
+            for row in rows:
+                yield Entry(*row)
+
+    def row(self, seq: int) -> Entry | None:
+        """One row; None when there is none of that number."""
+        with _words(self.path):
+            found = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
+        return Entry(*found) if found else None
+
+    def head(self) -> Anchor:
+        """The signed head; seq 0 of an empty ledger."""
+        with _words(self.path):
+            row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+        seq, digest = (int(row[0]), str(row[1])) if row else (0, GENESIS)
+        return Anchor(seq, digest, self._signed(seq, digest))
+
+    def verify(self, anchor: Anchor | None = None) -> Verdict:
+        """Walk the whole chain, and compare it with a head that was kept elsewhere."""
+        previous, rows = GENESIS, 0
+        for entry in self.entries():
+            rows += 1
+            if entry.seq != rows:
+                return Verdict(rows, rows, f"row {rows} is missing; row {entry.seq} stands in its place")
+            if entry.previous != previous or not entry.right:
+                return Verdict(rows, entry.seq, f"row {entry.seq} is not what was written: its hash does not fit")
+            previous = entry.hash
+            if anchor and anchor.seq == entry.seq and anchor.hash != entry.hash:
+                return Verdict(rows, entry.seq, f"row {entry.seq} was rewritten: the anchored head has another hash")
+        if anchor and not hmac.compare_digest(anchor.signature, self._signed(anchor.seq, anchor.hash)):
+            return Verdict(rows, anchor.seq, "the anchored head is not signed with this ledger's key")
+        if anchor and anchor.seq > rows:
+            return Verdict(
+                rows, rows + 1, f"rows {rows + 1} to {anchor.seq} were cut off: the anchored head knows them"
+            )
+        return Verdict(rows)
+
+    def _signed(self, seq: int, digest: str) -> str:
+        return hmac.new(self._key, f"{seq} {digest}".encode(), hashlib.sha256).hexdigest()
+
+
+def _empty() -> sqlite3.Connection:
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    made.executescript(_SCHEMA)
+    return made
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def _key(path: Path) -> bytes:
+    """The ledger's own signing key: made once, readable by its owner alone."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        key = path.read_bytes()
+        if len(key) < 32:
+            raise StoreCorrupt(
+                f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads."
+            ) from None
+        return key
+    key = secrets.token_bytes(32)
+    with os.fdopen(handle, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    return key
+
+
+@contextmanager
+def _words(path: Path) -> Iterator[None]:
+    """Sqlite's and the system's errors in our words."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        full = "full" in str(error)
+        fix = "Free some space; nothing was done." if full else "Is another process writing? Nothing was done."
+        raise StoreError(f"the ledger {path} cannot be written: {error}", fix=fix) from error
+    except sqlite3.DatabaseError as error:
+        raise StoreCorrupt(
+            f"the ledger {path} is damaged: {error}", fix="Move it away and restore a backup; nothing was overwritten."
+        ) from error
+    except PermissionError as error:
+        raise StoreForbidden(
+            f"the ledger {path} may not be opened: {error.strerror}", fix="Use another file."
+        ) from error
+    except OSError as error:
+        raise StoreError(f"the ledger {path}: {error.strerror}", fix="Nothing was done.") from error

@@ -1,0 +1,53 @@
+"""EDGE: the controller of NodeSLO as the loop runs it: it reads mirrors and leaves the deciding to `node_slo`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cotenant.edges.kube import Mirror
+from cotenant.manager.contract import Decision
+from cotenant.manager.loop import Changes
+from cotenant.manager.node_slo import Configured, LabelledNode, decide
+from cotenant.manager.watched import WatchedNode
+from cotenant.model.intent import Outcome
+from cotenant.model.protocol import SLO_CONFIG_MAP
+from cotenant.model.slo_config import SloConfig
+
+
+class ConfigMapObject(msgspec.Struct):
+    """A ConfigMap's texts."""
+
+    data: dict[str, str] | None = None
+
+
+def config_data(configs: Mirror[ConfigMapObject]) -> dict[str, str] | None:
+    """The texts of slo-controller-config; None when there is no such ConfigMap."""
+    found = next((c for (_, name), c in configs.snapshot().items() if name == SLO_CONFIG_MAP), None)
+    return (found.data or {}) if found else None
+
+
+class NodeSlos:
+    """Feature `node-slo`."""
+
+    name = "node-slo"
+    needs: tuple[str, ...] = ("config", "nodes", "nodeslos")
+
+    def __init__(self, mirrors: Mapping[str, Mirror[Any]], interval_seconds: float) -> None:
+        """Nothing is known yet."""
+        self.interval_seconds = interval_seconds
+        self._mirrors = mirrors
+        self._config = SloConfig()
+
+    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - the loop's signature
+        """One NodeSLO a node, where it differs from what the ConfigMap says for it."""
+        self._config = self._config.updated(config_data(self._mirrors["config"]))
+        nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
+        there = {name: slo for (_, name), slo in self._mirrors["nodeslos"].snapshot().items()}
+        labelled = tuple(LabelledNode(n.owned, n.node.labels) for n in nodes.values())
+        return decide(Configured(self._config, labelled, there))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirror shows what was written."""

@@ -1,0 +1,46 @@
+"""What every controller of the manager is: it reads a view of the cluster and says what should be written, no more.
+
+`decide` is pure: a view that shows the same gives the same decision, and a view that shows our own work gives none. The
+loop (`cotenant.manager.loop`) fetches views, sends intents under the Lease and turns a controller off whose right is
+missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.model.intent import Address, Intent
+
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "cotenant"
+FIELD_MANAGER: Final = "cotenant-manager"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Note:
+    """Something a person should know about an object; `reason` is CamelCase, as conditions and Events write it.
+
+    warning: it becomes an Event and stands in the feature's condition; otherwise it is only counted.
+    """
+
+    subject: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to write, and what to tell."""
+
+    intents: tuple[Intent, ...] = ()
+    notes: tuple[Note, ...] = ()
+    before: Mapping[Address, str] = field(default_factory=dict)
+    """For the audit: what stands there now of what an intent changes, in short; missing where there is nothing."""
+
+
+def camel(code: str) -> str:
+    """A reason code as Kubernetes writes reasons: "not-enough-history" -> "NotEnoughHistory"."""
+    return "".join(part[:1].upper() + part[1:] for part in code.split("-"))

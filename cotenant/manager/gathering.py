@@ -1,0 +1,99 @@
+"""EDGE: the manager listens to node agents and keeps what they tell for the dashboard.
+
+    Events of the agents --Mirror--> changed ones --> acts --> gathering_child --> store
+
+Each Event that changed is handed on once; what could not be kept is handed on again. A look without news is kept too,
+now and then, so that the page can say how old it is.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Final
+
+import msgspec
+import structlog
+
+from cotenant.edges.clock import Clock
+from cotenant.edges.kube import KubeClient, Mirror
+from cotenant.manager.agents import EVENTS, OURS, RIGHT, EventWire, acts_of, counted
+from cotenant.manager.gathering_child import Job
+from cotenant.manager.sending import Leadership
+from cotenant.model.enforcement import Act, Gathering
+from cotenant.model.errors import ClusterForbidden, CotenantError
+from cotenant.settings.root import Settings
+
+CHILD: Final = ("-m", "cotenant.manager.gathering_child")
+QUIET_SECONDS: Final = 600.0
+"""Without news the store is told after so long that somebody looked."""
+log = structlog.get_logger(__name__)
+
+
+class Gatherer:
+    """One thread; it keeps something only while the Lease is held."""
+
+    def __init__(
+        self, client: KubeClient, settings: Settings, cluster: str, leadership: Leadership, clock: Clock
+    ) -> None:
+        """Nothing is asked yet."""
+        self.kept = 0
+        """Looks that were kept."""
+        self._client = client.sibling()
+        self._mirror: Mirror[EventWire] = Mirror(client, EVENTS, EventWire, fieldSelector=OURS)
+        self._settings, self._cluster, self._leadership, self._clock = settings, cluster, leadership, clock
+        self._waiting: set[tuple[str, str]] = set()
+        self._kept_seconds = -float("inf")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="enforcement", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen, and to look every interval."""
+        self._mirror.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        self._mirror.stop()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._client.close()
+
+    def look(self) -> bool:
+        """One look; whether something was kept."""
+        now = self._clock.now_seconds()
+        self._waiting |= self._mirror.changes()
+        acts, told = self._heard(now)
+        if not acts and now - self._kept_seconds < QUIET_SECONDS:
+            return False
+        job = Job(self._settings, self._cluster, told, acts)
+        done = subprocess.run([sys.executable, *CHILD], input=msgspec.json.encode(job), check=False)  # noqa: S603
+        if done.returncode == 0:
+            self._waiting.clear()
+            self._kept_seconds = now
+            self.kept += 1
+        return done.returncode == 0
+
+    def _heard(self, now: float) -> tuple[tuple[Act, ...], Gathering]:
+        error = self._mirror.error
+        if error is not None:
+            return (), _failed(error, now)
+        events = self._mirror.snapshot()
+        acts = tuple(acts_of((events[key] for key in self._waiting if key in events), now))
+        return acts, counted(self._client, acts, now)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._settings.manager.enforcement_interval_seconds):
+            if not self._leadership.held:
+                continue
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - a dead listener would look like quiet agents
+                log.warning("agents were not heard", error=f"{type(error).__name__}: {error}")
+
+
+def _failed(error: CotenantError, now: float) -> Gathering:
+    forbidden = isinstance(error, ClusterForbidden)
+    return Gathering(now, trouble=error.message, fix=error.fix or (RIGHT if forbidden else ""), forbidden=forbidden)

@@ -1,0 +1,79 @@
+"""EDGE: what agents told goes into the store from a process of its own: the manager itself holds no Parquet.
+
+Reads `Job` as JSON from stdin. Exit code 0 when it is kept; 1 with the reason on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+import structlog
+
+from cotenant.edges.store import Store
+from cotenant.edges.telemetry import configure_logging
+from cotenant.model.enforcement import Act, Found, Gathering
+from cotenant.model.enforcement_tables import Keep
+from cotenant.model.errors import CotenantError, SourceError
+from cotenant.pipeline.enforcement import keep
+from cotenant.settings.root import Settings
+from cotenant.settings.store import store_url
+
+LANE_HOURS: Final = 6.0
+log = structlog.get_logger(__name__)
+
+
+class Job(msgspec.Struct):
+    """What was heard, and where it goes."""
+
+    settings: Settings
+    cluster: str
+    gathering: Gathering
+    acts: tuple[Act, ...] = ()
+
+
+def bounds_of(settings: Settings, now_seconds: float) -> Keep:
+    """How much is kept."""
+    return Keep(now_seconds, settings.manager.enforcement_days)
+
+
+def with_lanes(found: Found, settings: Settings, bounds: Keep) -> Found:
+    """CPU over time of the nodes that did something, where a Prometheus is set; the acts are kept without it too."""
+    nodes = sorted({act.node for act in found.acts if act.node})[: bounds.nodes]
+    if not nodes or not settings.profiler.prometheus.url:
+        return found
+    from profiler.enforcement import lanes
+
+    now = bounds.now_seconds
+    try:
+        made = lanes(settings.profiler.prometheus, nodes, now - 3600 * LANE_HOURS, now)
+    except SourceError as error:
+        note = f"no CPU over time: {error.message}"
+        return replace(found, gathering=replace(found.gathering, notes=(*found.gathering.notes, note)))
+    return replace(found, lanes=tuple(made))
+
+
+def run(job: Job) -> Gathering:
+    """Keep it. CotenantError when the store cannot be written."""
+    bounds = bounds_of(job.settings, job.gathering.gathered_seconds)
+    found = with_lanes(Found(job.acts, gathering=job.gathering), job.settings, bounds)
+    return keep(Store(store_url(job.settings.store, os.environ), job.cluster), found, bounds)
+
+
+def main() -> int:
+    """The job on stdin."""
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    configure_logging(job.settings.telemetry)
+    try:
+        run(job)
+    except CotenantError as error:
+        log.warning("what agents told was not kept", error=error.message, fix=error.fix)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""EDGE: the pipeline in a process of its own: pull history, analyse, publish results, hand back what CRs will say.
+
+A whole cluster's history takes gigabytes for a minute; a process that ends gives all of it back, and one that is killed
+takes nobody along. Reads `Job` as JSON from stdin, writes `RunResults` (exit code 0) or `Failure` (1) to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from cotenant.edges.clock import SystemClock
+from cotenant.edges.kube import connect
+from cotenant.edges.kube.live import LiveCluster, observe
+from cotenant.edges.kube.overlay import overlay
+from cotenant.edges.store import Store
+from cotenant.edges.telemetry import configure_logging
+from cotenant.manager.results import RunResults, collect
+from cotenant.model.errors import ClusterError, CotenantError
+from cotenant.model.progress import Silent
+from cotenant.pipeline import corridor
+from cotenant.settings.root import Settings
+from cotenant.settings.store import store_url
+from profiler.history import pull
+from profiler.prometheus import PrometheusSource
+
+
+class Job(msgspec.Struct):
+    """What to run: the settings, the cluster's name in the store, and whether results may be written there."""
+
+    settings: Settings
+    cluster: str
+    keep: bool = True
+
+
+class Failure(msgspec.Struct):
+    """Why there are no results: the kind of error, what happened, what helps."""
+
+    kind: str
+    message: str
+    fix: str = ""
+
+
+def run(job: Job) -> RunResults:
+    """One run. CotenantError when the history cannot be had."""
+    settings, clock = job.settings, SystemClock()
+    store = Store(store_url(settings.store, os.environ), job.cluster)
+    if settings.profiler.prometheus.url:
+        live = _observed(settings)
+        marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
+        pull(
+            PrometheusSource(settings.profiler.prometheus, job.cluster, marks),
+            store,
+            settings.profiler,
+            clock,
+            Silent(),
+        )
+        known = store.read_inventory()
+        if live is not None and known is not None:
+            store.write_inventory(overlay(known, live))
+    analysis = corridor.analyse(store, settings, clock, Silent())
+    if job.keep:
+        corridor.publish(analysis, store, settings)
+    return collect(analysis)
+
+
+def _observed(settings: Settings) -> LiveCluster | None:
+    """What runs now; None when pods may not be listed, as for a scan."""
+    try:
+        return observe(connect(settings.kube))
+    except ClusterError:
+        return None
+
+
+def main() -> int:
+    """Run the job on stdin."""
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    configure_logging(job.settings.telemetry)
+    try:
+        found: RunResults | Failure = run(job)
+    except CotenantError as error:
+        found = Failure(type(error).__name__, error.message, error.fix)
+    sys.stdout.buffer.write(msgspec.json.encode(found))
+    return int(isinstance(found, Failure))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

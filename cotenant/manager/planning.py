@@ -1,0 +1,179 @@
+"""EDGE: the controller of ReservationPlans as the loop runs it: mirrors and a few reads in, `plans.decide` out.
+
+Workloads, quotas and autoscalers are asked for only where a plan is near or active: a cluster has few of those at a
+time, and a watch on all of them would hold them in memory for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from cotenant.actions.plans import quota_left
+from cotenant.edges.kube import KubeClient, Mirror
+from cotenant.manager import plans
+from cotenant.manager.contract import Decision, Note
+from cotenant.manager.loop import Changes
+from cotenant.manager.plans import OwnerView, Planned, near, owner_key
+from cotenant.manager.results import RunResults
+from cotenant.model.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData
+from cotenant.model.intent import Outcome
+from cotenant.model.plan import PLAN_LABEL, Plan, Realisation
+from cotenant.settings.base import digest
+from cotenant.settings.root import Settings
+from recommender.plans.realise import BUFFER_GROUP, Owner
+
+Json = dict[str, Any]
+
+SWEEP_SECONDS: Final = 600.0
+"""Between two looks for autoscalers whose plan is gone."""
+NEAR_SECONDS: Final = 3600.0
+"""Before its reservation a plan's workload is looked at: guards and lead are then shown as they will be."""
+_SLOWEST_START_SECONDS: Final = 1800.0
+"""A pod that became ready later than this after its creation was not starting all the time."""
+
+
+class Planning:
+    """Feature `plans`."""
+
+    name = "plans"
+    needs: tuple[str, ...] = ("plans", "reservations")
+    listed: frozenset[str] = frozenset({"horizontalpodautoscalers", "capacitybuffers"})
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirrors: Mapping[str, Mirror[Any]],
+        results: Callable[[], RunResults],
+        settings: Settings,
+    ) -> None:
+        """Nothing is asked yet; `client` is used by this feature's thread alone."""
+        self._client, self._mirrors, self._results, self._settings = client, mirrors, results, settings
+        self.interval_seconds: float = settings.plans.interval_seconds
+        self._digest = digest(settings)
+        self._swept = float("-inf")
+
+    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - it looks at everything
+        """What to write for all plans."""
+        mirror = self._mirrors["plans"]
+        found: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
+        active = [plan for plan in found if near(plan, now_seconds, NEAR_SECONDS)]
+        version, buffers = self._buffers(found)
+        view = Planned(
+            plans=found,
+            reservations=tuple(one for one in self._mirrors["reservations"].snapshot().values()),
+            owners={key: view for plan in active if (view := self._owner(plan)) for key in [owner_key(plan)]},
+            autoscalers=self._autoscalers(found, now_seconds),
+            buffers=buffers,
+            buffer_version=version,
+            allocatable=self._allocatable(),
+            quota_left={namespace: quota_left(self._client, namespace) for namespace in {p.namespace for p in active}},
+            price_per_core_hour=self._settings.recommender.prices.per_core_hour,
+            settings_digest=self._digest,
+        )
+        view = self._with_proposals(view)
+        made = plans.decide(view, now_seconds, self._settings.plans)
+        unread = [
+            Note(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
+            for (ns, name), why in mirror.refused.items()
+        ]
+        return replace(made, notes=(*made.notes, *unread))
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirrors show what became of it."""
+
+    def _with_proposals(self, view: Planned) -> Planned:
+        """What the last run of the pipeline says; plans by schedule and by hand do without."""
+        try:
+            return replace(view, proposals=self._results().proposals)
+        except NoData:
+            return view
+        except CotenantError:
+            return view  # the features that publish its results say what is wrong with the pipeline
+
+    def _owner(self, plan: Plan) -> OwnerView | None:
+        """The plan's workload and its pods; None when it does not exist."""
+        resource = f"{plan.owner.kind.lower()}s"
+        found = self._client.get(
+            f"/apis/{plan.owner.api_version}/namespaces/{plan.namespace}/{resource}/{plan.owner.name}"
+        )
+        if found is None:
+            return None
+        spec = found.get("spec") or {}
+        selector = spec.get("selector") or {}
+        pods = self._pods(plan.namespace, selector)
+        return OwnerView(
+            Owner(spec.get("template") or {}, selector),
+            pending=sum(_waits(pod) for pod in pods),
+            running=sum((pod.get("status") or {}).get("phase") == "Running" for pod in pods),
+            starts_seconds=tuple(s for pod in pods if (s := _start_seconds(pod)) is not None),
+        )
+
+    def _pods(self, namespace: str, selector: Json) -> list[Json]:
+        text = ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items()))
+        if not text:
+            return []
+        return list(self._client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=text))
+
+    def _autoscalers(self, found: Sequence[Plan], now_seconds: float) -> dict[tuple[str, str, str], Json]:
+        """By (namespace, kind, name) of their target: where a plan needs them, and all of them now and then."""
+        wanted = any(plan.realisation is Realisation.REPLICA_FLOOR for plan in found)
+        if not wanted and now_seconds - self._swept < SWEEP_SECONDS:
+            return {}
+        self._swept = now_seconds
+        try:
+            listed = self._client.list("/apis/autoscaling/v2/horizontalpodautoscalers", dict[str, Any])
+        except ClusterForbidden:
+            if wanted:
+                raise
+            return {}
+        made = {}
+        for one in listed:
+            target = (one.get("spec") or {}).get("scaleTargetRef") or {}
+            made[one["metadata"]["namespace"], target.get("kind", ""), target.get("name", "")] = one
+        return made
+
+    def _buffers(self, found: Sequence[Plan]) -> tuple[str, dict[str, Json]]:
+        """The served version of CapacityBuffer ("" for none) and ours by plan; asked only where a plan wants one."""
+        if not any(plan.realisation is Realisation.CAPACITY_BUFFER for plan in found):
+            return "", {}
+        group = self._client.get(f"/apis/{BUFFER_GROUP}") or {}
+        version = (group.get("preferredVersion") or {}).get("version", "")
+        if not version:
+            return "", {}
+        try:
+            path = f"/apis/{BUFFER_GROUP}/{version}/capacitybuffers"
+            listed = self._client.list(path, dict[str, Any], labelSelector=PLAN_LABEL)
+        except ClusterAbsent:
+            return "", {}
+        return version, {one["metadata"]["labels"][PLAN_LABEL]: one for one in listed}
+
+    def _allocatable(self) -> dict[str, int]:
+        """Of all nodes; nothing while they are not known, and then no budget is checked."""
+        total: dict[str, int] = {}
+        for seen in self._mirrors["nodes"].snapshot().values():
+            for resource, amount in seen.node.allocatable.items():
+                total[resource.value] = total.get(resource.value, 0) + amount
+        return total
+
+
+def _waits(pod: Json) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return phase == "Pending" and not (pod.get("spec") or {}).get("nodeName")
+
+
+def _start_seconds(pod: Json) -> float | None:
+    """From creation to the present Ready; None for a pod that is not ready, or became so again later."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    ready = next((c for c in conditions if c.get("type") == "Ready" and c.get("status") == "True"), None)
+    created = (pod.get("metadata") or {}).get("creationTimestamp")
+    if ready is None or not created or not ready.get("lastTransitionTime"):
+        return None
+    seconds = (_moment(ready["lastTransitionTime"]) - _moment(created)).total_seconds()
+    return seconds if 0 <= seconds <= _SLOWEST_START_SECONDS else None
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

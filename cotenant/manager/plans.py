@@ -1,0 +1,341 @@
+"""ReservationPlans: what is proposed, what the approved ones hold now, and what is left of those that are gone. Pure.
+
+For each plan: what is there (its Reservations, its autoscaler, its pods) -> `recommender.plans.lifecycle.step` ->
+status, and the objects that make the room. A plan's realisation never outlives it: what carries a plan's label and has
+no plan any more is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, Decision, Note
+from cotenant.model.errors import CotenantError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.intent import Address, Apply, Delete, Intent
+from cotenant.model.plan import (
+    KIND,
+    PLAN_LABEL,
+    PLURAL,
+    Plan,
+    PlanPhase,
+    Proposal,
+    Realisation,
+    Scope,
+    Source,
+    Span,
+    Unit,
+    proposal_name,
+)
+from cotenant.model.plan import (
+    Decision as Word,
+)
+from cotenant.model.plan_desk import EDITED_LABEL
+from cotenant.model.plan_wire import span_body, status_body
+from cotenant.model.protocol import OWN_GROUP, SCHEDULING_GROUP
+from cotenant.model.reservation import Phase, Reservation
+from cotenant.settings.plans import PlanSettings
+from recommender.plans import realise
+from recommender.plans.guards import Situation, judge
+from recommender.plans.lead import lead
+from recommender.plans.lifecycle import Outlook, Seen, Step, step
+from recommender.plans.scoring import Look
+from recommender.plans.sizing import most
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerView:
+    """What is read of a plan's workload. pending: pods without a node; starts_seconds: creation to ready of others."""
+
+    owner: realise.Owner
+    pending: int = 0
+    running: int = 0
+    starts_seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the controller looks at.
+
+    owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers by
+    namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
+    served; allocatable: of the whole cluster; quota_left: by namespace.
+    """
+
+    plans: tuple[Plan, ...]
+    reservations: tuple[Reservation, ...] = ()
+    owners: Mapping[tuple[str, str, str], OwnerView] = field(default_factory=dict)
+    autoscalers: Mapping[tuple[str, str, str], Json] = field(default_factory=dict)
+    buffers: Mapping[str, Json] = field(default_factory=dict)
+    buffer_version: str = ""
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    quota_left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    proposals: tuple[Proposal, ...] = ()
+    price_per_core_hour: float = 0.0
+    settings_digest: str = ""
+
+
+def decide(view: Planned, now_seconds: float, settings: PlanSettings) -> Decision:
+    """Everything to write now."""
+    proposed = {p.workload: p for p in view.proposals}
+    intents: list[Intent] = []
+    notes: list[Note] = []
+    by_key: dict[str, list[Reservation]] = {}
+    for one in view.reservations:
+        if key := one.labels.get(PLAN_LABEL):
+            by_key.setdefault(key, []).append(one)
+    for plan in view.plans:
+        try:
+            made = _one(view, plan, by_key.get(plan.key, []), proposed.get(_ref(plan)), now_seconds, settings)
+        except CotenantError as error:
+            notes.append(Note(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
+            continue
+        intents += made
+    intents += _orphans(view, by_key)
+    if settings.propose:
+        intents += _proposals(view, now_seconds)
+    return Decision(tuple(intents), tuple(notes))
+
+
+def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
+    """Whether a plan's workload has to be looked at: it holds, is giving back, or is approved and comes soon."""
+    status = plan.status
+    if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):
+        return True
+    decided = plan.policy.auto or (plan.approval is not None and plan.approval.decision is Word.APPROVED)
+    return decided and (status.window is None or now_seconds >= status.reserve_at_seconds - ahead_seconds)
+
+
+def owner_key(plan: Plan) -> tuple[str, str, str]:
+    """Key of `Planned.owners` and `Planned.autoscalers`."""
+    return plan.namespace, plan.owner.kind, plan.owner.name
+
+
+def _one(
+    view: Planned,
+    plan: Plan,
+    there: Sequence[Reservation],
+    proposal: Proposal | None,
+    now_seconds: float,
+    settings: PlanSettings,
+) -> list[Intent]:  # fmt: skip
+    seen = _seen(view, plan, there, proposal, settings)
+    made = step(plan, seen, now_seconds, settings)
+    stepped = replace(plan, status=made.status)
+    intents = _realised(view, stepped, made, there, settings)
+    body = status_body(made.status, plan.generation)
+    if body != status_body(plan.status, plan.generation):
+        intents.append(_status(plan, body))
+    return intents
+
+
+def _seen(
+    view: Planned, plan: Plan, there: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
+) -> Seen:  # fmt: skip
+    owner = view.owners.get(owner_key(plan))
+    others = [p for p in view.plans if p.key != plan.key and p.status.phase and p.status.phase.holds]
+    held: dict[str, int] = {}
+    for other in others:
+        for name, amount in other.per_pod.items():
+            held[name] = held.get(name, 0) + amount * other.status.count
+    situation = Situation(
+        source=plan.source,
+        wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
+        held=held,
+        allocatable=view.allocatable,
+        quota_left=view.quota_left.get(plan.namespace, {}),
+        skill=proposal.skill if proposal else None,
+    )
+    return Seen(
+        look=_look(view, plan, there, owner),
+        lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
+        guards=judge(situation, settings),
+        outlook=outlook(plan, proposal) if proposal else None,
+        expected=proposal.expected if proposal and plan.source is Source.FORECAST else None,
+        units=_units(plan, there),
+        price_per_core_hour=view.price_per_core_hour,
+        settings_digest=view.settings_digest,
+    )
+
+
+def outlook(plan: Plan, proposal: Proposal) -> Outlook:
+    """The forecast at a plan's own quantile."""
+    wanted = np.array(proposal.at(plan.quantile), dtype=np.int64)
+    median = np.array(proposal.median, dtype=np.int64)
+    return Outlook(proposal.start_seconds, proposal.step_seconds, wanted, median)
+
+
+def _look(view: Planned, plan: Plan, there: Sequence[Reservation], owner: OwnerView | None) -> Look:
+    """What is there of the plan's room; for an autoscaler's floor, replicas above its own minimum."""
+    pending = owner.pending if owner else 0
+    want = plan.status.count
+    if plan.realisation is Realisation.REPLICA_FLOOR:
+        remembered = realise.floor_of(view.autoscalers.get(owner_key(plan), {}))
+        mine = remembered if remembered and remembered.plan == plan.key else None
+        held = mine.floor - (mine.original or 1) if mine else 0
+        used = min(held, max(0, owner.running - (mine.original or 1))) if mine and owner else 0
+        return Look(held, used, pending, complete=0 < held == used)
+    if plan.realisation is Realisation.CAPACITY_BUFFER:
+        buffer = view.buffers.get(plan.key) or {}
+        held = int((buffer.get("spec") or {}).get("replicas") or 0)
+        return Look(held, held if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=held >= want > 0)
+    present = [one for one in there if _of_present(plan, one)]
+    used = sum(bool(one.status.owners) for one in present)
+    free = sum(realise.free(one) and one.status.phase is Phase.AVAILABLE for one in present)
+    waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
+    released = plan.status.phase is PlanPhase.RELEASED
+    return Look(used + free + (waiting if released else 0), used, max(0, pending - free), used + free >= want > 0)
+
+
+def _of_present(plan: Plan, one: Reservation) -> bool:
+    window = plan.status.window
+    return window is not None and one.name.startswith(realise.unit_name(plan, window, 0).removesuffix("0"))
+
+
+def _units(plan: Plan, there: Iterable[Reservation]) -> tuple[Unit, ...]:
+    return tuple(
+        Unit(
+            one.name,
+            one.status.node,
+            one.status.phase.value,
+            ", ".join(f"{o.namespace}/{o.name}" for o in one.status.owners),
+        )
+        for one in sorted(there, key=lambda r: r.name)
+        if _of_present(plan, one)
+    )
+
+
+def _realised(
+    view: Planned, plan: Plan, made: Step, there: Sequence[Reservation], settings: PlanSettings
+) -> list[Intent]:  # fmt: skip
+    """Objects that make the room; the two other kinds of a plan that changed its realisation are taken back."""
+    window, want = plan.status.window, made.want
+    kind = plan.realisation
+    if kind is Realisation.CAPACITY_BUFFER and want and not view.buffer_version:
+        raise CotenantError(
+            "this cluster serves no CapacityBuffer (autoscaling.x-k8s.io)", fix="Use realisation Reservation."
+        )
+    owner = view.owners.get(owner_key(plan))
+    until = _expires(plan, window, settings) if window else 0.0
+    count = want if kind is Realisation.RESERVATION else 0
+    intents = realise.reservations(plan, count, until, owner.owner if owner else None, there)
+    scaler = view.autoscalers.get(owner_key(plan))
+    floor = want if kind is Realisation.REPLICA_FLOOR else 0
+    if scaler:
+        intents += realise.floor(plan, floor, scaler)
+    elif floor:
+        raise CotenantError(
+            f"{plan.owner.kind} {plan.namespace}/{plan.owner.name} has no HorizontalPodAutoscaler",
+            fix="Use realisation Reservation.",
+        )
+    if view.buffer_version:
+        buffers = want if kind is Realisation.CAPACITY_BUFFER else 0
+        intents += realise.buffer(plan, buffers, view.buffer_version, view.buffers.get(plan.key))
+    return intents
+
+
+def _expires(plan: Plan, window: Span, settings: PlanSettings) -> float:
+    """When Reservations end by themselves: the plan's ttl from its start - lead, else after the window's extension."""
+    if plan.ttl_seconds:
+        return plan.status.reserve_at_seconds + plan.ttl_seconds
+    return window.end_seconds + plan.extend_by_seconds + 60 * settings.ttl_margin_minutes
+
+
+def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
+    address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
+    head = {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": {"name": plan.name, "namespace": plan.namespace}}
+    return Apply(address, {**head, "status": dict(body)}, subresource="status", why=f"it is {body.get('phase')}")
+
+
+def _orphans(view: Planned, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
+    """What plans that are gone left behind."""
+    keys = {plan.key for plan in view.plans}
+    made: list[Intent] = []
+    for key in sorted(by_key.keys() - keys):
+        for one in by_key[key]:
+            ours = one.labels.get(MANAGED_BY_LABEL) == MANAGED_BY
+            if ours and realise.free(one) and not one.deleting:
+                address = Address(SCHEDULING_GROUP, "reservations", one.name)
+                made.append(Delete(address, one.uid, why="its plan is gone"))
+    for (namespace, _, _), scaler in sorted(view.autoscalers.items()):
+        remembered = realise.floor_of(scaler)
+        if remembered and remembered.plan not in keys:
+            made.append(realise.restore(scaler, remembered, namespace))
+    return made
+
+
+def _ref(plan: Plan) -> WorkloadRef:
+    return WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
+
+
+def _name(plan: Plan) -> str:
+    return f"{PLURAL}/{plan.namespace}/{plan.name}"
+
+
+def _proposals(view: Planned, now_seconds: float) -> list[Intent]:
+    """New plans, and what the forecast says now of those that hold nothing yet."""
+    there = {(p.namespace, p.name): p for p in view.plans}
+    made: list[Intent] = []
+    for proposal in view.proposals:
+        plan = there.get((proposal.workload.namespace, proposal_name(proposal.workload)))
+        if plan is None and proposal.ready:
+            made.append(proposed(proposal, proposal.quantile))
+        elif plan is not None and proposal.window and _moves(plan, now_seconds):
+            again = proposed(proposal, plan.quantile)
+            if _differs(plan, again):
+                made.append(again)
+    return made
+
+
+def _moves(plan: Plan, now_seconds: float) -> bool:
+    """Whether the forecast may still change a plan: ours, nothing held, not edited, not approved as it was for once."""
+    ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is Source.FORECAST
+    phase, approval = plan.status.phase, plan.approval
+    fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is Scope.ONCE
+    fixed = fixed or now_seconds < _edited_until(plan)
+    busy = phase is not None and (phase.holds or phase is PlanPhase.RELEASED)
+    return ours and not busy and not fixed and not plan.deleting
+
+
+def _edited_until(plan: Plan) -> float:
+    """Until when a person's window and pods stand, in Unix seconds; 0 when nobody changed them."""
+    text = plan.labels.get(EDITED_LABEL, "")
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _differs(plan: Plan, wanted: Apply) -> bool:
+    spec = wanted.body["spec"]
+    window = span_body(plan.window) if plan.window else None
+    return bool(spec["window"] != window or spec["amount"]["count"] != plan.count)
+
+
+def proposed(proposal: Proposal, quantile: float) -> Apply:
+    """The plan of a proposal, as we write it: only our fields, so that approvals and policies stay their owners'."""
+    ref, window = proposal.workload, proposal.window
+    path = np.array(proposal.at(quantile), dtype=np.int64)
+    span = (window.start_seconds, window.end_seconds) if window else (0.0, 0.0)
+    count = most(path, proposal.start_seconds, proposal.step_seconds, span)
+    name = proposal_name(ref)
+    body = {
+        "apiVersion": OWN_GROUP,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "namespace": ref.namespace,
+            "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+        },
+        "spec": {
+            "source": Source.FORECAST.value,
+            "owner": {"apiVersion": "apps/v1", "kind": ref.kind, "name": ref.name},
+            "amount": {"perPod": dict(proposal.per_pod), "count": max(1, count)},
+            "window": span_body(window) if window else None,
+            "quantile": quantile,
+        },
+    }
+    return Apply(Address(OWN_GROUP, PLURAL, name, ref.namespace), body, why=proposal.words or "the forecast says so")

@@ -1,0 +1,109 @@
+"""EDGE: what the manager's mirrors keep of each object: the vocabulary's Node and Pod, with the uid of an owner.
+
+5,000 nodes and 50,000 pods stay in memory, so nothing is kept that no decision reads, and texts that repeat (names of
+nodes and namespaces, label keys) exist once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cotenant.edges.kube.observed import NodeWire, PodWire, node_of, pod_of
+from cotenant.manager.published import Owned
+from cotenant.model.cluster import Node, Pod
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.observed import ObservedPod
+from cotenant.model.protocol import (
+    EXTENDED_RESOURCES,
+    PLACEHOLDER_LABEL,
+    PLACEHOLDER_NAMESPACE,
+    RESOURCE_ALIASES,
+    RESOURCE_STATUS_ANNOTATION,
+)
+from cotenant.model.qos import priority_of, qos_of
+from cotenant.model.resource import Amounts, Resource
+
+NODE_ANNOTATIONS: Final = "node.koordinator.sh/"
+PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+_NOBODY: Final = WorkloadRef("", "", "")
+"""Sums over nodes do not ask whose a pod is."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedNode:
+    """A node, and what an ownerReference to it needs."""
+
+    owned: Owned
+    node: Node
+
+
+class _NumaResource(msgspec.Struct):
+    node: int = 0
+
+
+class _ResourceStatus(msgspec.Struct, rename="camel"):
+    numa_node_resources: list[_NumaResource] | None = None
+
+
+def watched_node(wire: NodeWire) -> WatchedNode:
+    """A Node object as decisions see it; QuantityError for an amount that cannot be read."""
+    seen = node_of(wire)
+    node = Node(
+        name=seen.name,
+        capacity=_amounts(seen.capacity),
+        allocatable=_amounts(seen.allocatable),
+        labels={sys.intern(k): sys.intern(v) for k, v in seen.labels.items()},
+        annotations={k: v for k, v in seen.annotations.items() if k.startswith(NODE_ANNOTATIONS)},
+        extended_capacity=_extended(seen.capacity),
+        extended_allocatable=_extended(seen.allocatable),
+    )
+    return WatchedNode(Owned("v1", "Node", seen.name, seen.uid), node)
+
+
+def watched_pod(wire: PodWire) -> Pod:
+    """A Pod object as the sums over nodes need it; one that has ended has an end."""
+    seen = pod_of(wire)
+    return Pod(
+        namespace=seen.namespace,
+        name=seen.name,
+        workload=_NOBODY,
+        node=seen.node,
+        start_seconds=0,
+        end_seconds=0 if seen.phase in ENDED or is_placeholder(seen) else None,
+        qos=qos_of(seen.labels),
+        priority=priority_of(seen.labels, seen.priority),
+        requests=_amounts(seen.requests),
+        zones=_zones(seen.annotations),
+    )
+
+
+def is_placeholder(pod: ObservedPod) -> bool:
+    """Whether it only holds reserved room: it uses nothing, so what it asks for can still be lent out."""
+    return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
+
+
+def _amounts(named: Mapping[str, int]) -> Amounts:
+    return {r: named[r.value] for r in Resource if r.value in named}
+
+
+def _extended(named: Mapping[str, int]) -> dict[str, int]:
+    """Published batch and mid amounts, old names included: a node must not carry both."""
+    return {name: amount for name, amount in named.items() if name in PUBLISHED}
+
+
+def _zones(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    """NUMA zones that the scheduler gave a pod; none when the annotation is missing or cannot be read."""
+    text = annotations.get(RESOURCE_STATUS_ANNOTATION)
+    if not text:
+        return ()
+    try:
+        status = msgspec.json.decode(text, type=_ResourceStatus)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return ()
+    return tuple(sorted({zone.node for zone in status.numa_node_resources or ()}))

@@ -1,0 +1,45 @@
+"""What a back-test leaves behind: the frontier of a decision, and the report that the dashboard links to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+BACKTEST: Final = "backtest"
+"""Name of the stored report."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """One setting of a predictor: share of predictions that were violated, share of the oracle's savings."""
+
+    violation: float
+    savings: float
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierCurve:
+    """A predictor's settings in order of the violation; a single point is a predictor without a knob."""
+
+    name: str
+    points: tuple[FrontierPoint, ...]
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Curves of one population; compare at equal violation."""
+
+    title: str
+    curves: tuple[FrontierCurve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestReport:
+    """A stored report: one HTML page that needs nothing else, and what it says in a line."""
+
+    title: str
+    computed_seconds: int
+    summary: str
+    html: str

@@ -1,0 +1,70 @@
+"""How a node's usage is collected and reported: the spec of a NodeMetric, whoever reports it. Pure.
+
+The node agent measures by it, the manager writes it and measures by it from Prometheus where there is no agent.
+Source: Koordinator's NodeMetric v1alpha1 and its defaults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+_PIECES: Final = re.compile(r"(\d{1,6})([hms])")
+_UNITS: Final = {"h": 3600, "m": 60, "s": 1}
+LEAST_AGGREGATE_SECONDS: Final = 60
+LEAST_REPORT_SECONDS: Final = 30
+LONGEST_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class CollectPolicy:
+    """How usage is collected: the spec of a NodeMetric. Defaults are Koordinator's."""
+
+    aggregate_seconds: int = 300
+    report_seconds: int = 60
+    durations_seconds: tuple[int, ...] = (300, 600, 1800)
+    memory_policy: str = "usageWithoutPageCache"
+    """Published, not obeyed: the working set is what is measured."""
+
+    @property
+    def longest_seconds(self) -> int:
+        """How far back samples are needed."""
+        return max(self.aggregate_seconds, *self.durations_seconds, 0)
+
+
+def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:
+    """Of spec.metricCollectPolicy; what is missing or absurd is as usual, floors of Koordinator's agent hold."""
+    usual = CollectPolicy()
+    aggregate = collect.get("nodeAggregatePolicy")
+    given = aggregate.get("durations") if isinstance(aggregate, Mapping) else None
+    durations = tuple(d for d in map(seconds_of, given if isinstance(given, list) else ()) if d)
+    return CollectPolicy(
+        max(LEAST_AGGREGATE_SECONDS, _whole(collect, "aggregateDurationSeconds", usual.aggregate_seconds)),
+        max(LEAST_REPORT_SECONDS, _whole(collect, "reportIntervalSeconds", usual.report_seconds)),
+        durations or usual.durations_seconds,
+    )
+
+
+def go_duration(seconds: int) -> str:
+    """Whole seconds as Go writes a duration: 300 -> "5m0s"."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, left = divmod(rest, 60)
+    if hours:
+        return f"{hours}h{minutes}m{left}s"
+    return f"{minutes}m{left}s" if minutes else f"{left}s"
+
+
+def seconds_of(text: Any) -> int:
+    """Seconds of a Go duration of whole hours, minutes and seconds; 0 for anything else, and beyond a day."""
+    if not isinstance(text, str) or _PIECES.sub("", text):
+        return 0
+    total = sum(int(number) * _UNITS[unit] for number, unit in _PIECES.findall(text))
+    return total if total <= LONGEST_SECONDS else 0
+
+
+def _whole(collect: Mapping[str, Any], name: str, usual: int) -> int:
+    value = collect.get(name)
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LONGEST_SECONDS
+    return value if isinstance(value, int) and fits else usual

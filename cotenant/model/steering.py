@@ -1,0 +1,42 @@
+"""The demo's clock as the dashboard steers it. Pure vocabulary; only a demo hands one to the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A moment worth going to, and what happens then, in a few words."""
+
+    at_seconds: float
+    words: str
+
+
+class Steering(Protocol):
+    """Safe for many threads."""
+
+    def now_seconds(self) -> float:
+        """Unix time on the demo's clock."""
+
+    @property
+    def halted(self) -> bool:
+        """Whether it stands still."""
+
+    @property
+    def going_to(self) -> float | None:
+        """The moment that it is being moved to; None when it goes at its own pace."""
+
+    def halt(self, halted: bool) -> None:
+        """Stand still, or go on."""
+
+    def forward(self, to_seconds: float) -> None:
+        """Move ahead in steps, and let everything happen that happens on the way; UsageError for the past."""
+
+    def stops(self) -> Sequence[Stop]:
+        """Moments to come, the next one first."""
+
+    def told(self) -> Sequence[str]:
+        """What was found out by letting the same happen without a reservation, the newest first."""

@@ -1,0 +1,57 @@
+"""What node agents did, into the store: each act once, of the last days, and the lanes of the nodes seen last.
+
+    Found (Events, logs, recordings, a scenario) -> keep -> ENFORCEMENT, ENFORCEMENT_LANES, the document "enforcement"
+
+The document is written last; its revision tells readers that the tables are others. Each table is read and replaced
+under the store's lock, so that a person's import and the manager that listens lose nothing of each other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from cotenant.edges.store import Store
+from cotenant.model.enforcement import Found, Gathering
+from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Keep, joined, joined_lanes
+from cotenant.model.table import Table
+
+DOCUMENT: Final = "enforcement"
+SOURCES_KEPT: Final = 5
+
+
+def keep(store: Store, found: Found, bounds: Keep) -> Gathering:
+    """Join the news with what is kept; what is kept now, in short. Nothing new leaves the tables as they are."""
+
+    def with_news(kept: Table | None) -> Table | None:
+        made = joined(kept, found.acts, bounds)
+        return None if kept is not None and _same(kept, made) else made
+
+    news = store.update_table(ENFORCEMENT, with_news)
+    if found.lanes:
+        store.update_table(ENFORCEMENT_LANES, lambda kept: joined_lanes(kept, found.lanes, bounds))
+    revision = "" if news is None and not found.lanes else _revision(found, news)
+    told = _joined(store.read_document(DOCUMENT, Gathering), found.gathering, revision)
+    store.write_document(DOCUMENT, told)
+    return told
+
+
+def _same(one: Table, other: Table) -> bool:
+    return len(one) == len(other) and list(one.columns["id"]) == list(other.columns["id"])
+
+
+def _revision(found: Found, news: Table | None) -> str:
+    """Another one for other tables, also of two writers in the same instant."""
+    rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
+    return f"{found.gathering.gathered_seconds:.3f}{rows}"
+
+
+def _joined(before: Gathering | None, now: Gathering, revision: str) -> Gathering:
+    """What was known of agents stays where this look could not count them."""
+    kept: Sequence[str] = before.sources if before else ()
+    sources = tuple(dict.fromkeys((*now.sources, *kept)))[:SOURCES_KEPT]
+    revision = revision or (before.revision if before else f"{now.gathered_seconds:.3f}")
+    if now.agents is None and before is not None:
+        now = replace(now, agents=before.agents, dry_agents=now.dry_agents or before.dry_agents)
+    return replace(now, revision=revision, sources=sources)

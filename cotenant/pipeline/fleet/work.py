@@ -1,0 +1,60 @@
+"""One shard, wherever it is computed: read its series, portray, forecast, write its blocks. Idempotent.
+
+The state is written first and the results last: a block of results under the plan's name means that the shard is done.
+A worker that dies leaves either the whole block or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotenant.edges.store import Store
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.usage import Usage
+from cotenant.pipeline.fleet import blocks
+from cotenant.pipeline.fleet.blocks import Block, Hours
+from cotenant.pipeline.fleet.plan import Plan, Shard
+from cotenant.settings.root import Settings
+from forecasting.engine import forecast
+from profiler import portrait
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A shard and all that a worker needs to know; small, and the same for every executor."""
+
+    url: str
+    cluster: str
+    settings: Settings
+    plan: Plan
+    position: int
+
+    @property
+    def shard(self) -> Shard:
+        """The shard to compute."""
+        return self.plan.shards[self.position]
+
+
+def state_folder(folder: str) -> str:
+    """Where the state of a plan's shards lies."""
+    return f"{folder}/state"
+
+
+def compute(task: Task) -> str:
+    """Compute one shard and write its blocks; its name. StoreError when the store fails."""
+    store, shard, plan = Store(task.url, task.cluster), task.shard, task.plan
+    usage: Usage[PodContainerRef] = store.read(shard.signal, plan.window, shard.between)
+    found, kept = decide(usage, task.settings)
+    stamp = {"end": str(plan.window.end_seconds), "forecast": str(plan.window.end_seconds)}
+    store.write_block(state_folder(plan.folder), shard.name, kept, stamp)
+    store.write_block(plan.folder, shard.name, found, stamp)
+    return shard.name
+
+
+def decide(usage: Usage[PodContainerRef], settings: Settings) -> tuple[Block, Block]:
+    """Results and state of a shard's usage. Pure."""
+    portraits = portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
+    made = forecast(usage, portraits, settings.forecasting)
+    return blocks.results(portraits, made), blocks.state(portraits, Hours.of(usage.values))

@@ -1,0 +1,74 @@
+"""The week ahead of the cluster and the largest workloads, and what their past is made of, as rows of WEEKS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.identity import ClusterRef, WorkloadRef
+from cotenant.model.resource import Resource
+from cotenant.model.table import Table
+from cotenant.model.usage import Usage
+from cotenant.model.week import WEEKS, Parts
+from cotenant.pipeline.analysis import Foreseen
+from cotenant.pipeline.tables import subject
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.parts import parts
+from forecasting.week import weeks
+
+
+def foreseen(
+    clusters: Mapping[Resource, Usage[ClusterRef]], workloads: Usage[WorkloadRef], settings: ForecastingSettings
+) -> tuple[Foreseen, ...]:
+    """The cluster's resources, and the CPU of the workloads that use most."""
+    series: list[Usage[Any]] = [*clusters.values(), largest(workloads, settings.week_workloads)]
+    return tuple(Foreseen(weeks(one, settings), parts(one)) for one in series if one.refs)
+
+
+def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
+    """The series with the highest mean, at most so many."""
+    seen = np.isfinite(usage.values)
+    mean = np.where(seen, usage.values, 0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    rows = np.argsort(-mean, kind="stable")[:most]
+    return Usage(
+        tuple(usage.refs[row] for row in rows), usage.grid, usage.values[rows], usage.resource, usage.statistic
+    )
+
+
+def table(found: tuple[Foreseen, ...]) -> Table:
+    """Rows of the series that have a week ahead."""
+    return Table.from_rows(WEEKS, [row for one in found for row in _rows(one)])
+
+
+def _rows(found: Foreseen) -> list[dict[str, Any]]:
+    ahead = found.weeks
+    paths = {f"q{round(100 * q)}": ahead.quantiles[:, :, LEVELS.index(q)] for q in (0.1, 0.5, 0.9)}
+    return [
+        {
+            **subject(ref),
+            "resource": ahead.resource.value,
+            "relative_loss": float(ahead.relative_loss[place]),
+            "covered": float(ahead.covered[place]),
+            "start": ahead.grid.start_seconds,
+            **{name: [float(v) for v in path[place]] for name, path in paths.items()},
+            **_told(found.parts.get(ref)),
+        }
+        for place, ref in enumerate(ahead.refs)
+        if np.isfinite(ahead.quantiles[place]).all()
+    ]
+
+
+def _told(found: Parts | None) -> dict[str, Any]:
+    """What the past is made of; nothing where it could not be taken apart."""
+    if found is None:
+        return {}
+    lines = {name: getattr(found, name) for name in ("observed", "trend", "daily", "weekly", "rest")}
+    return {
+        "daily_strength": found.daily_strength,
+        "weekly_strength": found.weekly_strength,
+        "past_start": found.grid.start_seconds,
+        **{name: [float(v) for v in values] for name, values in lines.items()},
+    }

@@ -1,0 +1,157 @@
+"""What a kind's fields are: enough to merge server-side applies, to refuse unknown fields and wrong types.
+
+One tree serves both: built-in kinds come from the table of `builtin`, custom ones from their CRD's OpenAPI schema.
+CEL rules and formats are the real server's business and are not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One field's type.
+
+    shape: "object", "list", "scalar" or "any" (nothing known: maps merge key by key, lists are one value).
+    values: type of a map's values. keys: names of a list's keys, each with its default. limits: OpenAPI's keywords.
+    """
+
+    shape: str = "any"
+    scalar: str = ""
+    fields: Mapping[str, Schema] = field(default_factory=dict)
+    values: Schema | None = None
+    items: Schema | None = None
+    atomic: bool = False
+    keys: tuple[tuple[str, Any], ...] = ()
+    is_set: bool = False
+    is_open: bool = False
+    required: tuple[str, ...] = ()
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+    def child(self, name: str) -> Schema:
+        """Type of a field or of a map's value; ANY where nothing is declared."""
+        return self.fields.get(name) or self.values or ANY
+
+    def declares(self, name: str) -> bool:
+        """Whether the field exists."""
+        return self.shape == "any" or self.is_open or self.values is not None or name in self.fields
+
+    def merges_map(self, value: object) -> bool:
+        """Whether two values of this type are merged key by key."""
+        return isinstance(value, dict) and not self.atomic and self.shape in ("object", "any")
+
+    def merges_list(self, value: object) -> bool:
+        """Whether two values of this type are merged item by item."""
+        return isinstance(value, list) and (bool(self.keys) or self.is_set)
+
+    def element(self, item: Any) -> tuple[str, str]:
+        """How a path names an item of a mergeable list: ("k", its keys) or ("v", the value), as canonical JSON."""
+        if self.is_set:
+            return "v", canonical(item)
+        if not isinstance(item, dict):
+            raise ValueError("associative list requires that items are objects")
+        found = {name: item.get(name, default) for name, default in self.keys}
+        found = {name: value for name, value in found.items() if value is not None}
+        if not found:
+            raise ValueError(f"associative list with keys has an element that omits key field {self.keys[0][0]!r}")
+        return "k", canonical(found)
+
+
+ANY: Final = Schema()
+
+
+def canonical(value: Any) -> str:
+    """The same JSON text for equal values."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def from_openapi(node: Json, metadata: Schema | None = None) -> Schema:
+    """A CRD's openAPIV3Schema; `metadata` is the type of the root's metadata."""
+    fields = {name: from_openapi(child) for name, child in (node.get("properties") or {}).items()}
+    if metadata:
+        fields |= {"apiVersion": _STRING, "kind": _STRING, "metadata": metadata}
+    extra, list_type = node.get("additionalProperties"), node.get("x-kubernetes-list-type", "atomic")
+    items = node.get("items")
+    names = node.get("x-kubernetes-list-map-keys", ()) if list_type == "map" else ()
+    of_items = (items or {}).get("properties") or {}
+    is_open = bool(node.get("x-kubernetes-preserve-unknown-fields")) or extra is True
+    return Schema(
+        shape=_shape(node),
+        scalar="" if node.get("x-kubernetes-int-or-string") else node.get("type", ""),
+        fields=fields,
+        values=from_openapi(extra) if isinstance(extra, dict) else None,
+        items=from_openapi(items) if items else None,
+        atomic=node.get("x-kubernetes-map-type") == "atomic",
+        keys=tuple((name, of_items.get(name, {}).get("default")) for name in names),
+        is_set=list_type == "set",
+        is_open=is_open or bool(node.get("x-kubernetes-embedded-resource")),
+        required=tuple(node.get("required", ())),
+        limits={key: node[key] for key in _LIMITS if key in node},
+    )
+
+
+_STRING: Final = Schema("scalar", "string")
+_LIMITS: Final = (
+    *("enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "nullable", "default"),
+)
+
+
+def _shape(node: Json) -> str:
+    kind = node.get("type", "")
+    if kind == "object":
+        bare = not any(key in node for key in ("properties", "additionalProperties"))
+        return "any" if bare and node.get("x-kubernetes-preserve-unknown-fields") else "object"
+    if kind == "array":
+        return "list"
+    return "scalar" if kind or node.get("x-kubernetes-int-or-string") else "any"
+
+
+def unknown_fields(schema: Schema, value: Any, at: str = "") -> Iterator[str]:
+    """Paths that the schema does not declare, as `spec.template.spec.containers[0].nme`."""
+    if isinstance(value, dict):
+        for name, child in value.items():
+            path = f"{at}.{name}" if at else name
+            if schema.shape == "object" and not schema.declares(name):
+                yield path
+            else:
+                yield from unknown_fields(schema.child(name), child, path)
+    elif isinstance(value, list) and schema.items:
+        for index, item in enumerate(value):
+            yield from unknown_fields(schema.items, item, f"{at}[{index}]")
+
+
+def pruned(schema: Schema, value: Any) -> Any:
+    """The value without undeclared fields, and with declared defaults, which also replace nulls."""
+    if isinstance(value, dict) and schema.shape == "object":
+        kept = {name: pruned(schema.child(name), child) for name, child in value.items() if schema.declares(name)}
+        return _with_defaults(schema, kept)
+    if isinstance(value, list) and schema.items:
+        return [pruned(schema.items, item) for item in value]
+    return value
+
+
+def compacted(schema: Schema, value: Any) -> Any:
+    """The value without nulls, empty lists and empty maps, which built-in kinds do not keep; empty objects stay."""
+    if isinstance(value, dict):
+        children = ((name, schema.child(name), compacted(schema.child(name), child)) for name, child in value.items())
+        return {name: child for name, kind, child in children if child is not None and not _dropped(kind, child)}
+    if isinstance(value, list):
+        return [compacted(schema.items or ANY, item) for item in value]
+    return value
+
+
+def _dropped(schema: Schema, value: Any) -> bool:
+    return value == [] or (value == {} and schema.values is not None)
+
+
+def _with_defaults(schema: Schema, kept: Json) -> Json:
+    for name, child in schema.fields.items():
+        if "default" in child.limits and (name not in kept or kept[name] is None):
+            kept[name] = pruned(child, json.loads(json.dumps(child.limits["default"])))
+    return kept

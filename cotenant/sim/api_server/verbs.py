@@ -1,0 +1,390 @@
+"""The verbs on objects: get, list, create, apply, patch, replace, delete. No others are served.
+
+A `Call` is a request after routing and authorisation; each verb reads the state, lets `writes` and `ownership` decide
+what the object becomes, and stores it, or with dryRun=All does not.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from cotenant.edges.clock import Clock
+from cotenant.model.pod_request import added
+from cotenant.sim.api_server import admission
+from cotenant.sim.api_server.fields import shown
+from cotenant.sim.api_server.kinds import Kind
+from cotenant.sim.api_server.ownership import (
+    FieldConflict,
+    Manager,
+    Owners,
+    Write,
+    applied,
+    managed_fields,
+    owners_of,
+    updated,
+)
+from cotenant.sim.api_server.refusal import Refusal, conflict, expired, not_found
+from cotenant.sim.api_server.schema import Json
+from cotenant.sim.api_server.selectors import by_fields, by_labels
+from cotenant.sim.api_server.state import Key, State
+from cotenant.sim.api_server.writes import Desk, timestamp
+
+APPLY: Final = "application/apply-patch+yaml"
+JSON_PATCH: Final = "application/json-patch+json"
+
+
+@dataclass(slots=True)
+class Call:
+    """One request for one kind's objects."""
+
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    agent: str = "unknown"
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        """Where the object is."""
+        return self.namespace, self.name
+
+    def manager(self, operation: str) -> Manager:
+        """Who owns what this call writes."""
+        name = self.query.get("fieldManager") or self.agent
+        return Manager(name, operation, self.subresource, self.kind.api_version)
+
+    def selects(self) -> Callable[[Json], bool]:
+        """Whether an object is among those asked for."""
+        labels = by_labels(self.query.get("labelSelector", ""))
+        fields = by_fields(self.query.get("fieldSelector", ""), self.kind.plural)
+        inside, named = self.namespace, self.name
+        return lambda item: (
+            (not inside or item["metadata"].get("namespace") == inside)
+            and (not named or item["metadata"]["name"] == named)
+            and labels(item)
+            and fields(item)
+        )
+
+
+Stored = Callable[[Kind, Json | None, Json | None], None]
+"""Told (kind, before, after) of every stored change, under the state's lock."""
+
+
+class Verbs:
+    """Acts on one state."""
+
+    def __init__(self, state: State, clock: Clock, stored: Stored) -> None:
+        """Nothing happens yet."""
+        self.state = state
+        self._clock = clock
+        self._stored = stored
+
+    def get(self, call: Call) -> Json:
+        """One object; 404."""
+        found = self.state.get(call.kind.collection, call.key)
+        if found is None:
+            raise not_found(call.kind.resource, call.name)
+        return _versioned(call.kind, found)
+
+    def list(self, call: Call) -> Json:
+        """A page of a collection: all pages of one list show one moment; 410 when that is forgotten."""
+        limit = int(call.query.get("limit") or 0)
+        with self.state.lock:
+            version, start = _continued(call.query.get("continue", ""), self.state.version)
+            items = self.state.at(call.kind.collection, version)
+        selects = call.selects()
+        found = sorted(key for key, item in items.items() if key > start and selects(item))
+        page = found[:limit] if limit else found
+        metadata: Json = {"resourceVersion": str(version)}
+        if len(page) < len(found):
+            metadata["continue"] = _token(version, page[-1])
+            if not (call.query.get("labelSelector") or call.query.get("fieldSelector")):
+                metadata["remainingItemCount"] = len(found) - len(page)
+        return {
+            "kind": f"{call.kind.name}List",
+            "apiVersion": call.kind.api_version,
+            "metadata": metadata,
+            "items": [_versioned(call.kind, items[key]) for key in page],
+        }
+
+    def create(self, call: Call) -> Json:
+        """POST: 409 when it exists."""
+        body = _object(call, call.body)
+        metadata = body["metadata"]
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = f"{metadata['generateName']}{self.state.version:05x}"
+        call.name = metadata.get("name", "")
+        _named_alike(call, metadata)
+        with self.state.lock:
+            if self.state.get(call.kind.collection, call.key):
+                raise Refusal(409, f'{call.kind.resource} "{call.name}" already exists', reason="AlreadyExists")
+            desk = self._desk(call)
+            made = desk.created({**body, "metadata": {**metadata, "managedFields": []}})
+            write = Write(call.kind.schema, call.manager("Update"), desk.now)
+            return self._put(call, None, made, updated(write, _bare(made), made, {}))
+
+    def apply(self, call: Call, subject: Callable[[], None]) -> tuple[Json, bool]:
+        """Server-side apply; the object and whether it is new. `subject` refuses who may patch but not create."""
+        body = _object(call, call.body)
+        if not call.query.get("fieldManager"):
+            said = "fieldManager: Required value: is required for apply patch"
+            raise Refusal(422, f'PatchOptions.meta.k8s.io "" is invalid: {said}')
+        if body["metadata"].get("managedFields"):
+            raise Refusal(400, "metadata.managedFields must be nil")
+        _named_alike(call, body["metadata"])
+        with self.state.lock:
+            live = self.state.get(call.kind.collection, call.key)
+            desk = self._desk(call)
+            desk.checked(body, partial=True)
+            force = call.query.get("force") == "true"
+            write = Write(call.kind.schema, call.manager("Apply"), desk.now, force)
+            if live is None:
+                subject()
+                return self._applied_first(call, desk, write, body), True
+            return self._applied(call, desk, write, live, body), False
+
+    def _applied_first(self, call: Call, desk: Desk, write: Write, body: Json) -> Json:
+        if call.subresource:
+            raise not_found(call.kind.resource, call.name)
+        if body["metadata"].get("uid"):
+            said = f"Precondition failed: UID in precondition: {body['metadata']['uid']}, UID in object meta: "
+            raise conflict(call.kind.resource, call.name, said)
+        _, owners = applied(write, _bare(body), body, {})
+        return self._put(call, None, desk.created(body), owners)
+
+    def _applied(self, call: Call, desk: Desk, write: Write, live: Json, body: Json) -> Json:
+        said = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k not in ("resourceVersion", "uid")}}
+        try:
+            result, owners = applied(write, live, said, owners_of(live))
+        except FieldConflict as error:
+            raise _field_conflict(error) from error
+        condition = {name: body["metadata"][name] for name in ("resourceVersion", "uid") if name in body["metadata"]}
+        return self._change(call, desk, live, {**result, "metadata": {**result["metadata"], **condition}}, owners)
+
+    def patch(self, call: Call) -> Json:
+        """RFC 6902: all operations or none."""
+        from jsonpatch import JsonPatch, JsonPatchException
+        from jsonpointer import JsonPointerException
+
+        if not isinstance(call.body, list) or not all(isinstance(step, dict) for step in call.body):
+            raise Refusal(400, "error decoding patch: a JSON patch is a list of operations")
+        with self.state.lock:
+            live = self.get(call)
+            try:
+                new = JsonPatch(call.body).apply(live)
+            except (JsonPatchException, JsonPointerException, TypeError, KeyError) as error:
+                message = f"the server rejected our request due to an error in our request: {error}"
+                raise Refusal(422, message) from error
+            return self._update(call, live, new)
+
+    def replace(self, call: Call) -> Json:
+        """PUT."""
+        body = _object(call, call.body)
+        _named_alike(call, body["metadata"])
+        with self.state.lock:
+            return self._update(call, self.get(call), body)
+
+    def _update(self, call: Call, live: Json, new: Json) -> Json:
+        desk = self._desk(call)
+        kept = desk.changed(live, new, call.subresource)
+        owners = updated(
+            Write(call.kind.schema, call.manager("Update"), desk.now), _plain(live), _plain(kept), owners_of(live)
+        )
+        return self._put(call, live, kept, owners)
+
+    def bind(self, call: Call) -> Json:
+        """POST pods/NAME/binding: the pod's node, once and for all; 409 when it has one or is another pod."""
+        body = call.body if isinstance(call.body, dict) else {}
+        node, uid = (body.get("target") or {}).get("name"), (body.get("metadata") or {}).get("uid")
+        if not node:
+            raise Refusal(500, "target.name: Required value")  # as the real server has it
+        with self.state.lock:
+            live = self.get(call)
+            if uid and uid != live["metadata"]["uid"]:
+                said = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
+                raise conflict(call.kind.resource, call.name, said)
+            if live["spec"].get("nodeName"):
+                said = f'pod {call.name} is already assigned to node "{live["spec"]["nodeName"]}"'
+                raise conflict(call.kind.resource, call.name, said)
+            if not _dry(call):
+                self._store(call, live, {**live, "spec": {**live["spec"], "nodeName": node}})
+        return _done()
+
+    def evict(self, call: Call) -> Json:
+        """POST pods/NAME/eviction: delete the pod; budgets are not looked at."""
+        body = call.body if isinstance(call.body, dict) else {}
+        self.delete(replace(call, body=body.get("deleteOptions") or {}))
+        return _done()
+
+    def delete(self, call: Call) -> Json:
+        """Remove an object, or mark it while finalizers hold it; 409 when a precondition does not hold."""
+        with self.state.lock:
+            live = self.get(call)
+            wanted = (call.body or {}).get("preconditions") or {}
+            for name, said in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+                if wanted.get(name, live["metadata"][name]) != live["metadata"][name]:
+                    is_ = f"{said} in precondition: {wanted[name]}, {said} in object meta: {live['metadata'][name]}"
+                    raise conflict(call.kind.resource, call.name, f"Precondition failed: {is_}")
+            if _dry(call):
+                return _deleted(call, live)
+            if live["metadata"].get("finalizers"):
+                marked = {**live["metadata"], "deletionTimestamp": timestamp(self._clock.now_seconds())}
+                return self._store(call, live, {**live, "metadata": marked})
+            self.state.remove(call.kind.collection, call.key)
+            self._stored(call.kind, live, None)
+            return _deleted(call, live)
+
+    def _change(self, call: Call, desk: Desk, live: Json, new: Json, owners: Owners) -> Json:
+        return self._put(call, live, desk.changed(live, new, call.subresource), owners)
+
+    def _put(self, call: Call, live: Json | None, item: Json, owners: Owners) -> Json:
+        if live is None and call.kind.namespaced:
+            self._require_namespace(call)
+        if call.kind.resource == "pods" and (live is None or call.subresource == "resize"):
+            item = self._admitted(call, live, item)
+        metadata = {**item["metadata"], "managedFields": managed_fields(owners)}
+        new = {**item, "metadata": metadata, "apiVersion": call.kind.api_version, "kind": call.kind.name}
+        if call.kind.namespaced:
+            metadata["namespace"] = call.namespace
+        if live is not None:
+            metadata["resourceVersion"] = live["metadata"]["resourceVersion"]
+            if _same(live, new):
+                return live
+        return new if _dry(call) else self._store(call, live, new)
+
+    def _admitted(self, call: Call, live: Json | None, pod: Json) -> Json:
+        """The pod as LimitRanges make it; 403 when it breaks one or passes a quota, which counts it unless dry."""
+        ranges = self._inside("limitranges", call.namespace)
+        pod = admission.defaulted(pod, ranges) if live is None else pod
+        quotas = self._inside("resourcequotas", call.namespace)
+        others: dict[str, int] = {}
+        if quotas:
+            pods = self._inside("pods", call.namespace)
+            others = admission.used_by(p for p in pods if p["metadata"]["name"] != call.name)
+        refusal = admission.out_of_bounds(pod, ranges) or admission.over_quota(pod, live, others, quotas)
+        refusal = refusal or (admission.other_quality(pod, live) if live else None)
+        if refusal:
+            raise refusal
+        if quotas and not _dry(call):
+            used = added((others, admission.used_by([pod])))
+            for quota in quotas:
+                key = call.namespace, quota["metadata"]["name"]
+                self.state.put(("", "resourcequotas"), key, admission.status_of(quota, used))
+        return pod
+
+    def _inside(self, plural: str, namespace: str) -> tuple[Json, ...]:
+        return tuple(item for (place, _), item in self.state.items(("", plural)) if place == namespace)
+
+    def _store(self, call: Call, live: Json | None, new: Json) -> Json:
+        stored = self.state.put(call.kind.collection, call.key, new)
+        self._stored(call.kind, live, stored)
+        if stored["metadata"].get("deletionTimestamp") and not stored["metadata"].get("finalizers"):
+            self.state.remove(call.kind.collection, call.key)
+            self._stored(call.kind, stored, None)
+        return stored
+
+    def _require_namespace(self, call: Call) -> None:
+        if self.state.get(("", "namespaces"), ("", call.namespace)) is None:
+            raise not_found("namespaces", call.namespace)
+
+    def _desk(self, call: Call) -> Desk:
+        strict = call.query.get("fieldValidation") == "Strict"
+        return Desk(call.kind, timestamp(self._clock.now_seconds()), strict, call.warnings)
+
+
+def _done() -> Json:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _dry(call: Call) -> bool:
+    return call.query.get("dryRun") == "All"
+
+
+def _object(call: Call, body: Any) -> Json:
+    """The body as an object of the call's kind; 400 otherwise."""
+    if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+        raise Refusal(400, "the body is not an object")
+    given = body.get("apiVersion", call.kind.api_version), body.get("kind", call.kind.name)
+    if given != (call.kind.api_version, call.kind.name):
+        words = f"the API version in the data ({given[0]}, {given[1]}) does not match the expected API version"
+        raise Refusal(400, f"{words} ({call.kind.api_version}, {call.kind.name})")
+    namespace = {"namespace": call.namespace} if call.namespace else {}
+    return {**body, "apiVersion": given[0], "kind": given[1], "metadata": {**namespace, **(body.get("metadata") or {})}}
+
+
+def _named_alike(call: Call, metadata: Json) -> None:
+    if metadata.get("namespace", "") != call.namespace:
+        raise Refusal(400, "the namespace of the provided object does not match the namespace sent on the request")
+    if not call.name:
+        raise Refusal(
+            422, f"{call.kind.name} is invalid: metadata.name: Required value: name or generateName is required"
+        )
+    if metadata.setdefault("name", call.name) != call.name:
+        raise Refusal(
+            400, f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
+        )
+
+
+def _bare(item: Json) -> Json:
+    """What an object is before its first write: a name."""
+    named = {name: item["metadata"][name] for name in ("name", "namespace") if name in item["metadata"]}
+    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": named}
+
+
+def _plain(item: Json) -> Json:
+    """Without managedFields."""
+    return {**item, "metadata": {k: v for k, v in item["metadata"].items() if k != "managedFields"}}
+
+
+def _same(live: Json, new: Json) -> bool:
+    """Whether a write changes nothing: neither the object nor who owns what."""
+    before, after = owners_of(live), owners_of(new)
+    owned = {m: o.fields for m, o in before.items()} == {m: o.fields for m, o in after.items()}
+    return owned and _plain(live) == _plain(new)
+
+
+def _field_conflict(error: FieldConflict) -> Refusal:
+    listed = [
+        ("FieldManagerConflict", shown(path), f"conflict with {manager}")
+        for manager, paths in sorted(error.conflicts.items())
+        for path in sorted(paths)
+    ]
+    words = f"{len(listed)} conflict{'s' if len(listed) > 1 else ''}"
+    detail = "; ".join(f"{message}: {field}" for _, field, message in listed)
+    return Refusal(409, f"Apply failed with {words}: {detail}", causes=listed)
+
+
+def _deleted(call: Call, live: Json) -> Json:
+    details = {"name": call.name, "kind": call.kind.plural, "uid": live["metadata"]["uid"]}
+    if call.kind.group:
+        details["group"] = call.kind.group
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def _versioned(kind: Kind, item: Json) -> Json:
+    """The object in the version that was asked for."""
+    return item if item["apiVersion"] == kind.api_version else {**item, "apiVersion": kind.api_version}
+
+
+def _token(version: int, last: Key) -> str:
+    return base64.urlsafe_b64encode(json.dumps([version, *last]).encode()).decode()
+
+
+def _continued(token: str, now: int) -> tuple[int, Key]:
+    """The moment and the last key of the page before; of now and the beginning without a token."""
+    if not token:
+        return now, ("", "")
+    try:
+        version, namespace, name = json.loads(base64.urlsafe_b64decode(token))
+    except ValueError as error:
+        raise Refusal(400, "continue key is not valid") from error
+    if version > now:
+        raise expired(version, now)
+    return version, (namespace, name)

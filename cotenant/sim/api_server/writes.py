@@ -1,0 +1,153 @@
+"""What a write does to one object, as pure functions: the server's part of the metadata, defaults, checks, isolation.
+
+`verbs` reads the live object, calls one of these and stores what comes back.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from cotenant.sim.api_server.admission import quality
+from cotenant.sim.api_server.kinds import Kind, established
+from cotenant.sim.api_server.refusal import Refusal, conflict, invalid
+from cotenant.sim.api_server.schema import Json, compacted, pruned, unknown_fields
+from cotenant.sim.api_server.validation import violations, wrong_types
+
+FIXED: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
+"""Metadata that no client writes."""
+_COUNTED_APART: Final = ("metadata", "status", "apiVersion", "kind")
+
+
+def timestamp(seconds: float) -> str:
+    """As Kubernetes writes a time."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What every write of one kind needs to know."""
+
+    kind: Kind
+    now: str
+    strict: bool
+    warnings: list[str]
+
+    def checked(self, item: Json, *, partial: bool = False) -> Json:
+        """Without undeclared fields and with defaults; 400 or 422 when it does not fit the kind.
+
+        partial: an applied configuration, which may lack what the object has; the merged object is held to the rest.
+        """
+        self._known(item)
+        wrong = list(wrong_types(self.kind.schema, item))
+        name = item["metadata"].get("name", "")
+        if wrong and not self.kind.custom:
+            kind = self.kind
+            message = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: {wrong[0][1]}"
+            raise Refusal(400, message)
+        fitting: Json = pruned(self.kind.schema, item)
+        if self.kind.custom:
+            fitting["metadata"] = compacted(self.kind.schema.child("metadata"), fitting["metadata"])
+        else:
+            fitting = compacted(self.kind.schema, fitting)
+        wrong = wrong or ([] if partial else list(violations(self.kind.schema, fitting)))
+        if wrong:
+            raise invalid(f"{self.kind.name}.{self.kind.group}", name, wrong)
+        return fitting
+
+    def _known(self, item: Json) -> None:
+        unknown = [f'unknown field "{path}"' for path in unknown_fields(self.kind.schema, item)]
+        if unknown and self.strict:
+            kind = self.kind
+            message = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: "
+            raise Refusal(400, f"{message}strict decoding error: {', '.join(unknown)}")
+        self.warnings.extend(unknown)
+
+    def created(self, item: Json) -> Json:
+        """A new object as the server makes it."""
+        fitting = self.checked(item)
+        given = fitting["metadata"].items()
+        metadata = {name: value for name, value in given if name not in (*FIXED, "resourceVersion")}
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now}
+        if self.kind.generations:
+            metadata["generation"] = 1
+        made = {**fitting, "metadata": metadata}
+        if "status" in self.kind.subresources and self.kind.name != "Node":
+            made.pop("status", None)
+        first = _FIRST.get(self.kind.name)
+        return first(made, self.now) if first else made
+
+    def changed(self, old: Json, new: Json, subresource: str) -> Json:
+        """An existing object after a write; 409 when the write was based on another version or object."""
+        _based_on(self.kind, old, new)
+        checked = self.checked(new)
+        metadata = {name: value for name, value in checked["metadata"].items() if name not in FIXED}
+        metadata |= {name: old["metadata"][name] for name in FIXED if name in old["metadata"]}
+        kept = _isolated(self.kind, old, {**checked, "metadata": metadata}, subresource)
+        if self.kind.generations and _counted(old) != _counted(kept):
+            kept["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        return kept
+
+
+def _based_on(kind: Kind, old: Json, new: Json) -> None:
+    said, is_ = new["metadata"], old["metadata"]
+    if said.get("resourceVersion", is_["resourceVersion"]) not in ("", is_["resourceVersion"]):
+        why = "the object has been modified; please apply your changes to the latest version and try again"
+        raise conflict(kind.resource, is_["name"], why)
+    if said.get("uid", is_["uid"]) != is_["uid"]:
+        raise invalid(kind.name, is_["name"], [("metadata.uid", f'Invalid value: "{said["uid"]}": field is immutable')])
+
+
+def _isolated(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
+    """Only what the subresource writes; metadata stays, but for its managedFields."""
+    if subresource == "resize":
+        return {**old, "metadata": _meta_of(old, new), "spec": _resized(old["spec"], new["spec"])}
+    if subresource == "status":
+        status = {"status": new["status"]} if "status" in new else {}
+        rest = {name: value for name, value in old.items() if name != "status"}
+        metadata = new["metadata"] if not kind.custom and kind.name in ("Node", "Pod") else _meta_of(old, new)
+        return {**rest, "metadata": metadata, **status}
+    if "status" in kind.subresources:
+        status = {"status": old["status"]} if "status" in old else {}
+        return {**{name: value for name, value in new.items() if name != "status"}, **status}
+    return new
+
+
+def _meta_of(old: Json, new: Json) -> Json:
+    kept = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
+    return {**kept, "managedFields": new["metadata"].get("managedFields", [])}
+
+
+def _resized(old: Json, new: Json) -> Json:
+    """The pod's spec with the new resources of its containers and nothing else."""
+    resources = {c["name"]: c.get("resources", {}) for c in new.get("containers", ())}
+    containers = [{**c, "resources": resources.get(c["name"], c.get("resources", {}))} for c in old["containers"]]
+    return {**old, "containers": containers}
+
+
+def _counted(item: Json) -> Json:
+    return {name: value for name, value in item.items() if name not in _COUNTED_APART}
+
+
+def _pod(made: Json, _now: str) -> Json:
+    return {**made, "status": {"phase": "Pending", "qosClass": quality(made["spec"])}}
+
+
+def _namespace(made: Json, _now: str) -> Json:
+    labels = {**made["metadata"].get("labels", {}), "kubernetes.io/metadata.name": made["metadata"]["name"]}
+    metadata = {**made["metadata"], "labels": labels}
+    return {**made, "metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+
+
+def _definition(made: Json, now: str) -> Json:
+    return {**made, "status": established(made, now)}
+
+
+_FIRST: Final[dict[str, Callable[[Json, str], Json]]] = {
+    "Pod": _pod,
+    "Namespace": _namespace,
+    "CustomResourceDefinition": _definition,
+}

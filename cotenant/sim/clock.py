@@ -1,0 +1,41 @@
+"""EDGE: the demo's clock: it goes with the machine's, can be halted, and can be moved ahead. Safe for many threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class SteeredClock:
+    """Begins at a moment of its own. Time never runs backwards: what was written at a moment lies in the past."""
+
+    def __init__(self, begin_seconds: float, machine: Callable[[], float] = time.monotonic) -> None:
+        """Goes at once. machine: seconds that pass."""
+        self._machine = machine
+        self._lock = threading.Lock()
+        self._shown, self._since = begin_seconds, machine()
+        self._halted = False
+
+    def now_seconds(self) -> float:
+        """Unix time, UTC."""
+        with self._lock:
+            return self._now()
+
+    @property
+    def halted(self) -> bool:
+        """Whether it stands still."""
+        return self._halted
+
+    def halt(self, halted: bool = True) -> None:
+        """Stand still, or go on."""
+        with self._lock:
+            self._shown, self._since, self._halted = self._now(), self._machine(), halted
+
+    def move(self, to_seconds: float) -> None:
+        """Show this moment, if it is still to come; goes on from there unless halted."""
+        with self._lock:
+            self._shown, self._since = max(self._now(), to_seconds), self._machine()
+
+    def _now(self) -> float:
+        return self._shown if self._halted else self._shown + self._machine() - self._since

@@ -1,0 +1,257 @@
+"""The demo's load spikes: what the agents of a few nodes would do, decided by the agent's own strategies. Pure.
+
+    scenario(inventory, end, seed) -> Found(acts, lanes): every row comes out of enforcer.loop.decide and settle
+
+Three nodes over eleven minutes. On each, online load rises and falls, and a container runs into its CPU limit:
+best effort is suppressed, the container gets a burst, best effort gets its CPU back. On `spike` that is all, and nobody
+is evicted. On `long` a batch pod that starts late disturbs a service: that is found, best effort is held back, and at
+last this pod is evicted; then the load rises and stays, until best effort gets so little that another one leaves.
+The agent of `dry` only says what it would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Inventory, Node, Pod
+from cotenant.model.enforcement import Act, Found, Gathering, LaneSample, NodeLanes
+from cotenant.model.enforcement_tables import gridded
+from cotenant.model.node_policy import NodePolicy, decode
+from cotenant.model.qos import QosClass
+from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.settings.enforcer import EnforcerSettings
+from cotenant.sim.enforced_node import DIALECT, NORMAL_CYCLES, Actor, Machine, Wanted, shares
+from enforcer.acts import act_of, sample_of
+from enforcer.changes import Done, Notes, Outcome, Write
+from enforcer.contract import Observation, Plan, Strategy
+from enforcer.evictions import Asked, Rate, admitted
+from enforcer.loop import Ages, Memory, Round, decide
+from enforcer.recount import Verdicts
+from enforcer.registry import strategies
+from enforcer.settle import settle
+from enforcer.status import Action, action_of, paths_of, stamp
+
+SECONDS: Final = 660
+BEFORE_END_SECONDS: Final = 600
+"""The last tick is so long before the history's end."""
+SOURCE: Final = "scenario of load spikes"
+KINDS: Final = ("spike", "long", "dry")
+ONLINE_PODS: Final = 5
+BATCH_PODS: Final = 3
+LATE_SECONDS: Final = 60
+RISE_SECONDS: Final = 40
+NOISY_FROM_SECONDS: Final = 30
+RISE_FROM_SECONDS: Final = 120
+QUIET_SHARE: Final = 0.15
+"""Of what the other batch pods asked for, while the noisy one is found out."""
+POLICY: Final[dict[str, Any]] = {
+    "resourceUsedThresholdWithBE": {
+        "enable": True,
+        "cpuSuppressPolicy": "cfsQuota",
+        "cpuSuppressThresholdPercent": 65,
+        "cpuEvictTimeWindowSeconds": 60,
+        "cpuEvictBESatisfactionLowerPercent": 10,
+        "cpuEvictBESatisfactionUpperPercent": 30,
+    },
+    "resourceQOSStrategy": {
+        "lsClass": {"memoryQOS": {"enable": True, "lowLimitPercent": 60}},
+        "beClass": {"memoryQOS": {"enable": True, "throttlingPercent": 80}},
+    },
+    "cpuBurstStrategy": {
+        "policy": "auto",
+        "cfsQuotaBurstPercent": 200,
+        "cfsQuotaBurstPeriodSeconds": 60,
+        "sharePoolThresholdPercent": 80,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How it goes on one node."""
+
+    kind: str
+    high: float
+    """Online demand at the top, as a share of the node."""
+    lasts_seconds: int
+    disturbs: float = 0.0
+    """Cycles per instruction that one service gains while a noisy batch pod uses all that it wants."""
+
+
+SCRIPTS: Final = {
+    "spike": Script("spike", 0.42, 180),
+    "long": Script("long", 0.62, 300, disturbs=5.0),
+    "dry": Script("dry", 0.46, 180),
+}
+
+
+def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Found:
+    """What agents would have told by the end, and the CPU behind it; the same for the same three arguments.
+
+    Up to three nodes of the inventory play, with the names of pods that run there. Nothing for one without nodes.
+    """
+    nodes = _stage(inventory)
+    begin = end_seconds - BEFORE_END_SECONDS - SECONDS - LATE_SECONDS * (len(nodes) - 1)
+    acts: list[Act] = []
+    lanes: list[NodeLanes] = []
+    for number, (node, kind) in enumerate(zip(nodes, KINDS, strict=False)):
+        random = np.random.default_rng([seed, number])
+        play = _Play(node, actors_of(node, inventory.pods), SCRIPTS[kind], begin + LATE_SECONDS * number, random)
+        play.run()
+        acts += play.acts
+        lanes.append(gridded(node.name, play.samples, dry=play.dry, source=SOURCE))
+    dry = sum(lane.dry for lane in lanes)
+    told = Gathering(end_seconds, f"scenario-{seed}", (SOURCE,), len(inventory.nodes) if nodes else 0, dry)
+    return Found(tuple(acts), tuple(lanes), told)
+
+
+def _stage(inventory: Inventory) -> list[Node]:
+    """Nodes that batch pods run on come first: somebody has to give way."""
+    batch = {pod.node for pod in inventory.pods if pod.running and pod.qos is QosClass.BE}
+    return sorted(inventory.nodes, key=lambda node: (node.name not in batch, node.name))[: len(KINDS)]
+
+
+def actors_of(node: Node, pods: Sequence[Pod]) -> list[Actor]:
+    """A few online and batch pods that run there, at sizes of the node's; names of our own where there are none."""
+    here = [pod for pod in pods if pod.running and pod.node == node.name]
+    online = [p for p in here if p.qos in (QosClass.LS, QosClass.NONE)][:ONLINE_PODS]
+    batch = [p for p in here if p.qos is QosClass.BE][:BATCH_PODS]
+    cpu = node.capacity.get(Resource.CPU, 16 * MILLICORES_PER_CORE)
+    named = [(p.namespace, p.name) for p in online] or [("shop", "web-0"), ("pay", "checkout-0")]
+    lent = [(p.namespace, p.name) for p in batch]
+    lent += [("batch", f"etl-{n}") for n in range(BATCH_PODS - len(lent))]
+    request = int(0.4 * cpu / len(named)) // 100 * 100
+    found = [Actor(ns, name, True, request, int(1.35 * request) // 100 * 100, 2 * GIB) for ns, name in named]
+    asked = int(0.45 * cpu / len(lent)) // 100 * 100
+    return found + [Actor(ns, name, False, asked, asked, GIB) for ns, name in lent]
+
+
+@dataclass(slots=True)
+class _Play:
+    """One node second by second; what its agent said and saw."""
+
+    node: Node
+    cast: list[Actor]
+    script: Script
+    begin_seconds: float
+    random: np.random.Generator
+    acts: list[Act] = field(default_factory=list)
+    samples: list[LaneSample] = field(default_factory=list)
+    _notes: Notes = field(default_factory=dict)
+    _asked: Asked = field(default_factory=Asked)
+    _told: dict[tuple[str, str], object] = field(default_factory=dict)
+    _verdicts: Verdicts = field(default_factory=Verdicts)
+
+    @property
+    def dry(self) -> bool:
+        """Whether its agent only says what it would do."""
+        return self.script.kind == "dry"
+
+    def run(self) -> None:
+        """All ticks, and everything given back in the end."""
+        cores = self.node.capacity.get(Resource.CPU, 16_000) // MILLICORES_PER_CORE
+        machine = Machine(self.node.name, cores, list(self.cast))
+        settings, policy = EnforcerSettings(), decode(POLICY)
+        running, memory = strategies(settings), Memory()
+        rate = Rate(settings.evictions_per_minute, settings.evictions_burst)
+        for second, wanted in enumerate(self._demand(cores)):
+            seen = machine.look(wanted, float(second), self.begin_seconds + second)
+            memory = self._tick(machine, seen, policy, (running, memory), rate)
+
+    def _tick(
+        self,
+        machine: Machine,
+        seen: Observation,
+        policy: NodePolicy,
+        mind: tuple[Sequence[Strategy[Any]], Memory],
+        rate: Rate,
+    ) -> Memory:
+        decided, memory = decide(seen, policy, mind[1], mind[0], Ages())
+        settled = settle([Plan(wants=decided.wants)], seen, self._notes, DIALECT)
+        self.samples.append(sample_of(seen, decided, policy))
+        self._say(seen, [*settled.refused, *map(self._done, settled.writes)])
+        if not self.dry:
+            self._notes = settled.notes
+            machine.obey(settled.writes)
+        self._evict(machine, seen, decided, rate)
+        for action, warning in self._verdicts.news(decided.verdicts, seen):
+            self.acts.append(act_of(action, self.node.name, warning))
+        return memory
+
+    def _done(self, write: Write) -> Done:
+        outcome = Outcome.RESTORED if write.restores else Outcome.WOULD_WRITE if self.dry else Outcome.WRITTEN
+        return Done(
+            write.path, write.knob, write.level, write.value, outcome, write.strategy, write.why, before=write.present
+        )
+
+    def _say(self, seen: Observation, results: Sequence[Done]) -> None:
+        """As the agent's teller: what a dry run would write is told when it is another value."""
+        owners = {path: pod.spec.key for pod in seen.pods for path in paths_of(pod)}
+        for one in results:
+            place = (one.path, one.knob.value)
+            if one.outcome not in (Outcome.WRITTEN, Outcome.RESTORED):
+                if self._told.get(place) == one.value:
+                    continue
+                self._told[place] = one.value
+            said = action_of(one, stamp(seen.wall_seconds), owners.get(one.path, ""), self.dry)
+            self.acts.append(act_of(said, self.node.name))
+
+    def _evict(self, machine: Machine, seen: Observation, decided: Round, rate: Rate) -> None:
+        pods = {pod.spec.uid: pod.spec for pod in seen.pods}
+        chosen = admitted(decided.evictions, pods, self._asked, seen.at_seconds, rate)
+        self._asked = chosen.asked
+        for eviction in chosen.now:
+            key = f"{eviction.namespace}/{eviction.name}"
+            outcome = "would-ask" if self.dry else "asked"
+            said = Action(
+                stamp(seen.wall_seconds),
+                "evict",
+                key,
+                outcome,
+                eviction.strategy,
+                eviction.why,
+                pod=key,
+                dry_run=self.dry,
+            )
+            self.acts.append(act_of(said, self.node.name))
+            if not self.dry:
+                machine.dismiss(eviction.name, seen.at_seconds)
+
+    # --- what everybody wants ----------------------------------------------------------------------------------------
+    def _demand(self, cores: int) -> Iterator[Wanted]:
+        """Online load rises to the top and falls; one service alone runs into its limit; batch wants all it asked."""
+        online = [actor for actor in self.cast if actor.online]
+        batch = [actor for actor in self.cast if not actor.online]
+        capacity = float(MILLICORES_PER_CORE * cores)
+        load = capacity * (0.24 + (self.script.high - 0.24) * hill(self.script.lasts_seconds))
+        load *= 1 + 0.01 * self.random.standard_normal(SECONDS)
+        top = hill(self.script.lasts_seconds) > 0.5
+        busiest, noisy = online[0], batch[0]
+        for second in range(SECONDS):
+            millicores = shares(float(load[second]), online)
+            if top[second] and second % 240 < 100:
+                millicores[busiest.name] = 1.4 * busiest.limit_millicores
+            millicores |= {actor.name: 1.0 * actor.request_millicores for actor in batch}
+            cycles = NORMAL_CYCLES * (1 + 0.03 * float(self.random.standard_normal()))
+            if not self.script.disturbs:
+                yield Wanted(millicores, 0.02 * capacity, quiet_cycles=cycles)
+                continue
+            calm = QUIET_SHARE if second < RISE_FROM_SECONDS else 1.0
+            millicores |= {actor.name: calm * actor.request_millicores for actor in batch}
+            millicores[noisy.name] = float(noisy.request_millicores * (second >= NOISY_FROM_SECONDS))
+            slows = self.script.disturbs * MILLICORES_PER_CORE / noisy.request_millicores
+            yield Wanted(millicores, 0.02 * capacity, noisy.name, {busiest.name: slows}, cycles)
+
+
+def hill(lasts_seconds: int) -> npt.NDArray[np.float64]:
+    """0, a rise from the second minute on, 1 for so long, a fall: (SECONDS,)."""
+    at = np.arange(SECONDS, dtype=np.float64)
+    end = RISE_FROM_SECONDS + RISE_SECONDS + lasts_seconds + RISE_SECONDS
+    up, down = (at - RISE_FROM_SECONDS) / RISE_SECONDS, (end - at) / RISE_SECONDS
+    shape: npt.NDArray[np.float64] = np.clip(np.minimum(up, down), 0.0, 1.0)
+    return shape

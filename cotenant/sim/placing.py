@@ -1,0 +1,124 @@
+"""Where pods go, for the demo's stand-in for the scheduler: the node with most free CPU that may take one. Pure.
+
+Requests, node selectors, required node affinity (by name and by label) and unschedulable nodes are looked at; all other
+rules are left to the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.model.pod_request import parse_room, requests_of
+from cotenant.model.protocol import RESERVATION_LABEL
+from cotenant.model.selector import LabelSelector
+
+Json = dict[str, Any]
+Room = dict[str, int]
+
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True)
+class Place:
+    """A node with what is left of it; taken from while pods are placed."""
+
+    name: str
+    labels: Mapping[str, str]
+    free: Room
+
+
+class Sizes:
+    """What pods ask for, read once for each spec: a cluster of thousands is looked at every few seconds."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[str, tuple[Json, Room]] = {}
+
+    def of(self, pod: Json) -> Room:
+        """Requests by resource, and one of `pods`."""
+        spec, uid = pod["spec"], pod["metadata"].get("uid", "")
+        known = self._known.get(uid)
+        if known is None or (known[0] is not spec and known[0] != spec):
+            known = spec, _asked(pod)
+            self._known[uid] = known
+        return known[1]
+
+    def forget(self, pod: Json) -> None:
+        """A pod is gone."""
+        self._known.pop(pod["metadata"].get("uid", ""), None)
+
+
+def places(nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes) -> list[Place]:
+    """What nodes have left: allocatable minus the requests of the pods that are bound there."""
+    found = {
+        node["metadata"]["name"]: Place(
+            node["metadata"]["name"],
+            node["metadata"].get("labels") or {},
+            parse_room(node["status"].get("allocatable") or {}),
+        )
+        for node in nodes
+        if not (node.get("spec") or {}).get("unschedulable")
+    }
+    for pod in pods:
+        place = found.get(pod["spec"].get("nodeName", ""))
+        if place and (pod.get("status") or {}).get("phase") not in ENDED:
+            _take(place.free, sizes.of(pod))
+    return list(found.values())
+
+
+def waits(pod: Json) -> bool:
+    """Whether the scheduler has to deal with it."""
+    spec, meta = pod["spec"], pod["metadata"]
+    return not spec.get("nodeName") and not spec.get("schedulingGates") and not meta.get("deletionTimestamp")
+
+
+def placed(pods: Sequence[Json], there: list[Place]) -> list[tuple[Json, str]]:
+    """(pod, node or "") of each waiting pod: first those whose room is being handed over to them, then the eldest."""
+    made = []
+    for pod in sorted(pods, key=_turn):
+        asked = _asked(pod)
+        fitting = [p for p in there if _may(pod, p) and all(p.free.get(n, 0) >= a for n, a in asked.items())]
+        best = max(fitting, key=lambda p: p.free.get("cpu", 0), default=None)
+        if best:
+            _take(best.free, asked)
+        made.append((pod, best.name if best else ""))
+    return made
+
+
+def _turn(pod: Json) -> tuple[bool, str, str]:
+    meta = pod["metadata"]
+    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(_terms(pod))
+    return not ours, meta.get("creationTimestamp", ""), meta["name"]
+
+
+def _asked(pod: Json) -> Room:
+    return {**{name: amount for name, amount in requests_of(pod["spec"]).items() if amount}, "pods": 1}
+
+
+def _take(free: Room, asked: Room) -> None:
+    for name, amount in asked.items():
+        free[name] = free.get(name, 0) - amount
+
+
+def _terms(pod: Json) -> Sequence[Json]:
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms: Sequence[Json] = required.get("nodeSelectorTerms") or ()
+    return terms
+
+
+def _may(pod: Json, place: Place) -> bool:
+    wanted = pod["spec"].get("nodeSelector") or {}
+    if any(place.labels.get(key) != value for key, value in wanted.items()):
+        return False
+    terms = _terms(pod)
+    return not terms or any(_meets(term, place) for term in terms)
+
+
+def _meets(term: Json, place: Place) -> bool:
+    """All its expressions, of labels and of the name."""
+    labels = LabelSelector.parse({"matchExpressions": list(term.get("matchExpressions") or ())})
+    fields = LabelSelector.parse({"matchExpressions": list(term.get("matchFields") or ())})
+    return labels.matches(place.labels) and fields.matches({"metadata.name": place.name})

@@ -1,0 +1,112 @@
+"""EDGE: how long a workload had fewer ready pods than its demand needs, in the demo's cluster and without a plan.
+
+"Without" is a twin: a second cluster of the same objects, demand and stand-ins, in which nobody reserves anything. It
+begins where the plan's room was first asked for, and both are counted by the same rule, moment by moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.plan import Span
+from cotenant.model.pod_request import requests_of
+from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.sim.api_server.routing import Api
+from cotenant.sim.api_server.state import Collection, State
+from cotenant.sim.clock import SteeredClock
+from cotenant.sim.evening import Evening
+from cotenant.sim.hand import Hand
+from cotenant.sim.living import CONTROLLED, PODS, SCALERS, Living
+from cotenant.sim.rollouts import is_ready
+from cotenant.sim.scaling import Demand
+
+Json = dict[str, Any]
+STEP_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class Count:
+    """Seconds in a window in which pods were missing, and how many at most."""
+
+    workload: WorkloadRef
+    window: Span
+    short_seconds: float = 0.0
+    most_missing: int = 0
+    seen_at: float = field(default=0.0)
+
+    def look(self, state: State, demand: Demand, now_seconds: float) -> None:
+        """What is seen now is taken for the whole time since the last look."""
+        begun = max(self.seen_at, self.window.start_seconds)
+        self.seen_at = now_seconds
+        lacking = missing(state, self.workload, demand, now_seconds)
+        if lacking > 0 and self.window.start_seconds < now_seconds <= self.window.end_seconds:
+            self.short_seconds += max(0.0, now_seconds - begun)
+            self.most_missing = max(self.most_missing, lacking)
+
+
+def missing(state: State, workload: WorkloadRef, demand: Demand, now_seconds: float) -> int:
+    """Pods that the demand needs beyond those that are ready; 0 where nothing is known or wanted."""
+    key = workload.namespace, workload.name
+    controller, scaler = state.get(CONTROLLED[workload.kind], key), state.get(SCALERS, key)
+    used = demand.at(workload, now_seconds)
+    if controller is None or used is None:
+        return 0
+    asked = requests_of(controller["spec"]["template"]["spec"]).get("cpu", 0)
+    needed = math.ceil(used / (asked * _share(scaler)) - 1e-9) if asked else 0
+    most = int(scaler["spec"]["maxReplicas"]) if scaler else needed
+    wanted = controller["spec"]["selector"]["matchLabels"].items()
+    ready = sum(
+        is_ready(pod)
+        for (namespace, _), pod in state.items(PODS)
+        if namespace == workload.namespace and wanted <= (pod["metadata"].get("labels") or {}).items()
+    )
+    return max(0, min(needed, most) - ready)
+
+
+def _share(scaler: Json | None) -> float:
+    """Of its request, what a pod is meant to use."""
+    for metric in (scaler or {}).get("spec", {}).get("metrics") or ():
+        found = metric.get("resource") or {}
+        if found.get("name") == "cpu":
+            return float(found["target"]["averageUtilization"]) / 100
+    return 1.0
+
+
+Contents = Mapping[Collection, list[Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a twin begins: the objects as they stood at a moment."""
+
+    version: int
+    contents: Contents
+    at_seconds: float
+
+
+def origin(state: State, now_seconds: float) -> Origin:
+    """Everything as it is; objects are never changed in place, so nothing is copied."""
+    with state.lock:
+        return Origin(state.version, state.contents(), now_seconds)
+
+
+def without(begin: Origin, count: Count, demand: Demand, batch: Evening | None) -> Count:
+    """The same window in a cluster in which no room is held. count: of whom and when; a new one is given back."""
+    state = State()
+    state.restore(begin.version, {place: _unheld(place, items) for place, items in begin.contents.items()})
+    clock = SteeredClock(begin.at_seconds, lambda: 0.0)
+    living = Living(state, Hand(Api(state, clock)), demand, batch)
+    found = Count(count.workload, count.window)
+    while clock.now_seconds() < count.window.end_seconds:
+        clock.move(clock.now_seconds() + STEP_SECONDS)
+        living.settled(clock.now_seconds())
+        found.look(state, demand, clock.now_seconds())
+    return found
+
+
+def _unheld(place: Collection, items: list[Json]) -> list[Json]:
+    return [i for i in items if i["metadata"].get("namespace") != PLACEHOLDER_NAMESPACE] if place == PODS else items

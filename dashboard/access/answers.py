@@ -1,0 +1,55 @@
+"""What somebody gets who is not let on: words for people, JSON for scripts and callbacks. Pure.
+
+These pages hold no script and need none, so that they stand also when nothing else may be loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from typing import Final
+
+from fastapi import Response
+
+AGAIN: Final = "X-Cotenant-Again"
+"""Header of a refusal that sets a new token: the same request may be sent once more with it."""
+_PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title} - cotenant</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem;
+color-scheme: light dark }}</style></head>
+<body><main><h1>{title}</h1><p>{words}</p><p>{fix}</p>{link}</main></body></html>"""
+
+
+class Refused(Exception):
+    """Why a request does not go on. again: it may, sent once more with the token that comes with the answer."""
+
+    def __init__(self, status: int, words: str, fix: str = "", *, again: bool = False) -> None:
+        super().__init__(words)
+        self.status, self.words, self.fix, self.again = status, words, fix, again
+
+
+def answered(refused: Refused, headers: Mapping[str, str], link: tuple[str, str] | None = None) -> Response:
+    """The refusal as the asker reads it: a page where a page was asked for. link: (words, address) that helps."""
+    if not wants_page(headers):
+        document = {"error": _name(refused.status), "message": refused.words, "fix": refused.fix}
+        more = {AGAIN: "1"} if refused.again else {}
+        return Response(json.dumps(document), refused.status, more, media_type="application/json")
+    return Response(
+        page(_name(refused.status), refused.words, refused.fix, link), refused.status, media_type="text/html"
+    )
+
+
+def page(title: str, words: str, fix: str = "", link: tuple[str, str] | None = None) -> str:
+    """A page of words."""
+    lead = f'<p><a href="{escape(link[1])}">{escape(link[0])}</a></p>' if link else ""
+    return _PAGE.format(title=escape(title), words=escape(words), fix=escape(fix), link=lead)
+
+
+def wants_page(headers: Mapping[str, str]) -> bool:
+    """Whether a browser asks for a page to show."""
+    return "text/html" in headers.get("accept", "")
+
+
+def _name(status: int) -> str:
+    return {401: "Not logged in", 403: "Not allowed", 421: "Wrong address", 503: "No answer"}.get(status, "Refused")

@@ -1,0 +1,40 @@
+"""Tokens against requests that another site makes a browser send. Pure.
+
+The token belongs to one browser session and one person; the page's script reads it from a cookie and sends it back in
+a header, which no other site can do. Where the request came from, as the browser says, is asked beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Final
+
+from dashboard.access.front import Front
+
+COOKIE: Final = "_csrf_token"
+"""From which Dash's renderer takes the token by itself."""
+HEADER: Final = "x-csrftoken"
+"""In which it sends it."""
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def token_of(key: bytes, session: str, person: str) -> str:
+    """The one token of this person in this session."""
+    return hmac.new(key, f"{session}\0{person}".encode(), hashlib.sha256).hexdigest()
+
+
+def refusal(method: str, headers: Mapping[str, str], front: Front, expected: str, public_url: str = "") -> str:
+    """Why the request may be forged, in words; empty when it is not. expected: the session's token, "" without one."""
+    if method in SAFE:
+        return ""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return "another site made this request"
+    origin = headers.get("origin")
+    if origin is not None and origin.rstrip("/") not in (front.origin, public_url.rstrip("/") or front.origin):
+        return f"the request comes from {origin}, not from {front.origin}"
+    given = headers.get(HEADER, "")
+    if not expected or not hmac.compare_digest(given.encode(), expected.encode()):
+        return "the request lacks this session's token (header X-CSRFToken)"
+    return ""

@@ -1,0 +1,109 @@
+"""How a request looks from the browser's side, when a proxy stands between: scheme, host, path, and who is the proxy.
+
+Pure. Forwarded headers count only when the connection itself comes from a proxy that the settings trust; from anybody
+else they are the sender's invention.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any
+from urllib.parse import urlsplit
+
+from cotenant.settings.access import LOOPBACK_NAMES
+
+Network = IPv4Network | IPv6Network
+Headers = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The address as the browser has it; `host` with its port. by_proxy: a trusted proxy brought the request."""
+
+    scheme: str
+    host: str
+    path: str
+    by_proxy: bool = False
+    query: str = ""
+    peer: str = ""
+    """Address of the browser: the connection's own, or what a trusted proxy says."""
+
+    @property
+    def address(self) -> str:
+        """The path with its query."""
+        return f"{self.path}?{self.query}" if self.query else self.path
+
+    @property
+    def origin(self) -> str:
+        """As a browser writes it in the header Origin."""
+        return f"{self.scheme}://{self.host}"
+
+    @property
+    def secure(self) -> bool:
+        """Whether the browser speaks https."""
+        return self.scheme == "https"
+
+    @property
+    def hostname(self) -> str:
+        """The host without its port; empty when it is no host."""
+        try:
+            return urlsplit(f"//{self.host}").hostname or ""
+        except ValueError:
+            return ""
+
+
+def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
+    """Header names in lower case; a repeated header is joined by commas, as HTTP has it."""
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
+        found[name] = f"{found[name]},{text}" if name in found and name != "cookie" else text
+    return found
+
+
+def repeated(scope: Mapping[str, Any]) -> frozenset[str]:
+    """Header names that came more than once, in lower case."""
+    counts = Counter(raw.decode("latin-1").lower() for raw, _ in scope["headers"])
+    return frozenset(name for name, count in counts.items() if count > 1)
+
+
+def networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    """CIDRs, parsed once."""
+    return tuple(ip_network(text) for text in texts)
+
+
+def trusts(peer: str, trusted: Sequence[Network]) -> bool:
+    """Whether the connection's own peer is one of the proxies; an unknown peer is not."""
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any((mapped or address) in network for network in trusted)
+
+
+def seen(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Network], base: str) -> Front:
+    """The request as the browser sent it. base: our base path, which a proxy that cuts it names in a header."""
+    peer = (scope.get("client") or ("", 0))[0]
+    by_proxy, path = trusts(peer, trusted), scope["path"]
+    scheme, host = scope.get("scheme", "http"), headers.get("host", "")
+    if by_proxy:
+        said = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+        scheme = said if said in ("http", "https") else scheme
+        host = headers.get("x-forwarded-host", "").partition(",")[0].strip() or host
+        cut = "/" + headers.get("x-forwarded-prefix", "").partition(",")[0].strip().strip("/")
+        if cut != "/" and base == f"{cut}/" and not path.startswith(base):
+            path = base + path.lstrip("/")
+        # Each proxy appends whom it heard; what stands before the last was said by somebody else.
+        peer = headers.get("x-forwarded-for", "").rpartition(",")[2].strip() or peer
+    return Front(scheme, host, path, by_proxy, scope.get("query_string", b"").decode("latin-1"), peer)
+
+
+def expected_host(front: Front, public_url: str) -> bool:
+    """Whether the host is the loopback's or the public one; any other is a page that had its own name rebound."""
+    public = urlsplit(public_url).hostname if public_url else None
+    name = front.hostname
+    return name in LOOPBACK_NAMES or name.endswith(".localhost") or (public is not None and name == public)

@@ -1,0 +1,311 @@
+"""EDGE: the ASGI middleware in front of everything: who asks, whether they may, and what the answer carries.
+
+Every page, callback and endpoint lies behind it, but for probes and metrics. The person goes on in a context variable,
+which reaches callbacks and endpoints in whatever thread they run.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from anyio.to_thread import run_sync
+from fastapi import Response
+
+from cotenant.edges.clock import Clock, SystemClock
+from cotenant.model.errors import CotenantError
+from cotenant.model.people import NotAllowed, Right, Someone, Way
+from cotenant.settings.access import AccessSettings, Mode
+from dashboard.access import answers, forgery, front, grants, headers
+from dashboard.access.answers import Refused
+from dashboard.access.front import Front
+from dashboard.access.oidc import Claimed, LoginRefused, Provider, ProviderSilent
+from dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[Any], Awaitable[None]]
+
+OPEN: Final = ("livez", "readyz", "metrics")
+"""For the kubelet and Prometheus, which log in nowhere; they say nothing of the cluster's contents."""
+EARLY_SECONDS: Final = 60.0
+"""So long before a token ends it is renewed."""
+PATIENCE_SECONDS: Final = 30.0
+"""Pause before a provider that was silent is asked again to renew a token."""
+REQUEST_ID: Final = re.compile(r"[\w.:/=+-]{1,64}", re.ASCII)
+VISIT: Final = "cotenant.visit"
+"""Key of the scope under which endpoints find the `Visit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request as the gate sees it. session: id of the browser's session; fresh: it has just been made."""
+
+    front: Front
+    headers: dict[str, str]
+    session: str
+    fresh: bool
+    person: Someone | None = None
+    bearer: bool = False
+    request: str = ""
+    """Id of the request: of the proxy's own where one is trusted."""
+
+    repeated: frozenset[str] = frozenset()
+    """Headers that came more than once."""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, for the ledger."""
+        return f"{self.front.peer} {self.request}".strip()
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """What the browser sent; of two by one name the first, which is of the longer path."""
+        return _cookies(self.headers)
+
+
+class Gate:
+    """Lets on who may; one per application."""
+
+    def __init__(self, settings: AccessSettings, base: str, clock: Clock | None = None) -> None:
+        """Nobody is logged in. The keys are this process's own."""
+        self.settings = settings
+        self.base = base
+        self.provider = Provider(settings.oidc) if settings.mode is Mode.OIDC else None
+        self.now_seconds = (clock or SystemClock()).now_seconds
+        self.sessions = Sessions(settings.most_sessions, self.now_seconds)
+        self.seals = Seals(secrets.token_bytes(32))
+        self.policy = headers.policy()
+        self._key = secrets.token_bytes(32)
+        self._trusted = front.networks(settings.proxy.trusted)
+        self._open = frozenset(f"{prefix}{name}" for prefix in {"/", base} for name in OPEN)
+        self._still = (f"{base}assets/", f"{base}_dash-component-suites/")
+        self._who: ContextVar[Someone | None] = ContextVar("cotenant_who", default=None)
+
+    def people(self) -> Someone:
+        """Who asks, in the request that is being answered; nobody, who may nothing, outside of one."""
+        return self._who.get() or Someone("", (), Way.PROXY, ())
+
+    def located(self, people: Callable[[], Someone]) -> Callable[[], Someone]:
+        """Who asks as somebody else knows them, with where they ask from."""
+
+        def asking() -> Someone:
+            here = self._who.get()
+            return replace(people(), source=here.source) if here else people()
+
+        return asking
+
+    def token(self, visit: Visit) -> str:
+        """The session's token against forged requests."""
+        return forgery.token_of(self._key, visit.session, visit.person.name if visit.person else "")
+
+    def middleware(self, app: Any) -> Any:
+        """Wrap the application."""
+
+        async def gated(scope: Scope, receive: Any, send: Send) -> None:
+            if scope["type"] == "websocket":
+                # No page uses one, and whoever came by one would have passed none of what follows.
+                await send({"type": "websocket.close", "code": 1008})
+            elif scope["type"] == "http":
+                await self._http(app, scope, receive, send)
+            else:
+                await app(scope, receive, send)
+
+        return gated
+
+    async def _http(self, app: Any, scope: Scope, receive: Any, send: Send) -> None:
+        given = front.headers_of(scope)
+        seen = front.seen(scope, given, self._trusted, self.base)
+        scope["scheme"], scope["path"] = seen.scheme, seen.path
+        visit = replace(self._arrived(seen, given), repeated=front.repeated(scope))
+        if seen.path in self._open:
+            await app(scope, receive, self._with_headers(send, visit, keep=False))
+            return
+        try:
+            visit = await self._known(visit)
+            self._check(scope["method"], visit)
+        except Refused as refused:
+            answer = self._answer(refused, scope["method"], visit)
+            await answer(scope, receive, self._with_headers(send, visit, keep=not visit.bearer))
+            return
+        scope[VISIT] = visit
+        token = self._who.set(visit.person)
+        try:
+            keep = not visit.bearer and not seen.path.startswith(self._still)
+            await app(scope, receive, self._with_headers(send, visit, keep=keep))
+        finally:
+            self._who.reset(token)
+
+    def _arrived(self, seen: Front, given: dict[str, str]) -> Visit:
+        """Before it is known who it is."""
+        sealed = _cookies(given).get(SESSION, "")
+        id_ = self.seals.open(SESSION, sealed) if sealed else None
+        bearer = self.provider is not None and given.get("authorization", "").lower().startswith("bearer ")
+        said = given.get("x-request-id", "") if seen.by_proxy else ""
+        request = said if REQUEST_ID.fullmatch(said) else secrets.token_hex(6)
+        fresh = not isinstance(id_, str)
+        return Visit(seen, given, fresh_id() if fresh else str(id_), fresh, bearer=bearer, request=request)
+
+    async def _known(self, visit: Visit) -> Visit:
+        """The visit with its person; Refused in words."""
+        try:
+            person = await self._person(visit)
+            return replace(visit, person=person and replace(person, source=visit.source))
+        except NotAllowed as error:
+            raise Refused(403, error.message, error.fix) from error
+        except LoginRefused as error:
+            raise Refused(401, error.message, error.fix) from error
+        except CotenantError as error:
+            raise Refused(503, error.message, error.fix) from error
+
+    def _check(self, method: str, visit: Visit) -> None:
+        """Refused unless the request goes on."""
+        settings, seen = self.settings, visit.front
+        if settings.mode is Mode.NONE and not front.expected_host(seen, settings.public_url):
+            words = f"This dashboard is not known as {seen.host}."
+            raise Refused(421, words, "Use localhost, or set access.public_url (docs/access.md).")
+        self._refuse_unknown(visit)
+        if not visit.bearer:
+            self._refuse_forged(method, visit)
+
+    async def _person(self, visit: Visit) -> Someone | None:
+        """Who it is by the settings' mode; None for a stranger who has to say so first."""
+        settings = self.settings
+        if settings.mode is Mode.NONE:
+            return Someone("")
+        if settings.mode is Mode.PROXY:
+            return self._by_header(visit) or grants.stranger(settings)
+        if visit.bearer:
+            return await run_sync(self._by_bearer, visit.headers["authorization"][7:].strip())
+        session = self.sessions.of(visit.session)
+        if session is not None and self._due(session):
+            session = await run_sync(self._renewed, visit.session, session)
+        return grants.stranger(settings) if session is None else self._logged_in(session)
+
+    def _by_header(self, visit: Visit) -> Someone | None:
+        proxy = self.settings.proxy
+        name = visit.headers.get(proxy.user_header.lower(), "").strip()
+        if not visit.front.by_proxy or not name:
+            return None
+        if proxy.user_header.lower() in visit.repeated:
+            raise NotAllowed(f"{proxy.user_header} came twice", fix="The proxy has to replace what browsers send.")
+        groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
+        return grants.known(name, [g.strip() for g in groups.split(",")], Way.PROXY, self.settings)
+
+    def _by_bearer(self, token: str) -> Someone:
+        assert self.provider is not None
+        found = self.provider.bearer(token)
+        return grants.known(found.name, found.groups, Way.OIDC, self.settings, token)
+
+    def _logged_in(self, session: Session) -> Someone:
+        token = session.id_token if self.now_seconds() < session.token_ends_seconds else ""
+        return grants.known(session.name, session.groups, Way.OIDC, self.settings, token)
+
+    def _due(self, session: Session) -> bool:
+        return bool(session.refresh_token) and self.now_seconds() >= session.renew_seconds
+
+    def _renewed(self, id_: str, session: Session) -> Session | None:
+        """The session with tokens that hold; None when the provider ended it or says it is somebody else's."""
+        assert self.provider is not None
+        with session.lock:
+            if not self._due(session):
+                return session
+            try:
+                found = self.provider.renew(session.refresh_token)
+            except ProviderSilent:
+                session.renew_seconds = self.now_seconds() + PATIENCE_SECONDS
+                return session
+            except LoginRefused:
+                self.sessions.end(id_)
+                return None
+            if found is None:  # renewed, but without an id token: they read on, and log in anew before they act
+                session.renew_seconds = float("inf")
+            elif found.name != session.name:
+                self.sessions.end(id_)
+                return None
+            else:
+                hold(session, found)
+            return session
+
+    def _refuse_forged(self, method: str, visit: Visit) -> None:
+        expected = "" if visit.fresh else self.token(visit)
+        public = self.settings.public_url
+        if why := forgery.refusal(method, visit.headers, visit.front, expected, public):
+            fix = (
+                "Load the page again; a script takes the token from GET api/v1/me; "
+                "behind a proxy set access.public_url or access.proxy.trusted (docs/access.md)."
+            )
+            raise Refused(403, f"Not done: {why}.", fix, again=True)
+
+    def _refuse_unknown(self, visit: Visit) -> None:
+        if visit.front.path.startswith(f"{self.base}auth/"):
+            return
+        person = visit.person
+        if person is None:
+            fix = "Log in." if self.provider else "Come through the proxy that says who you are."
+            raise Refused(401, "It is not known who you are.", fix)
+        if not person.may(Right.READ):
+            raise Refused(403, f"{person.name} has no role here.", "Ask for one: access.roles (docs/access.md).")
+
+    def _answer(self, refused: Refused, method: str, visit: Visit) -> Response:
+        """A stranger's browser is sent to the login; everybody else gets words."""
+        login = f"{self.base}auth/login?next={quote(visit.front.address, safe='/')}" if self.provider else ""
+        unknown = refused.status == 401 and login and answers.wants_page(visit.headers)
+        if unknown and method == "GET" and not visit.bearer:
+            return Response(status_code=302, headers={"Location": login})
+        return answers.answered(refused, visit.headers, ("Log in", login) if login else None)
+
+    def _with_headers(self, send: Send, visit: Visit, *, keep: bool) -> Send:
+        """Adds the headers of every answer, and with `keep` the session's cookies where the browser lacks them."""
+        secure = visit.front.secure
+        more = [*headers.always(secure=secure), ("X-Request-Id", visit.request)]
+        private = self.settings.mode is not Mode.NONE and keep
+
+        async def sent(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                there = {name.lower() for name, _ in message["headers"]}
+                added = [*more, *((("Cache-Control", "no-store"),) if private else ())]
+                added += [("Content-Security-Policy", self.policy)]
+                made = [(n.lower().encode(), v.encode()) for n, v in added if n.lower().encode() not in there]
+                cookies = self._cookies(visit, there) if keep else []
+                message = {**message, "headers": [*message["headers"], *made, *cookies]}
+            await send(message)
+
+        return sent
+
+    def _cookies(self, visit: Visit, there: set[bytes]) -> Sequence[tuple[bytes, bytes]]:
+        """Cookies of the session that the browser does not have; none where a login sets its own."""
+        if b"set-cookie" in there:
+            return []
+        found, token = [], self.token(visit)
+        if visit.fresh:
+            found.append(self.cookie(SESSION, self.seals.close(SESSION, visit.session), visit))
+        if visit.fresh or visit.cookies.get(forgery.COOKIE) != token:
+            found.append(self.cookie(forgery.COOKIE, token, visit, script=True))
+        return [(b"set-cookie", text.encode()) for text in found]
+
+    def cookie(self, name: str, value: str, visit: Visit, *, script: bool = False, seconds: int | None = None) -> str:
+        """A Set-Cookie header: for this application's path, never for another site's form; script: it may be read."""
+        parts = [f"{name}={value}", f"Path={self.base}", f"SameSite={'Strict' if script else 'Lax'}"]
+        parts += [] if script else ["HttpOnly"]
+        parts += ["Secure"] if visit.front.secure else []
+        parts += [] if seconds is None else [f"Max-Age={seconds}"]
+        return "; ".join(parts)
+
+
+def hold(session: Session, found: Claimed) -> None:
+    """Keep what the provider gave."""
+    session.groups, session.id_token, session.refresh_token = found.groups, found.id_token, found.refresh_token
+    session.token_ends_seconds, session.renew_seconds = found.ends_seconds, found.ends_seconds - EARLY_SECONDS
+
+
+def _cookies(given: dict[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in given.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        found.setdefault(name, value)
+    return found

@@ -1,0 +1,60 @@
+"""From a name and groups to what somebody may do: the rules of the settings, applied at every request. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Final
+
+from cotenant.model.errors import SettingsError
+from cotenant.model.people import Grant, NotAllowed, Role, Someone, Way
+from cotenant.settings.access import AccessSettings, Mode, RoleRule, Unlisted
+
+RESERVED: Final = "system:"
+"""Names that mean something to Kubernetes itself: nobody comes by one through a header or a claim."""
+VIEWS: Final = (Grant(Role.VIEWER),)
+STRANGER: Final = Someone("", (), Way.PROXY, VIEWS)
+"""Who reads without a name where the settings let them."""
+
+
+def known(name: str, groups: Sequence[str], way: Way, settings: AccessSettings, token: str = "") -> Someone:
+    """The person with the roles they have now; NotAllowed for a name that Kubernetes keeps for itself."""
+    if name.startswith(RESERVED):
+        raise NotAllowed(f"the name {name!r} is kept for Kubernetes itself", fix="Log in as yourself.")
+    real = tuple(group for group in groups if group and not group.startswith(RESERVED))
+    return Someone(name, real, way, granted(name, real, settings), token)
+
+
+def granted(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple[Grant, ...]:
+    """All grants whose rule names the person or one of their groups; none at all for somebody who is refused."""
+    found = tuple(Grant(rule.role, tuple(rule.namespaces)) for rule in settings.roles if _named(rule, name, groups))
+    if not found and settings.unlisted is Unlisted.REFUSED:
+        return ()
+    # A rule for one namespace leaves reading as it is: results are of the whole cluster.
+    return VIEWS if settings.read_only else (*VIEWS, *found)
+
+
+def stranger(settings: AccessSettings) -> Someone | None:
+    """Who asks without being known; None when they have to say who they are."""
+    return STRANGER if settings.anonymous is Unlisted.VIEWER else None
+
+
+def checked(settings: AccessSettings, host: str) -> None:
+    """SettingsError for a dashboard that everybody could reach and that asks nobody who they are."""
+    if settings.mode is Mode.NONE and not is_loopback(host):
+        raise SettingsError(
+            f"dashboard.host is {host}, which others reach, and access.mode none asks nobody who they are",
+            fix="Leave the host on 127.0.0.1, or set access.mode to proxy or oidc (docs/access.md).",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address to listen on."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _named(rule: RoleRule, name: str, groups: Sequence[str]) -> bool:
+    return rule.group in groups if rule.group else rule.user == name

@@ -1,0 +1,140 @@
+"""EDGE: addresses of a login: there, back, and out; and who somebody is, for scripts.
+
+A login begins with secrets in a signed cookie of the browser (state, nonce, PKCE verifier) and ends with a session of
+this process under a new id, so that nobody is handed a session that somebody else began.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+
+from cotenant.model.errors import CotenantError
+from cotenant.model.people import RIGHTS, Someone
+from dashboard.access import answers
+from dashboard.access.gate import VISIT, Gate, Visit, hold
+from dashboard.access.oidc import Begun, LoginRefused, Provider, ProviderSilent
+from dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
+
+
+def router(gate: Gate, people: Callable[[], Someone]) -> APIRouter:
+    """Below the base path: auth/login, auth/callback, auth/logout, api/v1/me."""
+    routes = APIRouter(prefix=gate.base.rstrip("/"))
+
+    @routes.get("/api/v1/me", summary="Who you are here, your roles, and the token that a write needs", tags=["access"])
+    def me(request: Request) -> Mapping[str, Any]:
+        visit = visit_of(request)
+        return described(people()) | {"csrf": "" if visit.bearer else gate.token(visit)}
+
+    @routes.post("/auth/logout", summary="End this login", tags=["access"])
+    def logout(request: Request) -> Mapping[str, str]:
+        return {"to": _logged_out(gate, visit_of(request))}
+
+    if gate.provider is not None:
+        provider = gate.provider
+
+        @routes.get("/auth/login", include_in_schema=False)
+        def login(request: Request, next: str = "") -> Response:  # noqa: A002 - the address says so
+            return _login(gate, provider, visit_of(request), next)
+
+        @routes.get("/auth/callback", include_in_schema=False)
+        def callback(request: Request) -> Response:
+            return _callback(gate, provider, visit_of(request), dict(request.query_params))
+
+    return routes
+
+
+def visit_of(request: Request) -> Visit:
+    """What the gate found out about the request."""
+    found: Visit = request.scope[VISIT]
+    return found
+
+
+def described(person: Someone) -> dict[str, Any]:
+    """Who somebody is, for scripts: rights as they hold in some namespace, roles with theirs."""
+    rights = sorted({right.value for grant in person.grants for right in RIGHTS[grant.role]})
+    roles = [{"role": grant.role.value, "namespaces": list(grant.namespaces)} for grant in person.grants]
+    return {"name": person.name, "groups": list(person.groups), "way": person.way.value, "roles": roles,
+            "rights": rights}  # fmt: skip
+
+
+def _login(gate: Gate, provider: Provider, visit: Visit, after: str) -> Response:
+    try:
+        begun = provider.begin(_redirect_uri(gate, visit))
+    except CotenantError as error:
+        return _trouble(gate, visit, error)
+    kept = [begun.state, begun.nonce, begun.verifier, safe_next(after, gate.base)]
+    sealed = gate.seals.close(LOGIN, kept)
+    made = gate.cookie(LOGIN, sealed, visit, seconds=LOGIN_SECONDS)
+    return Response(status_code=302, headers={"Location": begun.url, "Set-Cookie": made})
+
+
+def _callback(gate: Gate, provider: Provider, visit: Visit, given: Mapping[str, str]) -> Response:
+    """The browser comes back from the provider."""
+    try:
+        begun, after = _begun(gate, visit)
+        if not secrets.compare_digest(given.get("state", "").encode(), begun.state.encode()):
+            raise LoginRefused("this answer belongs to another login", fix="Log in again, in one window.")
+        if given.get("iss", gate.settings.oidc.issuer) != gate.settings.oidc.issuer:
+            raise LoginRefused(f"the answer is of another provider: {given['iss']}")
+        if "code" not in given:
+            words = given.get("error_description") or given.get("error") or "no code came back"
+            raise LoginRefused(f"the provider let nobody in: {words[:300]}", fix="Log in again.")
+        found = provider.finish(given["code"], begun.verifier, begun.nonce, _redirect_uri(gate, visit))
+    except CotenantError as error:
+        return _trouble(gate, visit, error)
+    session = Session(found.name, found.groups, gate.now_seconds() + 3600 * gate.settings.session_hours)
+    hold(session, found)
+    gate.sessions.end(visit.session)
+    cookie = gate.cookie(SESSION, gate.seals.close(SESSION, gate.sessions.begin(session)), visit)
+    answer = Response(status_code=303, headers={"Location": after, "Set-Cookie": cookie})
+    answer.headers.append("Set-Cookie", gate.cookie(LOGIN, "", visit, seconds=0))
+    return answer
+
+
+def _begun(gate: Gate, visit: Visit) -> tuple[Begun, str]:
+    """The login that this browser began, and where it goes afterwards."""
+    kept = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)
+    if not isinstance(kept, list) or len(kept) != 4:
+        raise LoginRefused("no login is under way in this browser, or it took too long", fix="Log in again.")
+    state, nonce, verifier, after = (str(part) for part in kept)
+    return Begun("", state, nonce, verifier), after
+
+
+def _logged_out(gate: Gate, visit: Visit) -> str:
+    """End the session; where the browser goes then."""
+    ended, home = gate.sessions.end(visit.session), gate.base
+    if gate.provider is None:
+        return gate.settings.proxy.logout_url or home
+    try:
+        where = gate.provider.end_url()
+    except ProviderSilent:
+        return home
+    if not where or ended is None:
+        return home
+    back = {"client_id": gate.settings.oidc.client_id, "post_logout_redirect_uri": _origin(gate, visit) + home}
+    return f"{where}{'&' if '?' in where else '?'}{urlencode(back)}"
+
+
+def safe_next(after: str, base: str) -> str:
+    """An address of ours to go to after a login; the base path for anything else."""
+    plain = after.isprintable() and "\\" not in after and not after.startswith("//")
+    return after if plain and after.startswith(base) and not after.startswith(f"{base}auth/") else base
+
+
+def _origin(gate: Gate, visit: Visit) -> str:
+    return gate.settings.public_url.rstrip("/") or visit.front.origin
+
+
+def _redirect_uri(gate: Gate, visit: Visit) -> str:
+    return f"{_origin(gate, visit)}{gate.base}auth/callback"
+
+
+def _trouble(gate: Gate, visit: Visit, error: CotenantError) -> Response:
+    status = 401 if isinstance(error, LoginRefused) else 503
+    refused = answers.Refused(status, f"{error.message}.", error.fix)
+    return answers.answered(refused, visit.headers, ("Log in again", f"{gate.base}auth/login"))

@@ -1,0 +1,58 @@
+"""The menu of the person in the frame: their name, their roles in words, and the way out. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from dash import html
+from dash.development.base_component import Component
+
+from cotenant.model.people import Grant, Role, Someone, Way
+from cotenant.model.text import visible
+from cotenant.settings.access import AccessSettings, Mode
+
+SHOWN_NAMESPACES: Final = 5
+
+
+def menu(person: Someone, settings: AccessSettings, base: str) -> Component:
+    """Closed it shows who it is, open what they may and how to leave."""
+    name = visible(person.name) or ("This machine" if person.way is Way.LOOPBACK else "Not logged in")
+    groups = [html.P(f"Groups: {visible(', '.join(person.groups))}", className="panel-note")] if person.groups else []
+    inside = [html.Strong(name), html.Ul([html.Li(words) for words in roles(person.grants)]), *groups]
+    said = html.Span(f"Who you are: {name}", className="visually-hidden")
+    summary = html.Summary([html.Span(initials(person.name), **{"aria-hidden": "true"}), said], title=name)
+    return html.Details(
+        [summary, html.Div([*inside, *_way_out(person, settings, base)])], className="chooser views me", id="me"
+    )
+
+
+def initials(name: str) -> str:
+    """One or two letters for a name, of an address what stands before the @; "me" without a name."""
+    words = re.findall(r"[^\W\d_]+", name.partition("@")[0])
+    return "".join(word[0] for word in words[:2]).upper() or "me"
+
+
+def roles(grants: Sequence[Grant]) -> list[str]:
+    """Roles in words, the strongest first; being a viewer goes without saying beside another."""
+    order = list(Role)
+    ranked = sorted(grants, key=lambda grant: -order.index(grant.role))
+    told = [grant for grant in ranked if grant.role is not Role.VIEWER] or ranked[:1]
+    return [_words(grant) for grant in told]
+
+
+def _words(grant: Grant) -> str:
+    if not grant.namespaces:
+        return f"{grant.role.value} in all namespaces"
+    shown, more = grant.namespaces[:SHOWN_NAMESPACES], len(grant.namespaces) - SHOWN_NAMESPACES
+    return f"{grant.role.value} in {visible(', '.join(shown))}" + (f" and {more} more" if more > 0 else "")
+
+
+def _way_out(person: Someone, settings: AccessSettings, base: str) -> list[Component]:
+    """A button where there is something to leave, a link to the login where there is one to make."""
+    if person.name and (settings.mode is Mode.OIDC or (settings.mode is Mode.PROXY and settings.proxy.logout_url)):
+        return [html.Button("Log out", id="log-out", className="button")]
+    if not person.name and settings.mode is Mode.OIDC:
+        return [html.A("Log in", href=f"{base}auth/login", className="button")]
+    return []

@@ -1,0 +1,261 @@
+"""EDGE: the OpenID Connect provider: where to log in, tokens for a code, tokens renewed, and whether one is genuine.
+
+Authorization code with PKCE (RFC 7636), state and nonce (OpenID Connect Core 1.0, 3.1). What the provider says of
+itself and its keys are asked when first needed and kept for a while, so that a dashboard starts without it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import requests
+from authlib.common.errors import AuthlibBaseError
+from authlib.integrations.requests_client import OAuth2Session
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from cotenant.model.errors import CotenantError, SettingsError
+from cotenant.settings.access import OidcSettings
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures of a key pair only: with a shared secret, or none, anybody could sign."""
+TIMEOUT_SECONDS: Final = 10.0
+KEPT_SECONDS: Final = 3600.0
+AGAIN_SECONDS: Final = 30.0
+"""Soonest that keys are asked for again because a token names one that is not known."""
+LEEWAY_SECONDS: Final = 30
+
+
+class ProviderSilent(CotenantError):
+    """The provider did not answer, or not as one."""
+
+
+class LoginRefused(CotenantError):
+    """A token, or the answer to a login, is not what it has to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A login under way: where the browser goes, and what its answer is held against."""
+
+    url: str
+    state: str
+    nonce: str
+    verifier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What verified tokens say. Seconds are Unix time; id_token is what the Kubernetes API may be shown."""
+
+    name: str
+    groups: tuple[str, ...]
+    id_token: str
+    ends_seconds: float
+    refresh_token: str = ""
+
+
+class Provider:
+    """One provider, by its issuer. Safe for many threads."""
+
+    def __init__(self, settings: OidcSettings) -> None:
+        """Nothing is asked yet."""
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._about: tuple[float, Mapping[str, Any]] = (float("-inf"), {})
+        self._keys: tuple[float, KeySet | None] = (float("-inf"), None)
+
+    def begin(self, redirect_uri: str) -> Begun:
+        """Where somebody logs in, with fresh secrets."""
+        state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
+        with self._session(redirect_uri) as session:
+            where = self._endpoint("authorization_endpoint")
+            url, _ = session.create_authorization_url(where, state=state, nonce=nonce, code_verifier=verifier)
+        return Begun(url, state, nonce, verifier)
+
+    def finish(self, code: str, verifier: str, nonce: str, redirect_uri: str) -> Claimed:
+        """What the code is worth; LoginRefused when the tokens are not this login's."""
+        with self._session(redirect_uri) as session:
+            tokens = self._asked(
+                session.fetch_token,
+                self._endpoint("token_endpoint"),
+                grant_type="authorization_code",
+                code=code,
+                code_verifier=verifier,
+            )
+        return self._claimed(tokens, nonce)
+
+    def renew(self, refresh_token: str) -> Claimed | None:
+        """Tokens of a login that goes on; None when they hold no id token, LoginRefused when the provider ended it."""
+        with self._session("") as session:
+            where = self._endpoint("token_endpoint")
+            tokens = self._asked(session.refresh_token, where, refresh_token=refresh_token)
+        if not tokens.get("id_token"):
+            return None
+        found = self._claimed(tokens, None)
+        return found if found.refresh_token else _with_refresh(found, refresh_token)
+
+    def bearer(self, token: str) -> Claimed:
+        """Whose token a script brings."""
+        claims = self._verified(token, [self._settings.client_id, *self._settings.audiences])
+        return self._named(claims, token)
+
+    def end_url(self) -> str:
+        """Where the provider ends its own session; empty when it does not say."""
+        return str(self._document().get("end_session_endpoint", ""))
+
+    def _claimed(self, tokens: Mapping[str, Any], nonce: str | None) -> Claimed:
+        token = str(tokens.get("id_token") or "")
+        if not token:
+            raise LoginRefused("the provider gave no id token", fix="Ask for the scope openid: access.oidc.scopes.")
+        claims = self._verified(token, [self._settings.client_id])
+        if nonce is not None and not secrets.compare_digest(str(claims.get("nonce", "")), nonce):
+            raise LoginRefused("the id token is not of this login (its nonce)", fix="Log in again.")
+        found = self._named(claims, token)
+        return _with_refresh(found, str(tokens.get("refresh_token") or ""))
+
+    def _verified(self, token: str, audiences: Sequence[str]) -> Mapping[str, Any]:
+        """The claims of a token: signature, issuer, audience, authorized party and times all hold."""
+        registry = jwt.JWTClaimsRegistry(
+            leeway=LEEWAY_SECONDS,
+            iss={"essential": True, "value": self._settings.issuer},
+            aud={"essential": True, "values": list(audiences)},
+            exp={"essential": True},
+        )
+        try:
+            claims = self._decoded(token)
+            registry.validate(dict(claims))
+        except (JoseError, ValueError) as error:
+            raise LoginRefused(f"the token is not valid: {error}", fix="Log in again.") from error
+        party = claims.get("azp")
+        if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 and party not in (None, *audiences):
+            raise LoginRefused(f"the token was made for {party}", fix="Log in again.")
+        return claims
+
+    def _decoded(self, token: str) -> Mapping[str, Any]:
+        try:
+            return jwt.decode(token, self._keyset(), algorithms=ALGORITHMS).claims
+        except (JoseError, ValueError):
+            # The provider may have changed its keys since; anybody can send a token, so not at every one.
+            if not self._keys_older_than(AGAIN_SECONDS):
+                raise
+            return jwt.decode(token, self._keyset(AGAIN_SECONDS), algorithms=ALGORITHMS).claims
+
+    def _named(self, claims: Mapping[str, Any], token: str) -> Claimed:
+        """Name and groups as the settings take them from the claims."""
+        settings = self._settings
+        name = claim(claims, settings.user_claim)
+        if not isinstance(name, str) or not name:
+            raise LoginRefused(
+                f"the token has no claim {settings.user_claim!r} with a name",
+                fix="Name another in access.oidc.user_claim, or ask for its scope in access.oidc.scopes.",
+            )
+        if settings.user_claim == "email" and claims.get("email_verified") is False:
+            raise LoginRefused(f"the provider has not verified {name}", fix="Verify the address there.")
+        groups = claim(claims, settings.groups_claim)
+        listed = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
+        return Claimed(name, tuple(g for g in listed if isinstance(g, str)), token, float(claims["exp"]))
+
+    def _session(self, redirect_uri: str) -> OAuth2Session:
+        settings = self._settings
+        session = OAuth2Session(
+            settings.client_id,
+            _secret(settings.client_secret_file) or None,
+            scope=" ".join(settings.scopes),
+            redirect_uri=redirect_uri or None,
+            code_challenge_method="S256",
+            default_timeout=TIMEOUT_SECONDS,
+        )
+        session.verify = settings.ca_file or True
+        return session
+
+    def _asked(self, function: Any, *given: Any, **named: Any) -> Mapping[str, Any]:
+        """An exchange at the token endpoint."""
+        try:
+            found: Mapping[str, Any] = function(*given, **named)
+        except AuthlibBaseError as error:
+            raise LoginRefused(f"the provider refused: {error}", fix="Log in again.") from error
+        except (requests.RequestException, OSError, ValueError) as error:
+            raise _silent(self._settings.issuer, error) from error
+        return found
+
+    def _endpoint(self, name: str) -> str:
+        found = self._document().get(name)
+        if not isinstance(found, str):
+            raise ProviderSilent(f"{self._settings.issuer} names no {name}", fix="Check access.oidc.issuer.")
+        return found
+
+    def _document(self) -> Mapping[str, Any]:
+        """What the provider says of itself (OpenID Connect Discovery 1.0)."""
+        issuer = self._settings.issuer
+        with self._lock:
+            if time.monotonic() - self._about[0] > KEPT_SECONDS:
+                found = self._fetched(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+                if found.get("issuer") != issuer:
+                    raise ProviderSilent(
+                        f"{issuer} says it is the issuer {found.get('issuer')!r}",
+                        fix="Set access.oidc.issuer to exactly what it says.",
+                    )
+                self._about = (time.monotonic(), found)
+            return self._about[1]
+
+    def _keyset(self, most_seconds: float = KEPT_SECONDS) -> KeySet:
+        where = self._endpoint("jwks_uri")
+        with self._lock:
+            if self._keys[1] is None or time.monotonic() - self._keys[0] > most_seconds:
+                self._keys = (time.monotonic(), KeySet.import_key_set(self._fetched(where)))
+            found = self._keys[1]
+        assert found is not None
+        return found
+
+    def _keys_older_than(self, seconds: float) -> bool:
+        return time.monotonic() - self._keys[0] > seconds
+
+    def _fetched(self, url: str) -> Any:
+        try:
+            answer = requests.get(url, timeout=TIMEOUT_SECONDS, verify=self._settings.ca_file or True)
+            answer.raise_for_status()
+            found = answer.json()
+        except (requests.RequestException, OSError, ValueError) as error:
+            raise _silent(self._settings.issuer, error) from error
+        if not isinstance(found, dict):
+            raise ProviderSilent(f"{url} is no JSON object", fix="Check access.oidc.issuer.")
+        return found
+
+
+def claim(claims: Mapping[str, Any], name: str) -> Any:
+    """A claim by its name, else by a path of names with dots; None without."""
+    if name in claims:
+        return claims[name]
+    found: Any = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _with_refresh(found: Claimed, refresh_token: str) -> Claimed:
+    return Claimed(found.name, found.groups, found.id_token, found.ends_seconds, refresh_token)
+
+
+def _secret(file: str) -> str:
+    """The client's secret, read each time, as it is rotated."""
+    if not file:
+        return ""
+    try:
+        return Path(file).read_text().strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"access.oidc.client_secret_file {file} cannot be read: {error}") from error
+
+
+def _silent(issuer: str, error: Exception) -> ProviderSilent:
+    return ProviderSilent(
+        f"the login provider {issuer} did not answer: {type(error).__name__}: {error}",
+        fix="Try again; who runs this checks access.oidc.issuer, access.oidc.ca_file and the network.",
+    )

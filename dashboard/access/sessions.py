@@ -1,0 +1,93 @@
+"""Who is logged in: sessions in this process, found by an id in a signed cookie. Tokens never leave the process.
+
+A restart ends them all, and people log in again, mostly without noticing. Safe for many threads.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from itsdangerous import BadData, URLSafeTimedSerializer
+
+SESSION: Final = "cotenant_session"
+"""Cookie with the id of a browser session, logged in or not."""
+LOGIN: Final = "cotenant_login"
+"""Cookie of a login that is under way."""
+LOGIN_SECONDS: Final = 600
+
+
+@dataclass(slots=True)
+class Session:
+    """One login. Seconds are Unix time; `lock` is held while its tokens are renewed, which is due at renew_seconds."""
+
+    name: str
+    groups: tuple[str, ...]
+    ends_seconds: float
+    id_token: str = field(default="", repr=False)
+    token_ends_seconds: float = 0.0
+    refresh_token: str = field(default="", repr=False)
+    renew_seconds: float = float("inf")
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+
+class Sessions:
+    """Logins by the id of their browser session; at most so many, the oldest ends for a new one."""
+
+    def __init__(self, most: int, now_seconds: Callable[[], float]) -> None:
+        """Nobody is logged in."""
+        self._most = most
+        self._now = now_seconds
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, Session] = OrderedDict()
+
+    def begin(self, session: Session) -> str:
+        """Keep it under a new id."""
+        id_ = fresh_id()
+        with self._lock:
+            self._held[id_] = session
+            while len(self._held) > self._most:
+                self._held.popitem(last=False)
+        return id_
+
+    def of(self, id_: str) -> Session | None:
+        """The login of that id, if it has not ended."""
+        with self._lock:
+            found = self._held.get(id_)
+            if found is not None and self._now() >= found.ends_seconds:
+                del self._held[id_]
+                return None
+            return found
+
+    def end(self, id_: str) -> Session | None:
+        """Forget it; what it was."""
+        with self._lock:
+            return self._held.pop(id_, None)
+
+
+class Seals:
+    """Signs what a cookie holds; for one use each, so that one cookie's value is nothing in another."""
+
+    def __init__(self, key: bytes) -> None:
+        """The key is this process's own."""
+        self._key = key
+
+    def close(self, use: str, value: Any) -> str:
+        """The value as text that nobody else can make."""
+        return str(URLSafeTimedSerializer(self._key, salt=use).dumps(value))
+
+    def open(self, use: str, text: str, most_seconds: int | None = None) -> Any:
+        """What was closed; None for a text that is not ours or too old."""
+        try:
+            return URLSafeTimedSerializer(self._key, salt=use).loads(text, max_age=most_seconds)
+        except BadData:
+            return None
+
+
+def fresh_id() -> str:
+    """An id that nobody guesses: 256 random bits."""
+    return secrets.token_urlsafe(32)

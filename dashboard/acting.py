@@ -1,0 +1,81 @@
+"""How a callback acts: it says which right it takes, is checked before it runs, and tells what went wrong in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from dash import ctx, no_update, set_props
+from dash.development.base_component import Component
+
+from cotenant.model.errors import CotenantError
+from cotenant.model.people import RIGHTS, Right, Role
+from dashboard import display, panels
+from dashboard.view import View
+
+SAID: Final = "said"
+"""Id of the frame's live region, in which every action says how it went."""
+
+
+def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark and guard an acting callback, below `app.callback`: whoever lacks the right everywhere does not get in.
+
+    The desk asks again for the namespaces in question. A CotenantError is told in the live region, and nothing else
+    on the page changes.
+    """
+
+    def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def checked(*given: Any) -> Any:
+            if ctx.triggered and all(one["value"] is None for one in ctx.triggered):
+                return _unchanged()  # a button came into the page: nobody has pressed it yet
+            try:
+                view.given.people().require(right)
+                return function(*given)
+            except CotenantError as error:
+                tell(panels.failed(error.message, error.fix))
+                return _unchanged()
+
+        checked.takes = right  # type: ignore[attr-defined]
+        return checked
+
+    return guarded
+
+
+def why_not(view: View, right: Right, namespace: str = "") -> str:
+    """Why a button is disabled, in words; "" when whoever asks may use it."""
+    if view.given.desk is None:
+        return "Read-only: start it with `cotenant dashboard --act`."
+    return refused(view, right, namespace)
+
+
+def refused(view: View, right: Right, namespace: str = "") -> str:
+    """Which role whoever asks lacks, in words; "" when they may."""
+    who = view.given.people()
+    if not who.may(right, namespace):
+        needed = " or ".join(role.value for role in Role if right in RIGHTS[role])
+        place = f" in namespace {namespace}" if namespace else ""
+        return f"{who.name or 'A viewer'} may not {right}{place}: it takes role {needed}."
+    return ""
+
+
+def too_old(view: View) -> str:
+    """Why nothing is done on data older than the setting; "" when they are not. Demo data do not age."""
+    overview = view.source.snapshot().overview
+    if overview is None or overview.demo:
+        return ""
+    age = view.now_seconds() - overview.time_seconds
+    if age < view.settings.red_after_seconds:
+        return ""
+    return f"The newest sample is {display.duration(age)} old: scan again before acting on it (`cotenant scan`)."
+
+
+def tell(words: Component | str) -> None:
+    """Say how it went, from within a callback."""
+    set_props(SAID, {"children": words})
+
+
+def _unchanged() -> Any:
+    outputs = ctx.outputs_list
+    return [no_update] * len(outputs) if isinstance(outputs, list) else no_update

@@ -1,0 +1,386 @@
+"""The REST face of acting: changes, the ledger, reviews, bundles, permissions, for scripts; the pages' own functions.
+
+A POST that accepts carries an `Idempotency-Key`: the same key again gives the same changes and does nothing more.
+Whether somebody may is asked by the desk, in each namespace. Amounts are raw: millicores, bytes, Unix seconds.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Body, Header, Query, Request, Response
+
+from cotenant.model.change import Standing
+from cotenant.model.changes import CHANGES, ENTRIES, changes_table, moves
+from cotenant.model.desk import Desk, Form, LedgerHealth, Looked, Method, Moved, Permission, Postponed, Told, Wanted
+from cotenant.model.errors import (
+    ClusterInvalid,
+    KeyTaken,
+    NoData,
+    StoreBusy,
+    UsageError,
+)
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.people import NotAllowed, Right
+from cotenant.model.table import Kind, Schema
+from dashboard import api, changing
+from dashboard.view import View
+
+MOST_WORKLOADS: Final = 1_000
+RETRY_SECONDS: Final = 2
+KEY: Final = r"^[A-Za-z0-9._:-]{1,64}$"
+BodyT = TypeVar("BodyT")
+Raw = Annotated[Any, Body()]
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        pattern=KEY,
+        description="Made once by the caller; the same key again does nothing more.",
+    ),
+]
+Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Asked one by one; none: everywhere.")]
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """Workloads as NAMESPACE/KIND/NAME, and on what terms. dry_run: also try it on the server."""
+
+    workloads: list[str]
+    method: Method = Method.TEMPLATE
+    overridden: list[str] = []
+    because: str = ""
+    second_person: str = ""
+    canary: float = 0.0
+    dry_run: bool = False
+
+    def wanted(self, key: str = "") -> Wanted:
+        """For the desk."""
+        more = {"key": key} if key else {}
+        refs = tuple(dict.fromkeys(_ref(text) for text in self.workloads))
+        if not refs or len(refs) > MOST_WORKLOADS:
+            raise UsageError(f"{len(refs)} workloads", fix=f"Name 1 to {MOST_WORKLOADS:,} as NAMESPACE/KIND/NAME.")
+        return Wanted(refs, self.method, tuple(self.overridden), self.second_person, self.canary, self.because, **more)
+
+
+class Bundled(Asked, forbid_unknown_fields=True, kw_only=True):
+    """The same as files of a form."""
+
+    form: Form
+
+
+class PutOff(msgspec.Struct, forbid_unknown_fields=True):
+    """Recommendations to hide: for so many days, for good without; a reason is needed."""
+
+    workloads: list[str]
+    reason: str
+    days: float | None = None
+
+
+class Named(msgspec.Struct, forbid_unknown_fields=True):
+    """Workloads as NAMESPACE/KIND/NAME."""
+
+    workloads: list[str]
+
+
+class Problem(msgspec.Struct):
+    """What went wrong and what helps."""
+
+    error: str
+    message: str
+    fix: str
+
+
+class Hidden(msgspec.Struct):
+    """A recommendation that is put off."""
+
+    workload: str
+    until: float | None
+    actor: str
+    reason: str
+    since: float
+
+
+class Whole(msgspec.Struct):
+    """A change with all that is kept about it."""
+
+    change: dict[str, Any]
+    moves: list[Moved]
+    rows: list[Told]
+
+
+def router(view: View, prefix: str) -> APIRouter:
+    """The API below `prefix`."""
+    made = APIRouter(prefix=prefix, tags=["acting"])
+    seen = changing.Changing(view)
+    _add_looking(made, view, seen)
+    _add_ledger(made, view, seen)
+    _add_asking(made, view)
+    _add_acting(made, view)
+    _add_postponing(made, view)
+    return made
+
+
+def _add_looking(made: APIRouter, view: View, seen: changing.Changing) -> None:
+    @made.get("/changes", summary="Changes that were accepted, and where each is", **_table_doc(CHANGES))
+    def changes(
+        request: Request, form: api.Format = "json", offset: api.Offset = 0, limit: api.Limit = api.MAX_LIMIT
+    ) -> Response:
+        return api.answer(seen.snapshot(), CHANGES, request.url.query, _plain(form), slice(offset, offset + limit))
+
+    @made.get(
+        "/changes/{change}", summary="One change: its row, what moved, its rows of the ledger", **_doc(Whole, 404)
+    )
+    def change(change: str) -> Response:
+        desk, who = _desk(view), view.given.people()
+        found = next((s for s in desk.changes(who) if s.change.id == change), None)
+        if found is None:
+            raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
+        return _json(Whole(_rows([found])[0], moves(found.change), desk.story(who, change)))
+
+
+def _add_ledger(made: APIRouter, view: View, seen: changing.Changing) -> None:
+    @made.get("/ledger", summary="Whether the ledger is what was written, against the head in the cluster",
+              **_doc(LedgerHealth, 403))  # fmt: skip
+    def ledger() -> Response:
+        view.given.people().require(Right.READ)
+        return _json(_desk(view).ledger())
+
+    @made.get("/ledger/entries", summary="Every row of the ledger", **_table_doc(ENTRIES))
+    def entries(
+        request: Request, form: api.Format = "json", offset: api.Offset = 0, limit: api.Limit = api.MAX_LIMIT
+    ) -> Response:
+        _desk(view)
+        return api.answer(seen.entries(), ENTRIES, request.url.query, _plain(form), slice(offset, offset + limit))
+
+    @made.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
+              **_doc(list[Permission], 403, 503))  # fmt: skip
+    def permissions(namespaces: Namespaces = None) -> Response:
+        return _acted(lambda: _json(_desk(view).permissions(view.given.people(), namespaces or [])))
+
+
+def _add_asking(made: APIRouter, view: View) -> None:
+    @made.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
+               **_doc(list[Looked], 403, 422, 503, body=Asked))  # fmt: skip
+    def reviews(given: Raw) -> Response:
+        def act() -> Response:
+            asked, desk, who = _body(given, Asked), _desk(view), view.given.people()
+            return _json((desk.dry_run if asked.dry_run else desk.review)(who, asked.wanted()))
+
+        return _acted(act)
+
+    @made.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
+               **_doc(bytes, 403, 404, 422, 503, body=Bundled))  # fmt: skip
+    def bundles(given: Raw) -> Response:
+        def act() -> Response:
+            asked = _body(given, Bundled)
+            files = _desk(view).bundle(view.given.people(), asked.wanted(), asked.form)
+            return _zipped(files, asked.form)
+
+        return _acted(act)
+
+
+def _add_acting(made: APIRouter, view: View) -> None:
+    @made.post(
+        "/changes",
+        summary="Accept: written down first, then done",
+        **_doc(_CHANGED, 403, 409, 422, 503, body=Asked, created=True),
+    )
+    def accept(given: Raw, key: Key) -> Response:
+        def act() -> Response:
+            desk, who = _desk(view), view.given.people()
+            wanted = _body(given, Asked).wanted(key)
+            known = any(s.change.batch == key for s in desk.changes(who))
+            return _json({"changes": _rows(desk.accept(who, wanted))}, 200 if known else 201)
+
+        return _acted(act)
+
+    def doing(path: str, summary: str, do: Callable[[Desk, str], Sequence[Standing]]) -> None:
+        def endpoint(change: str) -> Response:
+            return _acted(lambda: _json({"changes": _rows(do(_desk(view), change))}))
+
+        made.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
+
+    who = view.given.people
+    doing("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
+    doing("/changes/{change}/verify", "Judge it now; nothing while it soaks", lambda d, id_: d.verify(who(), [id_]))
+    doing("/batches/{change}/rollback", "Put back all that was accepted together",
+          lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
+
+    @made.post(
+        "/changes/settle", summary="Find out what became of changes without an outcome", **_doc(_CHANGED, 403, 503)
+    )
+    def settle() -> Response:
+        return _acted(lambda: _json({"changes": _rows(_desk(view).settle(who()))}))
+
+
+def _add_postponing(made: APIRouter, view: View) -> None:
+    @made.get("/postponements", summary="Recommendations that are hidden now", **_doc(list[Hidden], 403))
+    def listed() -> Response:
+        view.given.people().require(Right.READ)
+        return _json([_hidden(one) for one in _desk(view).postponed().values()])
+
+    @made.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
+               **_doc(None, 403, 422, body=PutOff))  # fmt: skip
+    def postpone(given: Raw) -> Response:
+        def act() -> Response:
+            asked = _body(given, PutOff)
+            _desk(view).postpone(view.given.people(), _refs(asked.workloads), asked.days, asked.reason)
+            return Response(status_code=204)
+
+        return _acted(act)
+
+    @made.post("/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=Named))
+    def recall(given: Raw) -> Response:
+        def act() -> Response:
+            _desk(view).recall(view.given.people(), _refs(_body(given, Named).workloads))
+            return Response(status_code=204)
+
+        return _acted(act)
+
+
+def _acted(act: Callable[[], Response]) -> Response:
+    """The answer, or the error in words under the status that scripts expect of a refused action."""
+    try:
+        return act()
+    except (KeyTaken, UsageError, ClusterInvalid) as error:
+        return _json(Problem(type(error).__name__, error.message, error.fix), 422)
+    except StoreBusy as error:
+        answer = _json(Problem(type(error).__name__, error.message, error.fix), 503)
+        answer.headers["Retry-After"] = str(RETRY_SECONDS)
+        return answer
+
+
+def _desk(view: View) -> Desk:
+    if view.given.desk is None:
+        raise NotAllowed(changing.NO_DESK, fix=changing.FIX)
+    return view.given.desk
+
+
+def _body(given: Any, kind: type[BodyT]) -> BodyT:
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the body is not what is expected: {error}", fix="See /docs for its fields.") from error
+
+
+def _ref(text: str) -> WorkloadRef:
+    parts = text.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+    return WorkloadRef(*parts)
+
+
+def _refs(texts: Sequence[str]) -> list[WorkloadRef]:
+    return list(dict.fromkeys(_ref(text) for text in texts))
+
+
+def _rows(standings: Sequence[Standing]) -> list[dict[str, Any]]:
+    return list(changes_table(standings).rows())
+
+
+def _in_force(desk: Desk, view: View, batch: str) -> list[str]:
+    found = [s.change.id for s in desk.changes(view.given.people()) if s.change.batch == batch and s.state.in_force]
+    if not found:
+        raise NoData(f"nothing of a batch {batch!r} can be taken back", fix="GET changes for all.")
+    return found
+
+
+def _hidden(one: Postponed) -> Hidden:
+    return Hidden(str(one.workload), one.until_seconds, one.actor, one.reason, one.since_seconds)
+
+
+def _zipped(files: Mapping[str, str], form: Form) -> Response:
+    """One zip; commands to copy are one text."""
+    if form is Form.KUBECTL:
+        return Response("\n".join(files.values()), media_type="text/plain; charset=utf-8")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    headers = {"Content-Disposition": f'attachment; filename="cotenant-{form.value}.zip"'}
+    return Response(packed.getvalue(), media_type="application/zip", headers=headers)
+
+
+def _plain(form: str) -> str:
+    if form == "yaml":
+        raise UsageError("this table cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
+    return form
+
+
+def _json(document: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json", status_code=status)
+
+
+# --- what /docs says --------------------------------------------------------------------------------------------------
+WORDS: Final[Mapping[int, str]] = {
+    403: "A role, or a right in the cluster, is missing; nothing was done.",
+    404: "There is nothing of that name.",
+    409: "The object was changed meanwhile; nothing was overwritten.",
+    422: "A guardrail, the body, or a key that was used for something else stops it; nothing was done.",
+    503: "The cluster does not answer, or somebody else writes the ledger: try again.",
+}
+_CELLS: Final[Mapping[Kind, str]] = {Kind.TEXT: "string", Kind.LIST: "array", Kind.INTEGER: "integer"}
+
+
+def _row_schema(schema: Schema) -> dict[str, Any]:
+    cells = {c.name: {"type": [_CELLS.get(c.kind, "number"), "null"], "description": c.doc} for c in schema.columns}
+    return {"type": "object", "properties": cells}
+
+
+_CHANGED: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"changes": {"type": "array", "items": _row_schema(CHANGES)}},
+}
+
+
+def _table_doc(schema: Schema) -> dict[str, Any]:
+    rows = {"type": "array", "items": _row_schema(schema)}
+    numbers = {name: {"type": "integer"} for name in ("total", "of", "offset")}
+    words = {name: {"type": "string"} for name in ("table", "version")}
+    whole = {"type": "object", "properties": {**words, **numbers, "rows": rows}}
+    return {
+        "description": api.described(schema),
+        "responses": _responses(whole, (400, 403)),
+        "openapi_extra": {"parameters": api.filter_parameters(schema)},
+    }
+
+
+def _doc(answer: Any, *statuses: int, body: Any = None, created: bool = False) -> dict[str, Any]:
+    """Schemas of an endpoint: of its answer, its errors and its body."""
+    found = answer if isinstance(answer, dict) else None if answer in (None, bytes) else _schema(answer)
+    made: dict[str, Any] = {"responses": _responses(found, statuses, created=created)}
+    if body is not None:
+        content = {"application/json": {"schema": _schema(body)}}
+        made["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
+    return made
+
+
+def _responses(answer: dict[str, Any] | None, statuses: Sequence[int], created: bool = False) -> dict[int | str, Any]:
+    wrong = {"application/json": {"schema": _schema(Problem)}}
+    made: dict[int | str, Any] = {
+        status: {"description": WORDS.get(status, "Not understood."), "content": wrong} for status in statuses
+    }
+    if answer is not None:
+        made[200] = {"description": "As asked.", "content": {"application/json": {"schema": answer}}}
+        if created:
+            made[201] = {**made[200], "description": "Accepted now."}
+    return made
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """JSON schema of a type, with what it refers to in its place."""
+    whole = msgspec.json.schema(kind)
+    found: dict[str, Any] = _inlined(whole, whole.get("$defs", {}))
+    return found
+
+
+def _inlined(part: Any, known: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        if "$ref" in part:
+            return _inlined(known[part["$ref"].rpartition("/")[2]], known)
+        return {key: _inlined(value, known) for key, value in part.items() if key != "$defs"}
+    return [_inlined(value, known) for value in part] if isinstance(part, list) else part

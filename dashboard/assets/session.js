@@ -1,0 +1,49 @@
+// What the server says about who asks: a token that is out of date is taken anew, a login that has ended is told.
+"use strict";
+
+(function session() {
+  const plain = window.fetch.bind(window);
+  const base = () => document.documentElement.dataset.base || "/";
+
+  const token = () => {
+    const found = document.cookie.split("; ").find((part) => part.startsWith("_csrf_token="));
+    return found ? found.slice("_csrf_token=".length) : "";
+  };
+
+  const withToken = (init) => {
+    const headers = new Headers((init && init.headers) || {});
+    headers.set("X-CSRFToken", token());
+    return { ...init, headers };
+  };
+
+  // Above everything, once; the page stays as it is, so that nothing that was typed is lost.
+  const ended = () => {
+    if (document.getElementById("ended")) return;
+    const line = Object.assign(document.createElement("div"), { id: "ended", className: "banner" });
+    line.setAttribute("role", "alert");
+    const link = Object.assign(document.createElement("a"), { href: location.href, textContent: "Log in again" });
+    line.append(Object.assign(document.createElement("strong"), { textContent: "Your login has ended. " }), link);
+    const main = document.getElementById("main");
+    if (main) main.prepend(line);
+    else document.body.prepend(line);
+  };
+
+  // Once somebody logs out, what the page still wants to ask is not asked.
+  let leaving = false;
+
+  window.fetch = async (input, init) => {
+    if (leaving) return new Promise(() => {});
+    const answer = await plain(input, init);
+    if (answer.status === 401 && !leaving) ended();
+    // The server was started anew, or another tab logged in: the answer has set a cookie with a token that holds.
+    if (answer.status === 403 && answer.headers.get("X-Cotenant-Again")) return plain(input, withToken(init));
+    return answer;
+  };
+
+  document.addEventListener("click", async (event) => {
+    if (!event.target.closest || !event.target.closest("#log-out")) return;
+    leaving = true;
+    const answer = await plain(base() + "auth/logout", withToken({ method: "POST" }));
+    location.assign(answer.ok ? (await answer.json()).to : base());
+  });
+})();

@@ -1,0 +1,111 @@
+// The demo's tour: four coach marks on the overview, one after the other, dismissed for good with Escape or "Skip".
+"use strict";
+
+(() => {
+  const KEPT = "cotenant-tour";
+  const MARKS = [
+    { at: "#band", title: "The day breathes",
+      text: "Usage, its forecast band and what batch may borrow: valleys of the night are room for batch work." },
+    { at: "#heat-figure", title: "The habit of a week",
+      text: "Hour by weekday. Peaks that repeat are peaks that room can be reserved for." },
+    { at: "#nav-r", title: "Recommendations, safely",
+      text: "Select a few, review them: diff, guardrails, a dry run on the server, then apply, verify or roll back." },
+    { at: "#nav-v", title: "Room before the peak",
+      text: "Approve a plan, fast-forward the clock above, and watch its room become available before it is needed." },
+  ];
+  let shown = -1;
+  let before = null;
+
+  const kept = () => { try { return localStorage.getItem(KEPT); } catch (blocked) { return null; } };
+  const keep = () => { try { localStorage.setItem(KEPT, "seen"); } catch (blocked) { /* asked again next time */ } };
+  const clear = () => {
+    document.querySelectorAll(".coach").forEach((it) => it.remove());
+    document.querySelectorAll(".coached").forEach((it) => it.classList.remove("coached"));
+  };
+
+  function end() {
+    clear();
+    shown = -1;
+    keep();
+    if (before && before.isConnected) before.focus();
+  }
+
+  function button(words, act, first) {
+    const made = document.createElement("button");
+    made.className = "button";
+    made.type = "button";
+    made.textContent = words;
+    made.addEventListener("click", act);
+    if (first) made.dataset.first = "1";
+    return made;
+  }
+
+  function show(number) {
+    clear();
+    const mark = MARKS[number];
+    const place = document.querySelector(mark.at);
+    if (!place) { end(); return; }
+    shown = number;
+    place.classList.add("coached");
+    place.scrollIntoView({ block: "center" });
+    const coach = document.createElement("div");
+    coach.className = "coach";
+    coach.setAttribute("role", "dialog");
+    coach.setAttribute("aria-labelledby", "coach-title");
+    coach.setAttribute("aria-describedby", "coach-text");
+    const title = document.createElement("h2");
+    title.id = "coach-title";
+    title.textContent = mark.title;
+    const text = document.createElement("p");
+    text.id = "coach-text";
+    text.textContent = mark.text;
+    const foot = document.createElement("div");
+    foot.className = "coach-foot";
+    const count = document.createElement("span");
+    count.className = "dim";
+    count.textContent = `${number + 1} of ${MARKS.length}`;
+    const last = number === MARKS.length - 1;
+    foot.append(count, button("Skip", end));
+    foot.append(last ? button("Done", end, true) : button("Next", () => show(number + 1), true));
+    coach.append(title, text, foot);
+    document.body.append(coach);
+    put(coach, place.getBoundingClientRect());
+    coach.querySelector("[data-first]").focus({ preventScroll: true });
+  }
+
+  // Beside what is narrow (a link of the navigation), else below its top edge, always inside the window.
+  function put(coach, box) {
+    const narrow = box.width < 260;
+    const left = narrow ? box.right + 14 : Math.max(16, box.left + 24);
+    const top = narrow ? box.top - 8 : box.top + 40;
+    coach.style.left = `${Math.min(left, innerWidth - coach.offsetWidth - 16) + scrollX}px`;
+    coach.style.top = `${Math.max(8, Math.min(top, innerHeight - coach.offsetHeight - 16)) + scrollY}px`;
+  }
+
+  document.addEventListener("click", (event) => {
+    if (event.target.closest && event.target.closest("#tour-open")) {
+      before = event.target;
+      if (document.querySelector(MARKS[0].at)) show(0);
+      else { window.cotenant.go(window.cotenant.base()); begin(); }
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    if (shown >= 0 && event.key === "Escape") { event.stopPropagation(); end(); }
+  }, true);
+  window.addEventListener("resize", () => { if (shown >= 0) show(shown); });
+
+  // Once the overview is drawn; a page that is left takes its mark along.
+  function begin() {
+    let looks = 0;
+    const look = setInterval(() => {
+      looks += 1;
+      if (document.querySelector("#page") && !document.querySelector("#steering")) looks = Infinity; // no demo
+      const ready = document.querySelector("#steering") && document.querySelector("#band .js-plotly-plot");
+      if (ready && document.querySelector(MARKS[1].at)) { clearInterval(look); before = document.activeElement; show(0); }
+      else if (looks > 240) clearInterval(look);
+    }, 250);
+  }
+  window.addEventListener("_dashprivate_pushstate", () => { if (shown >= 0 && !document.querySelector(MARKS[shown].at)) end(); });
+  window.addEventListener("DOMContentLoaded", () => { if (!kept()) begin(); });
+  if (document.readyState !== "loading" && !kept()) begin();
+})();

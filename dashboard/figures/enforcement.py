@@ -1,0 +1,339 @@
+"""What a node's agent did over time: CPU of best effort under its limit, and a lane of marks a means. Pure.
+
+Real acts are filled, those of a dry run are hatched and hollow; each mark tells its reason in words. Lanes hold a bar
+as long as a value of the agent's stands there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.enforcement import Lane, NodeLanes
+from cotenant.model.resource import MILLICORES_PER_CORE, Resource
+from dashboard import display
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.figures.lines import Trace
+
+STYLES: Final[dict[Lane, tuple[str, str, str]]] = {
+    Lane.SUPPRESS: ("Suppress", base.ORANGE, "triangle-down"),
+    Lane.BURST: ("Burst", base.TEAL, "triangle-up"),
+    Lane.MEMORY: ("Memory QoS", base.BLUE, "square"),
+    Lane.EVICTION: ("Evictions", base.RED, "x"),
+    Lane.INTERFERENCE: ("Interference", base.VIOLET, "diamond"),
+    Lane.OTHER: ("Other", base.GREY, "circle"),
+}
+"""Lane -> (word, colour, mark); rows from the top down."""
+NOUNS: Final[dict[Lane, str]] = {
+    Lane.SUPPRESS: "suppression",
+    Lane.BURST: "burst",
+    Lane.MEMORY: "memory setting",
+    Lane.EVICTION: "eviction",
+    Lane.INTERFERENCE: "interference finding",
+    Lane.OTHER: "other act",
+}
+SLOTS: Final = 120
+"""Marks that fit side by side; acts closer than that share one, with their number."""
+LANE_PIXELS: Final = 24
+CPU_PIXELS: Final = 250
+HALF: Final = 0.3
+TOLD: Final = 3
+"""Acts of a mark that are told one by one."""
+WORDS: Final = 180
+"""Letters of a reason in a hover box."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One act: when, in which lane, its reason and words; place: of the value, "" = none."""
+
+    time_seconds: float
+    lane: Lane
+    reason: str
+    words: str = ""
+    who: str = ""
+    place: str = ""
+    holds: bool | None = None
+    dry: bool = False
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """A node between two moments (Unix seconds)."""
+
+    node: str
+    since: float
+    until: float
+    marks: Sequence[Mark]
+    lanes: NodeLanes | None = None
+
+
+@dataclass(slots=True)
+class _Bars:
+    """Corners of bars, and what the table says of them."""
+
+    x: list[float | None] = field(default_factory=list)
+    y: list[float | None] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+    def add(self, span: tuple[float, float], row: int, name: str, words: str) -> None:
+        """One bar, five corners and a gap."""
+        start, end = (1000 * at for at in span)
+        self.x += [start, end, end, start, start, None]
+        self.y += [row - HALF, row - HALF, row + HALF, row + HALF, row - HALF, None]
+        self.names.append(name)
+        self.words.append(words)
+
+
+def rows_of(shown: Shown) -> list[Lane]:
+    """Lanes that have something to show."""
+    found = {mark.lane for mark in shown.marks}
+    return [lane for lane in Lane if lane in found]
+
+
+def height(shown: Shown) -> int:
+    """Pixels that it needs."""
+    return 84 + LANE_PIXELS * max(len(rows_of(shown)), 1) + (CPU_PIXELS if shown.lanes else 0)
+
+
+def chart(shown: Shown) -> Chart:
+    """CPU above, lanes below, on one axis of time."""
+    rows, cpu = rows_of(shown), _cpu(shown)
+    bars = [trace for dry in (False, True) for trace in _bars(shown, rows, dry)]
+    marks = [trace for lane in rows for dry in (False, True) for trace in _marks(shown, rows, lane, dry)]
+    share = LANE_PIXELS * len(rows) / max(height(shown) - 84, 1) if cpu else 1.0
+    layout = lines.over_time(
+        "cores" if cpu else "",
+        [1000 * shown.since, 1000 * shown.until],
+        xaxis=_axis(shown),
+        yaxis2=_lane_axis(rows, share if cpu else 1.0),
+        hovermode="closest",
+        margin={"l": 92, "r": 12, "t": 34, "b": 30},
+    )
+    layout["yaxis"] = {**layout["yaxis"], "domain": [min(share + 0.05, 0.95), 1]} if cpu else {"visible": False}
+    if not cpu:
+        layout["meta"] = {**base.IN_TIME, "spans": ["Lane", "What"]}
+    return Chart({"data": [*cpu, *bars, *marks], "layout": layout}, summary(shown))
+
+
+def lane_strip(shown: Shown) -> Chart:
+    """The lanes alone, for a page about something else."""
+    return chart(Shown(shown.node, shown.since, shown.until, shown.marks))
+
+
+def _axis(shown: Shown) -> dict[str, Any]:
+    span = shown.until - shown.since
+    form = "%H:%M:%S" if span <= 600 else "%H:%M" if span <= 2 * 86_400 else "%a %d"
+    return {
+        "type": "date",
+        "range": [1000 * shown.since, 1000 * shown.until],
+        "tickformat": form,
+        "nticks": 8,
+        "hoverformat": "%a %d %b %H:%M:%S UTC",
+        "fixedrange": True,
+    }
+
+
+def _lane_axis(rows: Sequence[Lane], share: float) -> dict[str, Any]:
+    return {
+        "domain": [0, share],
+        "range": [len(rows) - 0.4, -0.6],
+        "tickvals": list(range(len(rows))),
+        "ticktext": [STYLES[lane][0] for lane in rows],
+        "fixedrange": True,
+        "showgrid": False,
+        "zeroline": False,
+    }
+
+
+# --- CPU ---------------------------------------------------------------------------------------------------------
+def _cpu(shown: Shown) -> list[Trace]:
+    lanes = shown.lanes
+    if lanes is None:
+        return []
+    times = lanes.start_seconds + lanes.step_seconds * np.arange(_size(lanes))
+    inside = (times >= shown.since - lanes.step_seconds) & (times <= shown.until)
+    if not inside.any():
+        return []
+    dry = " (dry run)" if lanes.dry else ""
+    held = {"dash": "dot"} if lanes.dry else {}
+    used = {"fill": "tozeroy", "fillcolor": base.faded(base.VIOLET, 0.18)}
+    traces = [
+        *_line(lanes, "best_effort", times, inside, ("Best effort uses", base.VIOLET), used),
+        *_line(lanes, "others", times, inside, ("All others use", base.BLUE)),
+        *_line(lanes, "target", times, inside, ("Target", base.TEAL), {"dash": "dash"}),
+        *_line(lanes, "limit", times, inside, (f"Limit of best effort{dry}", base.ORANGE), {"shape": "hv", **held}),
+        *_line(lanes, "burst", times, inside, ("Burst granted", base.GREY), {"shape": "hv", "dash": "dashdot"}),
+    ]
+    ends = [1000 * shown.since, 1000 * shown.until]
+    traces.append(lines.level(ends, lanes.capacity / MILLICORES_PER_CORE, "All CPUs"))
+    return traces
+
+
+def _line(
+    lanes: NodeLanes, which: str, times: Any, inside: Any, look: tuple[str, str], style: dict[str, Any] | None = None
+) -> list[Trace]:
+    """One of the numbers in cores, in no more points than a trace may have; nothing where there is none."""
+    values = np.full(len(times), np.nan)
+    given = np.array(lanes.values.get(which, []), dtype=np.float64)
+    values[: len(given)] = given
+    values, x = values[inside] / MILLICORES_PER_CORE, times[inside]
+    if np.isnan(values).all() or (which == "burst" and not np.nansum(values)):
+        return []
+    kept = base.thinned(values)
+    stroke = {k: v for k, v in (style or {}).items() if k in ("dash", "shape")}
+    rest = {k: v for k, v in (style or {}).items() if k not in stroke}
+    made = lines.line([1000 * x[i] for i in kept], values[kept], *look, **stroke)
+    return [made | rest | {"hovertemplate": "%{y:,.2f} cores, %{x}"}]
+
+
+def _size(lanes: NodeLanes) -> int:
+    return max((len(values) for values in lanes.values.values()), default=0)
+
+
+# --- lanes -------------------------------------------------------------------------------------------------------
+def held(marks: Iterable[Mark], since: float, until: float) -> list[tuple[float, float]]:
+    """Spans in which at least one place carries a value of the agent's, cut to the window. marks: of one lane."""
+    edges: list[tuple[float, int]] = []
+    open_since: dict[str, float] = {}
+    for mark in sorted(marks, key=lambda m: m.time_seconds):
+        if mark.holds and mark.place not in open_since:
+            open_since[mark.place] = mark.time_seconds
+        elif mark.holds is False:
+            # Given back what was set before the first that we know of: it held from the beginning.
+            edges += [(open_since.pop(mark.place, since), 1), (mark.time_seconds, -1)]
+    edges += [edge for start in open_since.values() for edge in ((start, 1), (until, -1))]
+    spans: list[tuple[float, float]] = []
+    depth, begin = 0, 0.0
+    for at, by in sorted(edges, key=lambda edge: (edge[0], -edge[1])):
+        begin = at if depth == 0 else begin
+        depth += by
+        if depth == 0:
+            spans.append((max(begin, since), min(at, until)))
+    return [(a, b) for a, b in spans if b > a]
+
+
+def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
+    """Everything that holds, and each act that passes as a short bar: one patterned outline."""
+    made, short = _Bars(), (shown.until - shown.since) / SLOTS
+    for row, lane in enumerate(rows):
+        mine = [mark for mark in shown.marks if mark.lane is lane and mark.dry is dry]
+        name = STYLES[lane][0]
+        for span in held(mine, shown.since, shown.until):
+            made.add(span, row, name, "would hold (dry run)" if dry else "holds")
+        for mark in mine if dry or not shown.lanes else ():
+            if mark.holds is None and shown.since <= mark.time_seconds <= shown.until:
+                made.add((mark.time_seconds, mark.time_seconds + short), row, name, _told(mark))
+    if not made.names:
+        return []
+    colour = base.GREY
+    pattern = {"shape": "/", "fgcolor": colour, "bgcolor": base.faded(colour, 0.08), "size": 6, "solidity": 0.3}
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "Would hold: dry run (hatched)" if dry else "Holds",
+            "x": made.x[:-1],
+            "y": made.y[:-1],
+            "yaxis": "y2",
+            "fill": "toself",
+            "fillcolor": base.faded(colour, 0.16),
+            **({"fillpattern": pattern} if dry else {}),
+            "line": {"color": colour, "width": 1, "dash": "dot" if dry else "solid"},
+            "hoverinfo": "skip",
+            "meta": {"names": made.names, "words": made.words},
+        }
+    ]
+
+
+def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Trace]:
+    """A row of marks; near ones share one that says how many and tells the first of them."""
+    inside = [
+        m for m in shown.marks if m.lane is lane and m.dry is dry and shown.since <= m.time_seconds <= shown.until
+    ]
+    if not inside:
+        return []
+    width = max((shown.until - shown.since) / SLOTS, 1e-3)
+    slots: dict[int, list[Mark]] = defaultdict(list)
+    for mark in sorted(inside, key=lambda m: m.time_seconds):
+        slots[int((mark.time_seconds - shown.since) // width)].append(mark)
+    word, colour, symbol = STYLES[lane]
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{word}{' (dry run)' if dry else ''}",
+            "x": [1000 * marks[0].time_seconds for marks in slots.values()],
+            "y": [rows.index(lane)] * len(slots),
+            "yaxis": "y2",
+            "marker": {
+                "color": colour,
+                "symbol": f"{symbol}-open" if dry else symbol,
+                "size": 9,
+                "line": {"width": 1.5, "color": colour},
+            },
+            "showlegend": False,
+            "customdata": [hover(marks) for marks in slots.values()],
+            "hovertemplate": "%{customdata}<extra></extra>",
+        }
+    ]
+
+
+def hover(marks: Sequence[Mark]) -> str:
+    """What a mark stands for: its acts one by one, or how many of which reason and the first ones."""
+    told = [f"{_clock(m.time_seconds)} {base.plain(_told(m))}" for m in marks[:TOLD]]
+    if len(marks) <= TOLD:
+        return "<br>".join(told)
+    counts = Counter(mark.reason for mark in marks)
+    words = ", ".join(f"{count} × {base.plain(reason)}" for reason, count in counts.most_common())
+    return "<br>".join([f"{display.counted(len(marks), 'act')}: {words}", *told, f"… and {len(marks) - TOLD} more"])
+
+
+def _told(mark: Mark) -> str:
+    dry = "dry run: " if mark.dry else ""
+    who = f" {mark.who}" if mark.who else ""
+    words = f": {mark.words}" if mark.words else ""
+    text = f"{dry}{mark.reason}{who}{words}"
+    return text if len(text) <= WORDS else f"{text[: WORDS - 1]}…"
+
+
+def _clock(seconds: float) -> str:
+    return f"{display.clock(seconds)}:{int(seconds) % 60:02d}"
+
+
+# --- words -------------------------------------------------------------------------------------------------------
+def summary(shown: Shown) -> str:
+    """The same for who cannot see it."""
+    inside = [mark for mark in shown.marks if shown.since <= mark.time_seconds <= shown.until]
+    when = f"{display.moment(shown.since)} to {_clock(shown.until)}"
+    if not inside:
+        return f"{shown.node}, {when}: the agent did nothing." + _cpu_words(shown)
+    counts = Counter(mark.lane for mark in inside)
+    words = ", ".join(display.counted(counts[lane], NOUNS[lane]) for lane in Lane if counts[lane])
+    dry = sum(mark.dry for mark in inside)
+    told = "; all of a dry run" if dry == len(inside) else f"; {dry:,} of a dry run" if dry else ""
+    return f"{shown.node}, {when}: {display.counted(len(inside), 'act')} ({words}){told}." + _cpu_words(shown)
+
+
+def _cpu_words(shown: Shown) -> str:
+    lanes = shown.lanes
+    if lanes is None:
+        return ""
+    limit, used = (np.array(lanes.values.get(n, []), dtype=np.float64) for n in ("limit", "best_effort"))
+    parts = []
+    if len(used) and not np.isnan(used).all():
+        low, high = (display.amount(float(f(used)), Resource.CPU) for f in (np.nanmin, np.nanmax))
+        parts.append(f"best effort used {low} to {high}")
+    if len(limit) and not np.isnan(limit).all():
+        at = int(np.nanargmin(limit))
+        moment = lanes.start_seconds + lanes.step_seconds * at
+        verb = "would have been held" if lanes.dry else "was held"
+        parts.append(f"{verb} lowest at {display.amount(float(limit[at]), Resource.CPU)}, {_clock(moment)} UTC")
+    return f" CPU: {', '.join(parts)}." if parts else ""

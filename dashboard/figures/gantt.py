@@ -1,0 +1,359 @@
+"""Reservation plans over the next day or week: a bar an occurrence, all against what is free, the pods of one. Pure.
+
+State is told by pattern, outline and words; colour only repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.plan import Score
+from cotenant.model.resource import MILLICORES_PER_CORE, Resource
+from cotenant.model.usage import DAY_SECONDS
+from dashboard import display
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.figures.lines import Trace
+
+Floats = npt.NDArray[np.float64]
+STEP_SECONDS: Final = 1800
+MOST_BARS: Final = 14
+BAR_HEIGHT: Final = 26
+LABEL: Final = 22
+BESIDE: Final = 44
+LEFT: Final = 168
+HALF: Final = 0.34
+WORDS: Final = 0.3
+"""Share of the axis that a bar's words may need."""
+AMBER: Final = "#c98a12"
+STATES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "proposed": ("Proposed (hatched)", base.VIOLET, "/"),
+    "withheld": ("Withheld (dotted)", base.GREY, "."),
+    "approved": ("Approved (hatched back)", AMBER, "\\"),
+    "held": ("Reserved or held (filled)", base.TEAL, ""),
+    "over": ("Over or rejected (lined)", base.GREY, "-"),
+    "failed": ("Failed or missed (grid)", base.RED, "+"),
+}
+"""State -> (legend, colour, pattern)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One occurrence with a window: who, when, pods at most; of a plan in the cluster its state and what is said of it.
+
+    reason: "ok", or why the forecast's plan is withheld; of one in the cluster it says nothing.
+    """
+
+    name: str
+    start_seconds: int
+    end_seconds: int
+    pods: int
+    reason: str = "ok"
+    phase: str = ""
+    said: str = ""
+
+    @property
+    def proposed(self) -> bool:
+        """Whether it is proposed and not withheld."""
+        return self.state == "proposed"
+
+    @property
+    def state(self) -> str:
+        """Key of STATES."""
+        return self.phase or ("proposed" if self.reason == "ok" else "withheld")
+
+    @property
+    def words(self) -> str:
+        """What stands beside its bar."""
+        pods = display.counted(self.pods, "pod")
+        said = self.said or ("" if self.reason == "ok" else f"withheld: {self.reason}")
+        return f"{pods}, {said}" if said else pods
+
+
+def axis(start_seconds: int, days: int = 1) -> dict[str, Any]:
+    """The next 24 hours, or days."""
+    by_day = {"tickformat": "%a %d", "dtick": 24 * 3_600_000}
+    by_hour = {"tickformat": "%H:%M", "dtick": 3 * 3_600_000}
+    return {
+        "type": "date",
+        "range": base.milliseconds([start_seconds, start_seconds + days * DAY_SECONDS]),
+        **(by_hour if days == 1 else by_day),
+        "hoverformat": "%a %d %b %H:%M UTC",
+        "fixedrange": True,
+    }
+
+
+def height(bars: int) -> int:
+    """Pixels that so many bars need."""
+    return 76 + BAR_HEIGHT * max(2, min(bars, MOST_BARS))
+
+
+def chart(bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1) -> Chart:
+    """A line a plan with its occurrences, the first to begin on top; at most MOST_BARS of them."""
+    ordered = sorted(bars, key=lambda b: (b.start_seconds, b.name))
+    names = list(dict.fromkeys(b.name for b in ordered))[:MOST_BARS]
+    line = {name: y for y, name in enumerate(names)}
+    placed = [(line[b.name], b) for b in ordered if b.name in line]
+    rows = {state: [(y, b) for y, b in placed if b.state == state] for state in STATES}
+    traces = [trace for state, found in rows.items() for trace in _spans(found, state)]
+    layout = base.layout(
+        meta={**base.IN_TIME, "spans": True},
+        margin={"l": LEFT, "r": 12, "t": 30, "b": 26},
+        showlegend=True,
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "font": {"size": 12}},
+        hovermode="closest",
+        xaxis=axis(start_seconds, days),
+        yaxis={
+            "range": [len(names) - 0.4, -0.6],
+            "tickvals": list(range(len(names))),
+            "ticktext": [_short(name) for name in names],
+            "fixedrange": True,
+            "showgrid": False,
+            "zeroline": False,
+        },
+        shapes=[] if now_seconds is None else [lines.vertical(1000 * now_seconds)],
+    )
+    told = _words(placed, start_seconds, days)
+    return Chart({"data": [*traces, told] if placed else [], "layout": layout}, _summary(ordered, names, days))
+
+
+def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
+    """All bars of one state as one patterned outline."""
+    if not rows:
+        return []
+    name, colour, pattern = STATES[state]
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for at, bar in rows:
+        start, end = base.milliseconds([bar.start_seconds, bar.end_seconds])
+        x += [start, end, end, start, start, None]
+        y += [at - HALF, at - HALF, at + HALF, at + HALF, at - HALF, None]
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "x": x[:-1],
+            "y": y[:-1],
+            "fill": "toself",
+            "fillcolor": base.faded(colour, 0.12 if pattern else 0.45),
+            **({"fillpattern": _hatch(colour, pattern)} if pattern else {}),
+            "line": {"color": colour, "width": 1.5, "dash": "dot" if state == "withheld" else "solid"},
+            "hoverinfo": "skip",
+            "meta": {"names": [b.name for _, b in rows], "words": [b.words for _, b in rows]},
+        }
+    ]
+
+
+def _words(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int) -> Trace:
+    """What stands beside the bars, where the next one leaves room for it; hovering says it of all."""
+    following = {id(b): after for (_, b), after in _with_next(placed)}
+    places = [_beside(bar, start_seconds, days, following[id(bar)]) for _, bar in placed]
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "marker": {"opacity": 0},
+        "x": base.milliseconds([place[0] for place in places]),
+        "y": [at for at, _ in placed],
+        "text": [
+            f"  {_short(b.words, BESIDE)}  " if place[1] else "" for (_, b), place in zip(placed, places, strict=True)
+        ],
+        "textposition": [place[1] or "middle center" for place in places],
+        "textfont": {"size": 12},
+        "customdata": [_hover(b) for _, b in placed],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "showlegend": False,
+    }
+
+
+def _with_next(placed: Sequence[tuple[int, Bar]]) -> list[tuple[tuple[int, Bar], float]]:
+    """Each bar with the start of the next one on its line."""
+    made = []
+    for row, bar in placed:
+        later = [b.start_seconds for y, b in placed if y == row and b.start_seconds > bar.start_seconds]
+        made.append(((row, bar), min(later, default=float("inf"))))
+    return made
+
+
+def _beside(bar: Bar, begin: int, days: int, following: float) -> tuple[int, str]:
+    """Where a bar's words stand: after it, before it, or inside when it fills the day; nowhere among many."""
+    whole = days * DAY_SECONDS
+    start, end, after = ((t - begin) / whole for t in (bar.start_seconds, bar.end_seconds, following))
+    if end <= 1 - WORDS and after >= end + WORDS:
+        return bar.end_seconds, "middle right"
+    if days > 1 or after < end + WORDS:
+        return (bar.start_seconds + bar.end_seconds) // 2, ""
+    if start >= WORDS:
+        return bar.start_seconds, "middle left"
+    return (bar.start_seconds + bar.end_seconds) // 2, "middle center"
+
+
+def _hatch(colour: str, shape: str) -> dict[str, Any]:
+    return {"shape": shape, "fgcolor": colour, "bgcolor": base.faded(colour, 0.1), "size": 7, "solidity": 0.25}
+
+
+def _hover(bar: Bar) -> str:
+    return f"{base.plain(bar.name)}: {base.plain(bar.words)}"
+
+
+def _short(name: str, most: int = LABEL) -> str:
+    return base.plain(name if len(name) <= most else f"{name[: most - 1]}…")
+
+
+def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
+    span = "24 hours" if days == 1 else f"{days} days"
+    if not bars:
+        return f"No plan has a window in the next {span}."
+    counts = {state: sum(b.state == state for b in bars) for state in STATES}
+    told = ", ".join(f"{n} {state}" for state, n in counts.items() if n or state in ("proposed", "withheld"))
+    first = min([b for b in bars if b.state != "withheld"] or bars, key=lambda b: (b.start_seconds, b.name))
+    words = f"{told} with a window in the next {span}"
+    words += f"; the first begins {display.moment(first.start_seconds)}: {first.name}, {first.words}"
+    left = len({b.name for b in bars}) - len(shown)
+    return words + (f"; {left} more in the list." if left else ".")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    """What all plans want together, millicores by half hour (T,), against what no request holds now."""
+
+    start_seconds: int
+    wanted: Floats
+    free: float
+
+    @property
+    def conflict(self) -> npt.NDArray[np.bool_]:
+        """Half hours in which more is wanted than is free."""
+        over: npt.NDArray[np.bool_] = self.wanted > self.free
+        return over
+
+
+def lane(given: Lane, days: int = 1) -> Chart:
+    """Steps of what is wanted under the line of what is free; where they cross, the ground is framed and named."""
+    x = base.milliseconds([given.start_seconds + STEP_SECONDS * k for k in range(len(given.wanted) + 1)])
+    cores = given.wanted / MILLICORES_PER_CORE
+    wanted = lines.line(x, np.append(cores, cores[-1:]), "Plans want together", base.VIOLET, width=1.5, shape="hv")
+    free = lines.level(x, given.free / MILLICORES_PER_CORE, "Free of requests now", base.TEAL, dash="dash", width=2)
+    traces = [wanted | {"fill": "tozeroy", "fillpattern": _hatch(base.VIOLET, "/")}, free]
+    for trace in traces:
+        trace["hovertemplate"] = "%{y:,.1f} cores"
+    layout = lines.over_time(
+        "cores",
+        x,
+        xaxis=axis(given.start_seconds, days),
+        margin={"l": LEFT, "r": 12, "t": 30, "b": 26},
+        shapes=[_shade(x[first], x[after]) for first, after in runs(given.conflict)],
+    )
+    return Chart({"data": traces, "layout": layout}, _lane_words(given))
+
+
+def _shade(start: float, end: float) -> dict[str, Any]:
+    label = {"text": "conflict", "textposition": "top center", "font": {"size": 12}}
+    return {
+        "type": "rect",
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "x0": start,
+        "x1": end,
+        "fillcolor": base.faded(base.RED, 0.15),
+        "line": {"width": 1.5, "color": base.RED, "dash": "dot"},
+        "layer": "below",
+        "label": label,
+    }
+
+
+def runs(held: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """[first, after) of each run of true slots."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], held, [False]]).astype(np.int8)))
+    return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
+
+
+def _lane_words(given: Lane) -> str:
+    top = int(given.wanted.argmax()) if given.wanted.size else 0
+    high = float(given.wanted.max(initial=0.0))
+    free = display.amount(given.free, Resource.CPU)
+    if not high:
+        return f"No plan wants room; {free} are free of requests now."
+    when = display.moment(given.start_seconds + STEP_SECONDS * top)
+    most = display.amount(high, Resource.CPU)
+    words = f"Plans want at most {most} together, at {when}; {free} are free of requests now"
+    over = runs(given.conflict)
+    if not over:
+        return f"{words}: no conflict."
+    first = display.moment(given.start_seconds + STEP_SECONDS * over[0][0])
+    return f"{words}: conflict in {display.counted(int(given.conflict.sum()), 'half hour')}, first at {first}."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pods:
+    """One plan's day, pods by half hour (T,): what usually runs, and what room to hold beyond it."""
+
+    start_seconds: int
+    base: float
+    wanted: Floats
+    median: Floats
+    quantile: float
+
+
+def pods(given: Pods) -> Chart:
+    """Steps: what usually runs, the forecast's median above it, and the room to hold, hatched."""
+    x = base.milliseconds([given.start_seconds + STEP_SECONDS * k for k in range(len(given.wanted) + 1)])
+    steps = [given.base + np.append(path, path[-1:]) for path in (given.wanted, given.median)]
+    usual = lines.level(x, given.base, "Usually run", base.BLUE, width=2, dash="solid")
+    filled = {"fill": "tonexty", "fillpattern": _hatch(base.VIOLET, "/")}
+    name = f"Room to hold, {given.quantile:.0%}"
+    traces = [
+        usual,
+        lines.line(x, steps[0], name, base.VIOLET, width=1.5, shape="hv") | filled,
+        lines.line(x, steps[1], "Median", base.ORANGE, width=2, dash="dash", shape="hv"),
+    ]
+    for trace in traces:
+        trace["hovertemplate"] = "%{y:,.1f} pods"
+    layout = lines.over_time("pods", x, xaxis=axis(given.start_seconds) | {"dtick": 6 * 3_600_000}, meta=base.IN_TIME)
+    return Chart({"data": traces, "layout": layout}, _pod_words(given))
+
+
+def _pod_words(given: Pods) -> str:
+    usual = f"{given.base:g} {'pod runs' if given.base == 1 else 'pods run'} anyway"
+    if not given.wanted.size or not given.wanted.max():
+        return f"{usual}; the forecast asks for no more."
+    at = int(given.wanted.argmax())
+    when = display.moment(given.start_seconds + STEP_SECONDS * at)
+    half = display.counted(int((given.wanted > 0).sum()), "half hour")
+    return (
+        f"{usual}; room for up to {display.counted(int(given.wanted.max()), 'more pod')} ({when}), in {half}; "
+        f"at the median {display.counted(int(given.median.max(initial=0)), 'more pod')}."
+    )
+
+
+def scores(found: Sequence[Score]) -> Chart:
+    """Past occurrences, the oldest on the left: pods that room was held for, that used it, that waited without."""
+    ordered = list(reversed(found))
+    x = base.milliseconds([int(score.start_seconds) for score in ordered])
+    held, used, missed = (
+        np.array([getattr(score, name) for score in ordered], dtype=np.float64) for name in ("held", "used", "missed")
+    )
+    traces = [
+        _marked(x, held, "Held (squares)", base.VIOLET, "square-open"),
+        _marked(x, used, "Used (dots)", base.TEAL, "circle"),
+        _marked(x, missed, "Waited (crosses)", base.RED, "x"),
+    ]
+    layout = lines.over_time("pods", x, meta=base.IN_TIME)
+    layout["xaxis"] |= {"range": None, "dtick": None, "tickformat": "%a %d %b"}
+    last = found[0]
+    words = (
+        f"{display.counted(len(found), 'occurrence')}; the last held room for {display.counted(last.held, 'pod')}, "
+        f"{last.used} used it and {last.missed} waited: hit {display.percent(last.hit_ratio)}."
+    )
+    return Chart({"data": traces, "layout": layout}, words)
+
+
+def _marked(x: Sequence[float], y: Floats, name: str, colour: str, symbol: str) -> Trace:
+    made = lines.line(x, y, name, colour, width=1, dash="dot")
+    return made | {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 9, "color": colour}}

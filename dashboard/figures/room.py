@@ -1,0 +1,87 @@
+"""Room for batch pods: the last day as it was, the next day at two levels of certainty, beside what lasts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.resource import Resource
+from dashboard import display
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.figures.lines import SCALE, UNIT
+
+Floats = npt.NDArray[np.float64]
+PAST_HOURS: Final = 24
+DAY_AXIS: Final[dict[str, Any]] = {
+    "type": "date",
+    "tickformat": "%H:%M",
+    "dtick": 6 * 3_600_000,
+    "hoverformat": "%a %d %b %H:%M UTC",
+    "fixedrange": True,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lines:
+    """One resource, in its unit; NaN = missing. likely, sure: what batch pods may take, half hour by half hour.
+
+    past: the same hour by hour until `ahead` begins, as it was; used, mid: levels of now, None = not known.
+    """
+
+    resource: Resource
+    times: Sequence[int]
+    past: Floats
+    ahead: Sequence[int]
+    likely: Floats
+    sure: Floats
+    used: float | None
+    mid: float | None
+
+
+def chart(line: Lines, now_seconds: float | None) -> Chart:
+    """The last and the next day; `now_seconds` is marked where it is given."""
+    scale, unit = SCALE[line.resource], UNIT[line.resource]
+    recent = slice(max(0, len(line.times) - PAST_HOURS), None)
+    past, ahead = base.milliseconds(line.times[recent]), base.milliseconds(line.ahead)
+    both = [*past, *ahead]
+    sure = lines.line(ahead, line.sure / scale, "Batch, 95 % sure", base.TEAL, width=2)
+    traces = [
+        *([lines.line(past, line.past[recent] / scale, "Batch so far", base.BLUE, width=2)] if past else []),
+        sure | {"fill": "tozeroy", "fillcolor": base.faded(base.TEAL, 0.2)},
+        lines.line(ahead, line.likely / scale, "Batch, as likely as not", base.TEAL, dash="dash"),
+        *([] if line.mid is None else [lines.level(both, line.mid / scale, "Mid", base.VIOLET, dash="dashdot")]),
+        *([] if line.used is None else [lines.level(both, line.used / scale, "Batch pods use now", base.ORANGE)]),
+    ]
+    for trace in traces:
+        trace.setdefault("hovertemplate", f"%{{y:,.1f}} {unit}")
+    mark = [] if now_seconds is None else [lines.vertical(1000 * now_seconds)]
+    axis = DAY_AXIS | {"range": [min(both), max(both)] if both else None}
+    layout = lines.over_time(unit, both, shapes=mark, xaxis=axis)
+    return Chart({"data": traces, "layout": layout}, _summary(line))
+
+
+def _summary(line: Lines) -> str:
+    name = "CPU" if line.resource is Resource.CPU else "Memory"
+    seen = np.flatnonzero(np.isfinite(line.sure))
+    if not seen.size:
+        return f"{name}: no forecast says what batch pods may take."
+    low, high = (int(seen[f(line.sure[seen])]) for f in (np.argmin, np.argmax))
+    worded = [_at(line, k) for k in (low, high)]
+    used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
+    return f"{name}, 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
+
+
+def _at(line: Lines, slot: int) -> str:
+    return f"{display.amount(float(line.sure[slot]), line.resource)} at {display.moment(line.ahead[slot])}"
+
+
+def hourly(start_times: Sequence[int], values: Sequence[float]) -> tuple[list[int], Floats]:
+    """History of the overview as this chart wants it; nothing where the lists do not agree."""
+    if len(start_times) != len(values):
+        return [], np.empty(0)
+    return [int(t) for t in start_times], np.asarray(values, dtype=np.float64)

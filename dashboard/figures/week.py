@@ -1,0 +1,113 @@
+"""A week ahead as a band, and a past taken apart into trend, habits and rest, one below the other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.resource import Resource
+from dashboard import display
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.figures.lines import SCALE, UNIT, Floats
+
+GAP: Final = 0.09
+"""Between two parts, of the whole height: room for the name of the lower one."""
+TWO_DAYS, WEEK = 2 * 86_400_000, 7 * 86_400_000
+PARTS: Final[Mapping[str, tuple[str, str]]] = {
+    "trend": ("Trend", base.BLUE),
+    "daily": ("Habit of the day", base.VIOLET),
+    "weekly": ("Habit of the week", base.TEAL),
+    "rest": ("Rest", base.GREY),
+}
+"""Column of WEEKS -> word and colour, from the top down."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Week:
+    """One series in its unit: hours before and after now (Unix seconds), and the parts of the hours before."""
+
+    resource: Resource
+    past: list[int]
+    observed: Floats
+    ahead: list[int]
+    quantiles: Mapping[str, Floats]
+    parts: Mapping[str, Floats]
+    daily_strength: float
+    weekly_strength: float
+
+
+def ahead(week: Week) -> Chart:
+    """The last week and the next one."""
+    scale, unit = SCALE[week.resource], UNIT[week.resource]
+    recent = slice(max(0, len(week.past) - len(week.ahead)), None)
+    past, coming = base.milliseconds(week.past[recent]), base.milliseconds(week.ahead)
+    traces = [
+        *lines.fan({q: path / scale for q, path in week.quantiles.items()}, coming),
+        lines.line(past, week.observed[recent] / scale, "Usage", base.BLUE, width=2),
+    ]
+    for trace in traces:
+        trace.setdefault("hovertemplate", f"%{{y:,.3~g}} {unit}")
+    layout = lines.over_time(unit, [*past, *coming], shapes=[lines.vertical(coming[0])] if past else [])
+    layout["xaxis"]["dtick"] = TWO_DAYS
+    return Chart({"data": traces, "layout": layout}, _ahead_words(week))
+
+
+def taken_apart(week: Week) -> Chart:
+    """The parts on one time axis, each with an axis of its own."""
+    scale, unit = SCALE[week.resource], UNIT[week.resource]
+    shown = {name: values for name, values in week.parts.items() if values.any() or name == "trend"}
+    x, height = base.milliseconds(week.past), 1 / len(shown)
+    layout = lines.over_time(unit, x, showlegend=False, margin={"l": 52, "r": 12, "t": 8, "b": 28})
+    last = "" if len(shown) == 1 else str(len(shown))
+    layout["xaxis"] |= {"dtick": WEEK, "tick0": "1970-01-05", "tickformat": "%d %b", "anchor": f"y{last}"}
+    traces, notes = [], []
+    for place, (name, values) in enumerate(shown.items()):
+        word, colour = PARTS[name]
+        axis = "" if place == 0 else str(place + 1)
+        top = 1 - place * height
+        layout[f"yaxis{axis}"] = _axis(unit, [top - height, top - GAP], zero=name == "trend")
+        trace = lines.line(x, values / scale, word, colour)
+        traces.append(trace | {"yaxis": f"y{axis}", "hovertemplate": f"{word} %{{y:,.3~g}} {unit}<extra></extra>"})
+        notes.append(_note(f"{word}, {unit}", top))
+    layout["annotations"] = notes
+    return Chart({"data": traces, "layout": layout}, _parts_words(week))
+
+
+def _axis(unit: str, domain: list[float], *, zero: bool) -> dict[str, Any]:
+    return {
+        "domain": domain,
+        "fixedrange": True,
+        "rangemode": "tozero" if zero else "normal",
+        "nticks": 3,
+        "tickformat": "," if unit == "cores" else None,
+    }
+
+
+def _note(word: str, top: float) -> dict[str, Any]:
+    """The name of a part, in its upper left corner."""
+    corner = {"x": 0, "xref": "paper", "xanchor": "left", "y": top, "yref": "paper", "yanchor": "top"}
+    return {"text": word, "showarrow": False, "font": {"size": 12}, **corner}
+
+
+def _ahead_words(week: Week) -> str:
+    median = week.quantiles.get("0.5", np.empty(0))
+    if not len(median):
+        return "There is no week ahead of this series."
+    high, low = int(np.argmax(median)), int(np.argmin(median))
+    name = "CPU" if week.resource is Resource.CPU else "Memory"
+    highest, lowest = (display.amount(float(median[at]), week.resource) for at in (high, low))
+    return (
+        f"{name}, the next 7 days by the hour: median highest at {highest}, {display.moment(week.ahead[high])}; "
+        f"lowest at {lowest}, {display.moment(week.ahead[low])}."
+    )
+
+
+def _parts_words(week: Week) -> str:
+    daily = f"the habit of the day explains {display.percent(week.daily_strength)} of the movement around the trend"
+    if not week.parts.get("weekly", np.empty(0)).any():
+        return f"Taken apart: {daily}; for a habit of the week the history is too short."
+    return f"Taken apart: {daily}, the habit of the week {display.percent(week.weekly_strength)} of what is left."

@@ -1,0 +1,278 @@
+"""Batch: what each priority band can have now, what batch pods could have over the next day, and when a job fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import ClientsideFunction, Dash, Input, Output, State, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.model.errors import UsageError
+from cotenant.model.resource import Resource
+from cotenant.model.text import visible
+from cotenant.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
+from dashboard import batch, display, panels
+from dashboard.batch import BOUNDS, Fit, Job, Room, Window
+from dashboard.figures import room as chart
+from dashboard.filters import Indexed
+from dashboard.source import Snapshot
+from dashboard.view import Page, View
+
+PATH: Final = "batch"
+NOW: Final = "Capacity now, by priority"
+JOB: Final = "Fit my job"
+AHEAD: Final = {Resource.CPU: "CPU for batch", Resource.MEMORY: "Memory for batch"}
+CHART_HEIGHT: Final = 300
+FIELDS: Final = (
+    ("cores", "Cores of a pod", 0.5),
+    ("gib", "GiB of a pod", 1),
+    ("hours", "Hours it runs", 0.5),
+    ("deadline", "Done within hours", 1),
+)
+"""(key of the URL, label, step)."""
+HONEST: Final = (
+    "Room is measured by use. The scheduler counts what batch pods request, which these results do not hold, so it may "
+    "find less; and a node that is 95 % sure is still wrong one time in twenty."
+)
+NO_ROOM: Final = "No node has a forecast yet."
+NO_ROOM_WHY: Final = "A node needs a few days of history, and a scan that forecasts it."
+
+
+def render(view: View, search: str) -> Component:
+    """Stats, the form with its answer, the next day."""
+    lead = html.P("What is left for work that may wait, now and over the next 24 hours.")
+    head = html.Div([html.H1("Batch"), lead], className="page-head")
+    if view.source.snapshot().overview is None:
+        return html.Div([head, panels.no_results()], className="page")
+    form = panels.panel(
+        JOB,
+        _form(search),
+        html.Div(panels.guarded(lambda: answer(view, search)), id="fit-answer"),
+        note="Earliest starts at which a pod of this size finds free room on a node until its end.",
+    )
+    now = html.Div(panels.guarded(lambda: bands(view.source.snapshot()), NOW), id="batch-now")
+    ahead = html.Div(panels.guarded(lambda: day(view), "The next 24 hours"), id="batch-ahead")
+    return html.Div([head, now, form, ahead], className="page tall-page")
+
+
+def bands(snapshot: Snapshot) -> Component:
+    """What pods of each band could still take of all nodes together, now."""
+    lent, nodes, pods = (snapshot.tables[s.name] for s in (RECLAIMABLE, NODES, PODS))
+    if not len(nodes):
+        return panels.panel(NOW, panels.empty("The analysis holds no node.", command="cotenant doctor"))
+    prod = [batch.unrequested(nodes, r) for r in Resource]
+    mid, lend = ([batch.lent_now(lent, band, r) for r in Resource] for band in ("mid", "batch"))
+    used, count = _in_use(pods)
+    stats = [
+        _stat("Prod: not requested", prod, "allocatable less requests, node by node"),
+        _stat("Mid: lendable", mid, "holds for the next 24 hours by its formula"),
+        _stat("Batch: lendable", lend, _off(lent)),
+        _stat("Batch pods use", used, f"{display.counted(count, 'pod')}, part of what is lendable"),
+    ]
+    return html.Div(stats, className="stats four")
+
+
+def _stat(label: str, amounts: list[float | None], detail: str) -> Component:
+    cpu, memory = (panels.amount(a, r) for a, r in zip(amounts, Resource, strict=True))
+    return panels.stat(label, [cpu, " · ", memory], detail)
+
+
+def _in_use(pods: Indexed) -> tuple[list[float | None], int]:
+    rows = np.flatnonzero(batch.batch_pods(pods))
+    return [float(np.nansum(pods.table.columns[f"{r}_usage"][rows])) for r in Resource], len(rows)
+
+
+def _off(lent: Indexed) -> str:
+    """How many nodes lend nothing to batch."""
+    columns = lent.table.columns
+    rows = columns["band"] == "batch"
+    if not rows.any():
+        return "the results do not say"
+    everyone = set(columns["node"][rows])
+    without = set(columns["node"][rows & ((columns["reason"] != "ok") | (columns["amount"] <= 0))])
+    return f"by {len(everyone) - len(without):,} of {display.counted(len(everyone), 'node')}"
+
+
+def day(view: View) -> Component:
+    """Both resources over the last and the next day."""
+    overview, room = view.source.snapshot().overview, view.source.batch_room()
+    if overview is None or room is None:
+        return panels.panel("The next 24 hours", _no_room())
+    made = [_ahead(view, overview, room, r) for r in Resource]
+    return html.Div(made, className="row halves")
+
+
+def _no_room() -> Component:
+    return panels.empty(NO_ROOM, why=NO_ROOM_WHY, command="cotenant scan")
+
+
+def _ahead(view: View, overview: Overview, room: Room, resource: Resource) -> Component:
+    snapshot = view.source.snapshot()
+    band: BandSeries = overview.cpu if resource is Resource.CPU else overview.memory
+    levels = batch.totals(room, resource)
+    times, past = chart.hourly(band.times, band.batch)
+    line = chart.Lines(
+        resource=resource,
+        times=times,
+        past=past,
+        ahead=[room.start_seconds + batch.STEP_SECONDS * k for k in range(room.slots)],
+        likely=levels[batch.LIKELY],
+        sure=levels[batch.SURE],
+        used=float(room.used[resource].sum()),
+        mid=batch.lent_now(snapshot.tables[RECLAIMABLE.name], "mid", resource),
+    )
+    now = None if overview.demo or view.now_seconds() >= room.end_seconds else view.now_seconds()
+    figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
+    return panels.panel(AHEAD[resource], figure, note=_note(room))
+
+
+def _note(room: Room) -> str:
+    missing = len(room.nodes) - room.known
+    words = "What batch pods may take, all nodes together; what they use already is part of it."
+    if not missing:
+        return words
+    return f"{words} {missing:,} of {display.counted(len(room.nodes), 'node')} are not known and count as nothing."
+
+
+def _form(search: str) -> Component:
+    """Four numbers; the URL holds them."""
+    try:
+        job = batch.job_of(search)
+    except UsageError:
+        job = Job()
+    inputs = [
+        dmc.NumberInput(
+            id=f"fit-{key}",
+            label=label,
+            value=getattr(job, key),
+            min=step,
+            max=BOUNDS[key][1],
+            step=step,
+            size="xs",
+            w=150,
+            debounce=300,
+        )
+        for key, label, step in FIELDS
+    ]
+    return html.Div(inputs, className="tool-line", role="group", **{"aria-label": "Size of the job"})
+
+
+def answer(view: View, search: str) -> Component:
+    """When the URL's job fits, or why that cannot be said."""
+    try:
+        job = batch.job_of(search)
+    except UsageError as error:
+        return panels.failed(error.message, error.fix)
+    overview, room = view.source.snapshot().overview, view.source.batch_room()
+    if overview is None or room is None:
+        return _no_room()
+    now = float(room.start_seconds) if overview.demo else view.now_seconds()
+    if now >= room.end_seconds:
+        ended = display.duration(now - room.end_seconds)
+        why = f"They ended {ended} ago, so nothing can be said about the hours to come."
+        return panels.empty("These forecasts are over.", why=why, command="cotenant scan")
+    address = f"{view.settings.base_path}api/v1/fit?{urlencode(asdict(job))}"
+    link = html.A("API", href=address, className="quiet-link", title="The same answer for scripts", target="_blank")
+    return html.Div([_told(batch.fit(room, job, now), job, room, now), link])
+
+
+def _told(found: Fit, job: Job, room: Room, now: float) -> Component:
+    words = html.P(verdict(found, job, room), className="verdict", role="status", id="fit-verdict")
+    reach = [html.P(_reach(room), className="panel-note")] if found.late else []
+    table = [windows(found.windows, now)] if found.windows else []
+    return html.Div([words, *table, *reach, html.P(HONEST, className="panel-note")])
+
+
+def verdict(found: Fit, job: Job, room: Room) -> str:
+    """The answer in a sentence."""
+    size = f"a pod of {job.cores:g} cores and {job.gib:g} GiB for {job.hours:g} hours"
+    if found.windows:
+        first = found.windows[0]
+        nodes = f"{display.counted(first.nodes, 'node')} can take {size}"
+        pods = display.counted(first.pods, "such pod")
+        return f"From {display.moment(first.start_seconds)}: {nodes}, {pods} together (95 % sure)."
+    if not found.starts:
+        return "There is no half hour to start at: the run would end after its deadline or after the forecasts."
+    if not room.known:
+        return "No node is known in both CPU and memory, so nothing can be said."
+    if found.likely:
+        start, nodes = found.likely.start_seconds, display.counted(found.likely.likely_nodes, "node")
+        return f"Not surely: {size} fits at the median only, from {display.moment(start)} on {nodes}."
+    cpu, memory = (display.amount(found.largest[r], r) for r in Resource)
+    return f"No node can take {size} in time. The most that one node has free so long is {cpu}, or {memory}."
+
+
+def _reach(room: Room) -> str:
+    return f"The forecasts reach to {display.moment(room.end_seconds)}: what comes after is not known."
+
+
+def windows(found: tuple[Window, ...], now: float) -> Component:
+    """Starts, earliest first; each later one has room for more pods."""
+    titles = ("Start", "Wait", "Done by", "Nodes (95 % sure)", "Pods together", "Nodes (median)", "Most on")
+    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
+    rows = [
+        html.Tr(
+            [
+                html.Th(panels.moment(w.start_seconds), scope="row"),
+                html.Td(_wait(w.start_seconds - now)),
+                html.Td(panels.moment(w.end_seconds)),
+                html.Td(f"{w.nodes:,}"),
+                html.Td(f"{w.pods:,}"),
+                html.Td(f"{w.likely_nodes:,}"),
+                html.Td(visible(batch.nodes_of(w.most))),
+            ]
+        )
+        for w in found
+    ]
+    table = html.Table([head, html.Tbody(rows)], className="facts", id="fit-windows")
+    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": "When the job fits"})
+
+
+def _wait(seconds: float) -> str:
+    return "none" if seconds < 60 else display.duration(math.floor(seconds))
+
+
+def register(app: Dash, view: View) -> None:
+    """The form writes the URL; the answer follows the URL, everything newer results."""
+
+    def here(pathname: str | None) -> bool:
+        return (pathname or "").rstrip("/") == f"{view.settings.base_path}{PATH}"
+
+    @app.callback(
+        Output("fit-answer", "children"),
+        Input("url", "search"),
+        Input("version", "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _answer(search: str | None, _version: str, pathname: str | None) -> Any:
+        return panels.guarded(lambda: answer(view, search or "")) if here(pathname) else no_update
+
+    @app.callback(
+        Output("batch-now", "children"),
+        Output("batch-ahead", "children"),
+        Input("version", "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _renew(_version: str, pathname: str | None) -> Any:
+        if not here(pathname):
+            return no_update, no_update
+        return (
+            panels.guarded(lambda: bands(view.source.snapshot()), NOW),
+            panels.guarded(lambda: day(view), "The next 24 hours"),
+        )
+
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "job"),
+        *[Input(f"fit-{key}", "value") for key, _, _ in FIELDS],
+        prevent_initial_call=True,
+    )
+
+
+PAGE: Final = Page(PATH, "Batch", "b", render, register)

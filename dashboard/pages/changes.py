@@ -1,0 +1,339 @@
+"""Changes: what people had done to the cluster, where each stands, its whole story, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import dash_mantine_components as dmc
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.model.change import ChangeState, Standing
+from cotenant.model.changes import CHANGES, moves
+from cotenant.model.errors import CotenantError, UsageError
+from cotenant.model.people import Right
+from cotenant.model.text import visible
+from dashboard import acting, change_story, changing, display, listing, panels
+from dashboard.acting import acts
+from dashboard.change_story import Allowed
+from dashboard.filters import Query
+from dashboard.listing import Listing
+from dashboard.source import Snapshot
+from dashboard.view import Page, View
+
+NEWS: Final = "changes-news"
+SECONDS_PER_MINUTE: Final = 60.0
+SHOWN: Final = (
+    "time", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "state", "verdict",
+    "saved_cpu", "saved_memory", "batch", "words",
+)  # fmt: skip
+WIDTHS: Final = {"moved": 330, "words": 220, "time": 118, "actor": 130, "overridden": 120, "state": 100, "batch": 96}
+
+
+def _totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
+    """What was promised by the rows in sight, what of it is in force, and what a soak has proven."""
+    columns: Any = snapshot.tables[CHANGES.name].take(snapshot.rows(CHANGES.name, query)).columns
+    state = columns["state"]
+    in_force = [s in {"applied", "verified", "regressed"} for s in state]
+    parts = (("Promised", [True] * len(state)), ("In force", in_force), ("Proven", list(state == "verified")))
+    return [_total(label, columns, mask) for label, mask in parts]
+
+
+def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
+    freed = (int(columns["saved_cpu"][mask].sum()), int(columns["saved_memory"][mask].sum()))
+    count = display.counted(sum(mask), "change")
+    return html.Div(
+        [
+            html.Span(label, className="total-label"),
+            html.Strong(changing.pair(freed), className="total-value"),
+            html.Span(f"of requests, by {count}", className="total-parts"),
+        ],
+        className="total",
+    )
+
+
+def _shape(definitions: Sequence[dict[str, Any]]) -> None:
+    for one in definitions:
+        one["width"] = WIDTHS.get(one["field"], one["width"])
+        if one["field"] in ("state", "verdict"):
+            one["cellRenderer"] = "CotenantChip"
+        if one["field"] == "time":
+            one["valueFormatter"] = {"function": "cotenantStamp(params)"}
+
+
+def _nothing(view: View) -> Component:
+    """Why there are no changes: nobody may make any here, or nobody has."""
+    if view.given.desk is None:
+        return panels.empty(changing.NO_DESK, why="Changes are made and kept where somebody may act:",
+                            command="cotenant dashboard --act")  # fmt: skip
+    link = ("To the recommendations", f"{view.settings.base_path}recommendations")
+    return panels.empty("Nothing was changed yet.", why="Accepted recommendations appear here.", link=link)
+
+
+LIST: Final = Listing(
+    schema=CHANGES,
+    path="changes",
+    noun="change",
+    shown=SHOWN,
+    facets=(("state", "State"), ("by", "By"), ("method", "Method"), ("overridden", "Overridden"), ("ns", "Namespace"),
+            ("cluster", "Cluster"), ("batch", "Batch")),
+    order="-time",
+    totals=_totals,
+    shape=_shape,
+    news=NEWS,
+    alone=True,
+    nothing=_nothing,
+)  # fmt: skip
+
+
+def render(view: View, search: str) -> Component:
+    """The page; the drawer opens when the URL names a change."""
+    body = panels.guarded(lambda: _list(view, search))
+    words = [html.H1("Changes"), html.P("What people had done, and the way back. Enter or click: the whole story.")]
+    side = html.Div(panels.guarded(lambda: ledger(view)), id="ledger-line", className="ledger-line", role="status")
+    drawer = dmc.Drawer(
+        html.Div(panels.skeleton(60, 200, 200), id="change-told"),
+        id="change-drawer",
+        opened=False,
+        position="right",
+        size=760,
+        title="Change",
+        closeButtonProps={"aria-label": "Close"},
+        transitionProps={"duration": 120},
+    )
+    news = dcc.Store(id=NEWS, data=_version(view))
+    head = html.Div([*words, side], className="page-head")
+    return html.Div([head, body, drawer, _question(), news], className="page list-page")
+
+
+def _list(view: View, search: str) -> Component:
+    """The list; where nothing was ever changed its words without an empty grid, which the frame asks for again."""
+    seen = changing.before(view)
+    if len(seen.source.snapshot().tables[CHANGES.name]):
+        return listing.body(LIST, seen, search)
+    return html.Div(_nothing(view))
+
+
+def _question() -> Component:
+    """What is asked before anything is taken back."""
+    buttons = [
+        html.Button("Cancel", id="change-cancel", className="button act"),
+        html.Button("Roll back", id="change-confirm", className="button act primary", **{"data-autofocus": "true"}),
+    ]
+    parts = [
+        html.Div(id="change-what"),
+        html.Div(buttons, className="dialog-acts"),
+        dcc.Store(id="change-ids", data=[]),
+    ]
+    return dmc.Modal(
+        html.Div(parts, className="dialog"),
+        id="change-question",
+        title="Roll back",
+        opened=False,
+        size="lg",
+        keepMounted=True,
+        zIndex=400,
+        closeButtonProps={"aria-label": "Close"},
+    )
+
+
+def ledger(view: View) -> Component:
+    """Whether the ledger is what was written, and changes without an outcome."""
+    if view.given.desk is None:
+        return html.Span()
+    found = view.given.desk.ledger()
+    tone = "red" if found.bad_row else "teal" if found.anchored else "gray"
+    standings = changing.standings_of(view)
+    open_ones = sum(not s.state.settled for s in standings)
+    notes = " ".join(found.notes)
+    parts: list[Any] = [panels.chip(changing.health_words(found), tone, notes)]
+    if found.notes:
+        parts.append(html.Details([html.Summary("More"), html.P(visible(notes))], className="more"))
+    if open_ones:
+        why = acting.why_not(view, Right.ADMINISTER)
+        parts.append(change_story.button(f"Settle {open_ones} without an outcome", change_story.SETTLE, why))
+    trouble = view.given.desk.trouble()
+    return html.Div([*parts, *([html.P(visible(trouble), className="panel-note")] if trouble else [])])
+
+
+def _version(view: View) -> str:
+    """What the page's news are: the changes, and each minute while one of them soaks."""
+    try:
+        standings = changing.standings_of(view)
+    except CotenantError as error:
+        return error.message
+    soaking = any(s.state is ChangeState.APPLIED for s in standings)
+    minute = int(view.now_seconds() // SECONDS_PER_MINUTE) if soaking else 0
+    return f"{changing.version_of(standings)}/{minute}"
+
+
+def opened(search: str) -> str:
+    """The change that the URL names."""
+    return (parse_qs(search.lstrip("?")).get("open") or [""])[0]
+
+
+def story(view: View, id_: str) -> tuple[str, Component]:
+    """Title and inside of the drawer."""
+    desk, who = changing.required(view), view.given.people()
+    standings = {s.change.id: s for s in desk.changes(who)}
+    standing = standings.get(id_)
+    if standing is None:
+        raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all of them.")
+    soak = SECONDS_PER_MINUTE * view.given.actions.soak_minutes
+    left = changing.soaks(standing, soak, view.now_seconds())
+    body = change_story.body(standing, desk.story(who, id_), allowed(view, standing, standings.values(), left), left)
+    return change_story.title(standing.change), body
+
+
+def allowed(view: View, standing: Standing, others: Any, left_seconds: float | None) -> Allowed:
+    """What can be done with one change now, and why the rest cannot."""
+    why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
+    holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to take back."
+    judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to judge."
+    soaking = f"It soaks for {display.duration(left_seconds)} more." if left_seconds else ""
+    together = [s.change.id for s in others if s.change.batch == standing.change.batch and s.state.in_force]
+    return Allowed(why or holds, why or judged or soaking, () if why else tuple(together))
+
+
+def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
+    """What would be taken back, field by field, and the ids."""
+    desk, who = changing.required(view), view.given.people()
+    standings = {s.change.id: s for s in desk.changes(who)}
+    if id_ not in standings:
+        raise UsageError(f"There is no change {id_!r}.", fix="The list has all of them.")
+    batch = standings[id_].change.batch
+    found = [s for s in standings.values() if s.state.in_force and (
+        s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip
+    rows = [html.Li([html.Strong(visible(s.change.workload)), f": {visible(_back(s))}"]) for s in found[:20]]
+    more = [html.Li(f"and {len(found) - 20} more")] if len(found) > 20 else []
+    lead = f"Put back what stood there before, in {display.counted(len(found), 'workload')}:"
+    note = "Where somebody has changed it since, nothing is overwritten and it is said."
+    return html.Div([html.P(lead), html.Ul([*rows, *more]), html.P(note, className="panel-note")]), [
+        s.change.id for s in found
+    ]
+
+
+def _back(standing: Standing) -> str:
+    lines = dict.fromkeys(f"{m.pointer} {m.new} -> {m.now}" for m in moves(standing.change))
+    return "; ".join(lines)
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks, the drawer's, and those that act."""
+    listing.register(app, changing.before(view), LIST)
+    _register_looking(app, view)
+    _register_asking(app, view)
+    _register_acting(app, view)
+
+
+def _register_looking(app: Dash, view: View) -> None:
+    @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), State(NEWS, "data"))
+    def _news(_ticks: int | None, known: str | None) -> Any:
+        now = _version(view)
+        return no_update if now == known else now
+
+    @app.callback(Output("ledger-line", "children"), Input("tick", "n_intervals"), Input(NEWS, "data"))
+    def _ledger(_ticks: int | None, _news: str) -> Component:
+        return panels.guarded(lambda: ledger(view))
+
+    @app.callback(
+        Output("change-drawer", "opened"),
+        Output("change-drawer", "title"),
+        Output("change-told", "children"),
+        Input("url", "search"),
+        Input(NEWS, "data"),
+    )
+    def _open(search: str | None, _news: str) -> tuple[bool, str, Component]:
+        id_ = opened(search or "")
+        if not id_:
+            return False, "Change", html.Div()
+        try:
+            title, body = story(view, id_)
+        except CotenantError as error:
+            return True, "Change", panels.trouble(error)
+        return True, title, body
+
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "closed"), Input("change-drawer", "opened"), prevent_initial_call=True
+    )
+
+
+def _register_asking(app: Dash, view: View) -> None:
+    @app.callback(
+        Output("change-question", "opened"),
+        Output("change-what", "children"),
+        Output("change-ids", "data"),
+        Input({"type": "change-back", "what": ALL}, "n_clicks"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _ask(_clicks: Any, search: str | None) -> Any:
+        what = _pressed()
+        if what not in ("rollback", "batch"):
+            return [no_update] * 3
+        words, ids = question(view, what, opened(search or ""))
+        return [True, words, ids]
+
+    @app.callback(
+        Output("change-question", "opened", allow_duplicate=True),
+        Input("change-cancel", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    def _cancel(_clicks: int | None) -> bool:
+        return False
+
+
+def _register_acting(app: Dash, view: View) -> None:
+    @app.callback(
+        Output("change-question", "opened", allow_duplicate=True),
+        Output(NEWS, "data", allow_duplicate=True),
+        Input("change-confirm", "n_clicks"),
+        State("change-ids", "data"),
+        prevent_initial_call=True,
+        running=[(Output("change-confirm", "disabled"), True, False)],
+    )
+    @acts(view, Right.ACCEPT)
+    def _roll_back(_clicks: int | None, ids: list[str] | None) -> Any:
+        if not _clicks:
+            return [no_update] * 2
+        desk = changing.required(view)
+        done = desk.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
+        acting.tell(visible(changing.done_words(done, "take back")))
+        return [False, _version(view)]
+
+    @app.callback(
+        Output(NEWS, "data", allow_duplicate=True),
+        Input(change_story.VERIFY, "n_clicks"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _verify(clicks: int | None, search: str | None) -> Any:
+        if not clicks:
+            return no_update
+        done = changing.required(view).verify(view.given.people(), [opened(search or "")])
+        acting.tell(visible(changing.done_words(done, "judge yet")))
+        return _version(view)
+
+    @app.callback(
+        Output(NEWS, "data", allow_duplicate=True), Input(change_story.SETTLE, "n_clicks"), prevent_initial_call=True
+    )
+    @acts(view, Right.ADMINISTER)
+    def _settle(clicks: int | None) -> Any:
+        if not clicks:
+            return no_update
+        done = changing.required(view).settle(view.given.people())
+        acting.tell(visible(changing.done_words(done, "settle")))
+        return _version(view)
+
+
+def _pressed() -> str:
+    """Which button of the drawer was pressed; "" when one has only appeared."""
+    pressed = isinstance(ctx.triggered_id, dict) and any(one["value"] for one in ctx.triggered)
+    return str(ctx.triggered_id["what"]) if pressed else ""
+
+
+PAGE: Final = Page("changes", "Changes", "c", render, register)

@@ -1,0 +1,162 @@
+"""Enforcement: what node agents did or would do, node by node over time, each act with its reason, and all of them.
+
+The chart shows one node (`open=` in the address), the list everything; both under the same filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.model.enforcement_tables import ENFORCEMENT
+from cotenant.model.errors import UsageError
+from cotenant.model.text import visible
+from dashboard import enforcing, listing, panels
+from dashboard.figures import enforcement as chart
+from dashboard.listing import Listing
+from dashboard.view import Page, View
+
+PATH: Final = "enforcement"
+IN_HAND: Final = "Node in hand"
+NEWS: Final = "enforcement-news"
+WIDTHS: Final = {
+    "time": 148,
+    "node": 104,
+    "mode": 94,
+    "reason": 162,
+    "before_after": 176,
+    "why": 320,
+    "pod": 190,
+    "namespace": 110,
+    "strategy": 118,
+    "lane": 104,
+    "target": 280,
+    "id": 170,
+    "series": 280,
+}
+
+
+def _shape(definitions: Sequence[dict[str, Any]]) -> None:
+    """Seconds count here; a dry run is a chip."""
+    for made in definitions:
+        made["width"] = WIDTHS.get(made["field"], made["width"])
+        if made["field"] == "time":
+            made["valueFormatter"] = {"function": "cotenantStamp(params)"}
+        if made["field"] == "mode":
+            made["cellRenderer"] = "CotenantMode"
+
+
+LIST: Final = Listing(
+    schema=ENFORCEMENT,
+    path=PATH,
+    noun="act",
+    shown=("time", "node", "mode", "reason", "before_after", "why", "pod", "namespace", "strategy", "lane"),
+    facets=(
+        ("lane", "Lane"),
+        ("reason", "Reason"),
+        ("mode", "Mode"),
+        ("strategy", "Strategy"),
+        ("node", "Node"),
+        ("ns", "Namespace"),
+        ("pod", "Pod"),
+    ),
+    order="-time",
+    shape=_shape,
+    news=NEWS,
+    alone=True,
+    nothing=enforcing.nothing,
+)
+
+
+def render(view: View, search: str) -> Component:
+    """The node in hand above the list of all acts."""
+    snapshot = view.source.snapshot()
+    lead = html.P("What node agents did, or would do, and why. Enter or click on a row: its node.")
+    head = html.Div([html.H1("Enforcement"), lead], className="page-head")
+    if not len(snapshot.tables[ENFORCEMENT.name]):
+        # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
+        # so nothing on it follows news: a callback of which only some outputs are there is an error in the browser.
+        said = enforcing.nothing(view) or panels.empty("No act is known.")
+        return html.Div([head, panels.guarded(lambda: _told(view)), said], className="page")
+    told = html.Div(panels.guarded(lambda: _told(view)), id="enforcement-told")
+    news = dcc.Store(id=NEWS, data=_revision(view))
+    hand = html.Div(panels.guarded(lambda: node_in_hand(view, search), IN_HAND), id="enforcement-hand")
+    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    return html.Div([head, news, told, hand, html.Div(body, className="list-below")], className="page tall-page")
+
+
+def _told(view: View) -> Component:
+    return html.Div([enforcing.facts(view.source.snapshot().gathering), *enforcing.notices(view)])
+
+
+def _revision(view: View) -> str:
+    snapshot = view.source.snapshot()
+    return f"{snapshot.version}/{snapshot.gathering.revision if snapshot.gathering else ''}"
+
+
+def node_in_hand(view: View, search: str) -> Component:
+    """The chart of one node, and the ways to others and to other spans."""
+    snapshot = view.source.snapshot()
+    try:
+        query = LIST.query(search)
+    except UsageError as error:
+        return panels.panel(IN_HAND, panels.failed(error.message, error.fix))
+    found, asked = enforcing.nodes(snapshot, query), enforcing.opened(search)
+    if not found and not asked:
+        clear = ("Clear filters", "?")
+        return panels.panel(IN_HAND, panels.empty("No act matches these filters.", link=clear))
+    node = asked or found[0][0]
+    shown = enforcing.shown(snapshot, view.source.enforcement(node), node, query)
+    if not shown.marks and shown.lanes is None:
+        why = "Its agent told nothing under these filters, or it is not one of the cluster's nodes."
+        ways = html.Div(enforcing.node_links(found, query, node), className="ways")
+        nothing = panels.empty(f"Nothing of node {visible(node)}.", why=why, link=("All acts", "?"))
+        return panels.panel(visible(node), ways, nothing)
+    newest = enforcing.newest(snapshot, node) or shown.until
+    ways = html.Div(
+        [enforcing.node_links(found, query, node), enforcing.span_links(query, node, newest)], className="ways"
+    )
+    page = f"{view.settings.base_path}nodes/{quote(node, safe='')}"
+    link = dcc.Link("The node's page", href=page, className="quiet-link")
+    figure = panels.figure(chart.chart(shown), "enforcement-figure", chart.height(shown))
+    return panels.panel(
+        visible(node), ways, figure, enforcing.reasons(shown.marks), aside=link, note=_note(shown.lanes)
+    )
+
+
+def _note(lanes: Any) -> str:
+    hatched = "Hollow marks and hatched bars are a dry run: nothing was done."
+    if lanes is None:
+        return f"No CPU over time is known of this node: only what its agent told. {hatched}"
+    return f"CPU from {lanes.source}. {hatched}"
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks; chart and facts follow the address and news of the agents."""
+    listing.register(app, view, LIST)
+
+    @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), Input("version", "data"), State(NEWS, "data"))
+    def _news(_ticks: int | None, _version: str | None, known: str | None) -> Any:
+        now = _revision(view)
+        return no_update if now == known else now
+
+    @app.callback(
+        Output("enforcement-hand", "children"),
+        Output("enforcement-told", "children"),
+        Input("url", "search"),
+        Input(NEWS, "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _follow(search: str | None, _news: str | None, pathname: str | None) -> tuple[Any, Any]:
+        if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}":
+            return no_update, no_update
+        text = search or ""
+        return panels.guarded(lambda: node_in_hand(view, text), IN_HAND), panels.guarded(lambda: _told(view))
+
+
+PAGE: Final = Page(PATH, "Enforcement", "e", render, register)

@@ -1,0 +1,56 @@
+"""Pods: every running pod with its node, class, requests and present usage; a row leads to its workload's portrait."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dash import Dash, html
+from dash.development.base_component import Component
+
+from cotenant.model.views import PODS
+from dashboard import listing, panels
+from dashboard.listing import Listing
+from dashboard.view import Page, View
+
+LIST: Final = Listing(
+    schema=PODS,
+    path="pods",
+    noun="pod",
+    shown=(
+        "namespace",
+        "pod",
+        "node",
+        "workload",
+        "kind",
+        "qos",
+        "priority",
+        "cpu_request",
+        "cpu_usage",
+        "cpu_used_ratio",
+        "memory_request",
+        "memory_usage",
+        "memory_used_ratio",
+    ),
+    facets=(("qos", "QoS"), ("priority", "Priority"), ("kind", "Kind"), ("ns", "Namespace"), ("node", "Node")),
+    order="-cpu_usage",
+)
+
+
+def render(view: View, search: str) -> Component:
+    """The page."""
+    lead = html.P("What each running pod asks for and uses now, and where. Enter or click: its workload's portrait.")
+    return html.Div(
+        [
+            html.Div([html.H1("Pods"), lead], className="page-head"),
+            panels.guarded(lambda: listing.body(LIST, view, search)),
+        ],
+        className="page list-page",
+    )
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks."""
+    listing.register(app, view, LIST)
+
+
+PAGE: Final = Page("pods", "Pods", "p", render, register)

@@ -1,0 +1,120 @@
+"""Reservations: plans that the forecast proposes or withholds, those in the cluster, and the one in hand.
+
+With a `PlanDesk` the page acts, and follows the cluster while a plan moves; without one it shows commands to copy.
+Below it each plan of the cluster has a page of its own (`plan_page`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dash import Dash, Input, Output, State, ctx, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.model.people import Right
+from dashboard import listing, panels, plan_acts, plan_hand, plan_page, plan_story, reserving
+from dashboard.plan_board import LIST, PATH, board, known
+from dashboard.shell import path_of
+from dashboard.view import Page, View
+
+
+def render(view: View, search: str) -> Component:
+    """The day and the plan in hand above the list."""
+    lead = html.P("Room that the forecast would reserve before a peak, and why other plans are withheld.")
+    head = html.Div([html.H1("Reservations"), lead, *_new_button(view)], className="page-head")
+    body = panels.guarded(lambda: listing.body(LIST, view, search))
+    if view.source.snapshot().overview is None and view.given.plans is None:
+        return html.Div([head, body], className="page")
+    plans = known(view, search)
+    above = html.Div(
+        [
+            html.Div(board(view, search, plans), id="plan-board"),
+            html.Div(panels.guarded(lambda: plan_hand.hand(view, search, plans), plan_hand.IN_HAND), id="plan-hand"),
+        ],
+        className="row wide-narrow",
+    )
+    new = [html.Div(id="plan-new-form"), html.Div(id="plan-new-said")]
+    parts = [head, *new, *plan_page.follower(view), above, html.Div(body, className="list-below")]
+    return html.Div(parts, className="page tall-page")
+
+
+def _new_button(view: View) -> list[Component]:
+    """The way to a plan by hand."""
+    if view.given.plans is None:
+        return []
+    refused = reserving.why_not(view, Right.PLAN)
+    button = html.Button(
+        "New plan",
+        id={"plan-new": ""},
+        className="button",
+        disabled=bool(refused),
+        title=refused or "New plan (n)",
+        **{"data-key": "n", "data-opens": "new-fields"},
+    )
+    return [html.Div(button, className="aside")]
+
+
+def below(view: View, parts: tuple[str, ...], search: str) -> Component:
+    """A plan's own page."""
+    return plan_page.render(view, parts, search)
+
+
+def register(app: Dash, view: View) -> None:
+    """The list's callbacks; board and plan follow the URL, newer results and the cluster."""
+    listing.register(app, view, LIST)
+    plan_acts.register(app, view)
+
+    @app.callback(
+        Output("plan-board", "children"),
+        Output("plan-hand", "children"),
+        Input("url", "search"),
+        Input("version", "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _follow(search: str | None, _version: str, pathname: str | None) -> tuple[Any, Any]:
+        if path_of(pathname or "", view.settings) != PATH:
+            return no_update, no_update
+        text = search or ""
+        plans = known(view, text)
+        typed = view.given.plans is not None and ctx.triggered_id == "version"  # a form may be open there
+        inside = no_update if typed else panels.guarded(lambda: plan_hand.hand(view, text, plans), plan_hand.IN_HAND)
+        return board(view, text, plans), inside
+
+    @app.callback(
+        Output("plan-board", "children", allow_duplicate=True),
+        Output("plan-standing", "children"),
+        Output("plans-seen", "data"),
+        Output("plans-tick", "interval"),
+        Input("plans-tick", "n_intervals"),
+        Input("plans-acted", "data"),
+        State("plans-seen", "data"),
+        State("plan-ref", "data"),
+        State("url", "pathname"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def _renew(_ticks: int, acted: float | None, seen: str, ref: str, *where: str | None) -> tuple[Any, ...]:
+        pathname, search = (text or "" for text in where)
+        return _renewed(view, (acted or 0.0, seen, ref), path_of(pathname, view.settings), search)
+
+
+def _renewed(view: View, held: tuple[float, str, str], path: str, search: str) -> tuple[Any, ...]:
+    """Board, standing, mark and pace; only the pace while nothing has changed."""
+    acted, seen, ref = held
+    everything = known(view)
+    now = view.now_seconds()
+    busy = now - acted < plan_acts.AFTER_SECONDS or plan_story.moving(everything.plans, now)
+    pace = plan_acts.FAST_MILLISECONDS if busy else plan_acts.SLOW_MILLISECONDS
+    mark = f"{plan_story.seen(everything.plans, now)}{'!' if everything.trouble else ''}"
+    if mark == seen:
+        return no_update, no_update, no_update, pace
+    plan = next((p for p in everything.plans if str(plan_story.ref_to(p)) == ref), None)
+    inside = reserving.standing(plan, now) if plan else no_update
+    if path == PATH:
+        return board(view, search, known(view, search)), inside, mark, pace
+    drawn = no_update if plan is None else panels.guarded(lambda: plan_page.board(view, plan))
+    return drawn, inside, mark, pace
+
+
+PAGE: Final[Page] = Page(PATH, "Reservations", "v", render, register, below)

@@ -1,0 +1,460 @@
+"""Review: the chosen workloads step by step: diff, guardrails, dry run, method, confirm; then what became of them.
+
+Every step is asked anew from the desk, so that it shows the cluster as it is now; what the person has chosen so far is
+in the address. The browser's part is `assets/review.js`.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.model.change import Standing
+from cotenant.model.desk import Desk, Form, Looked, Method
+from cotenant.model.errors import CotenantError, UsageError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.people import Right
+from cotenant.model.recommendation import Recommendation
+from cotenant.model.resource import Resource
+from cotenant.model.views import RECOMMENDATIONS
+from dashboard import acting, choosing, display, panels, review_end, review_steps, reviewing
+from dashboard.acting import acts
+from dashboard.choosing import Selection
+from dashboard.listing import Listing
+from dashboard.reviewing import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, Asked
+from dashboard.view import View
+
+TITLES: Final = {
+    DIFF: ("What would change", "Per pod, against what runs now. Nothing is written before the last step."),
+    GUARDRAILS: ("What stands in the way", "Each rule on each workload, as the cluster is now."),
+    DRY_RUN: ("What the server says", "The API server has tried every write with all its checks, and kept nothing."),
+    METHOD: ("How it is done", "The gentlest way that is possible is chosen already."),
+    CONFIRM: ("Confirm", "Tried on the server once more just now."),
+    DONE: ("What became of it", "Written down in the ledger before the cluster was touched."),
+}
+WAITS: Final = {
+    DRY_RUN: "The API server tries every write and keeps none",
+    CONFIRM: "The API server tries every write once more",
+    DONE: "The ledger is read",
+}
+P99: Final = 4
+"""Place of p99 in a portrait's ladder."""
+DRY: Final = (DRY_RUN, CONFIRM)
+ACCEPT: Final = "Accept"
+
+
+def render(view: View, search: str) -> Component:
+    """The frame; what it holds follows."""
+    back = dcc.Link("← Recommendations", href=f"{view.settings.base_path}recommendations", id="back",
+                    title="Back to the list (Esc)")  # fmt: skip
+    crumbs = html.Nav([back], className="crumbs", **{"aria-label": "Where this is"})
+    head = html.Div([html.H1("Review"), html.P("From a proposal to a change, with a way back.")], className="page-head")
+    return html.Div([crumbs, head, panels.guarded(lambda: _frame(view, search))], className="page")
+
+
+def _frame(view: View, search: str) -> Component:
+    terms = reviewing.asked(search)
+    if view.source.snapshot().overview is None:
+        return panels.no_results()
+    if why := acting.why_not(view, Right.REVIEW):
+        command = "cotenant dashboard --act" if view.given.desk is None else ""
+        return panels.empty("This cannot be reviewed here.", why=why, command=command)
+    if view.given.desk is not None and (trouble := view.given.desk.trouble()):
+        return panels.failed(trouble, "Nothing can be reviewed before it answers. The page tries again by itself.")
+    if not (terms.workloads or terms.everything or terms.step == DONE):
+        choose = ("To the recommendations", f"{view.settings.base_path}recommendations")
+        return panels.empty("Nothing is selected.", why="Tick rows in the list, then Review.", link=choose)
+    steps = dmc.Stepper(
+        [dmc.StepperStep(label=words) for words in STEPS.values()],
+        id="review-steps",
+        active=place(terms.step),
+        size="sm",
+        allowNextStepsSelect=True,
+    )
+    wait = html.P("The cluster is being asked…", id="review-wait", className="review-wait", role="status")
+    return html.Div(
+        [
+            steps,
+            wait,
+            html.Div(panels.skeleton(40, 220, 60), id="review-body", className="review-body"),
+            dcc.Interval(id="review-poll", interval=5_000, disabled=True),
+            dcc.Store(id="review-redo", data=0),
+            dcc.Store(id="review-done", data=None),
+            dcc.Download(id="review-download"),
+        ],
+        id="review-frame",
+        className="review",
+    )
+
+
+def place(step: str) -> int:
+    """Number of a step; past the last one when it is done."""
+    return list(STEPS).index(step) if step in STEPS else len(STEPS)
+
+
+def contents(view: View, listing: Listing, search: str) -> Component:
+    """One step."""
+    terms = reviewing.asked(search)
+    if not terms.key:
+        return html.Div(panels.skeleton(40, 220, 60))
+    if terms.step == DONE or (terms.step == CONFIRM and _accepted_under(view, terms)):
+        return _shown(DONE, html.Div(outcome(view, terms), id="review-outcome"), None)
+    refs, more = chosen(view, listing, terms, search)
+    if not refs:
+        choose = ("To the recommendations", f"{view.settings.base_path}recommendations")
+        return panels.empty("None of these is in the results any more.", why="Choose anew.", link=choose)
+    looks, method = looked(view, terms, refs)
+    going, outs = reviewing.sorted_out(looks, terms, method)
+    parts: list[Component] = _partial(more)
+    parts += _step(view, terms, method, looks)
+    return _shown(
+        terms.step, html.Div(parts), foot(view, terms, method, going, len(outs)), pinned=_pinned(refs, method)
+    )
+
+
+def _step(view: View, terms: Asked, method: Method, looks: Sequence[Looked]) -> list[Component]:
+    if terms.step == DIFF:
+        refs = [look.workload for look in looks]
+        return review_steps.diff(looks, recommended(view, refs), p99(view, refs), view.currency)
+    if terms.step == GUARDRAILS:
+        return review_steps.guardrails(looks, terms, _why_no_override(view, looks))
+    if terms.step == DRY_RUN:
+        return review_steps.dry_run(looks)
+    if terms.step == METHOD:
+        return review_steps.method(looks, terms, method)
+    return _confirm(view, terms, method, looks)
+
+
+def _confirm(view: View, terms: Asked, method: Method, looks: Sequence[Looked]) -> list[Component]:
+    going, outs = reviewing.sorted_out(looks, terms, method)
+    answer = html.Div(id="review-answer")
+    if method is Method.BUNDLE and going:
+        return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer]
+    soak = view.given.actions.soak_minutes
+    seen = {
+        "ids": [reviewing.name_of(look.workload) for look in going],
+        "version": view.source.snapshot().version,
+        "method": method.value,
+    }
+    stated = review_end.confirm(going, outs, terms, method, view.given.people(), soak)
+    return [*stated, answer, dcc.Store(id="review-seen", data=seen)]
+
+
+def _shown(step: str, body: Component, foot_: Component | None, pinned: Mapping[str, str] | None = None) -> Component:
+    title, lead = TITLES[step]
+    head = html.Div([html.H2(title, id="review-title", tabIndex=-1), html.P(lead)], className="step-head")
+    marks = {f"data-{key}": value for key, value in (pinned or {}).items()}
+    return html.Div(
+        [html.Section([head, body], className="panel"), *([foot_] if foot_ is not None else [])],
+        id="review-step",
+        **{"data-step": step, **marks},
+    )
+
+
+def _pinned(refs: Sequence[WorkloadRef], method: Method) -> dict[str, str]:
+    """What the next step is asked about: these workloads, whatever the filters show by then; and the method."""
+    return {"ids": ",".join(reviewing.name_of(ref) for ref in refs), "method": method.value}
+
+
+def _partial(more: int) -> list[Component]:
+    if not more:
+        return []
+    words = f"{display.counted(more, 'more workload')} of the selection wait for the next review: one takes no more."
+    return [html.P(words, className="note-partial", role="note")]
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+def chosen(view: View, listing: Listing, terms: Asked, search: str) -> tuple[list[WorkloadRef], int]:
+    """The workloads of the review, and how many more there are than one review takes."""
+    found = list(terms.workloads)
+    if terms.everything:
+        snapshot = view.source.snapshot()
+        indexed = snapshot.tables[RECOMMENDATIONS.name]
+        query = listing.query(reviewing.filters_of(search), indexed.table.schema)
+        found = choosing.workloads(indexed, choosing.index(snapshot, query, Selection(everything=True)))
+    most = view.given.actions.guardrails.most_workloads
+    return found[:most], max(0, len(found) - most)
+
+
+def looked(view: View, terms: Asked, refs: Sequence[WorkloadRef]) -> tuple[list[Looked], Method]:
+    """Each workload as it is now, tried on the server where the step needs that, by the method in force."""
+    desk, who = _desk(view), view.given.people()
+    method = terms.method
+    looks: list[Looked] = []
+    if method is None:
+        looks = desk.review(who, terms.wanted(refs, Method.TEMPLATE))
+        method = reviewing.default_method(looks)
+    way = Method.TEMPLATE if method is Method.BUNDLE else method
+    if terms.step in DRY:
+        return desk.dry_run(who, terms.wanted(refs, way)), method
+    if not looks or way is not Method.TEMPLATE:
+        looks = desk.review(who, terms.wanted(refs, way))
+    return looks, method
+
+
+def recommended(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, list[Recommendation]]:
+    """The stored recommendations of the workloads."""
+    wanted = set(refs)
+    made: dict[WorkloadRef, list[Recommendation]] = {ref: [] for ref in refs}
+    for namespace in dict.fromkeys(ref.namespace for ref in refs):
+        for found in view.source.explanations(namespace):
+            if found.container.workload in wanted:
+                made[found.container.workload].append(found)
+    return made
+
+
+def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
+    """p99 of each whole workload, where a portrait knows it."""
+    made: dict[WorkloadRef, dict[Resource, float]] = {}
+    for ref in refs:
+        found = view.source.story(ref)
+        rows = found.portraits if found else {}
+        ladders = {r: rows[r.value]["ladder"] for r in Resource if r.value in rows}
+        made[ref] = {r: float(ladder[P99]) for r, ladder in ladders.items() if len(ladder) > P99}
+    return made
+
+
+def outcome(view: View, terms: Asked) -> list[Component]:
+    """The changes that were accepted under the key."""
+    found = _accepted_under(view, terms)
+    if not found:
+        return [panels.empty("Nothing was accepted under this address.", why="Go back and confirm.")]
+    found.sort(key=lambda one: one.change.workload)
+    why = acting.why_not(view, Right.ACCEPT)
+    return review_end.outcome(found, view.settings.base_path, view.given.actions.soak_minutes, why)
+
+
+def _accepted_under(view: View, terms: Asked) -> list[Standing]:
+    """Changes under the key: whoever comes back to Confirm sees them, not the button."""
+    return [one for one in _desk(view).changes(view.given.people()) if one.change.batch == terms.key]
+
+
+def _files(view: View, terms: Asked, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:
+    return _desk(view).bundle(view.given.people(), terms.wanted(refs, Method.BUNDLE), terms.form)
+
+
+def _desk(view: View) -> Desk:
+    if view.given.desk is None:
+        raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
+    return view.given.desk
+
+
+def _why_no_override(view: View, looks: Sequence[Looked]) -> str:
+    """Why nobody may pass over a rule here; the right is asked for each namespace in question."""
+    spaces = dict.fromkeys(look.workload.namespace for look in looks if look.blocked(()))
+    return next((why for space in spaces if (why := acting.why_not(view, Right.OVERRIDE, space))), "")
+
+
+# --- the foot ---------------------------------------------------------------------------------------------------------
+def foot(view: View, terms: Asked, method: Method, going: Sequence[Looked], out: int) -> Component:
+    """Sums, back, and what leads on; at the end the one button that acts."""
+    sums = html.Div(review_end.summed(going, out, view.currency), className="selection-sums", id="review-sums")
+    order = list(STEPS)
+    at = order.index(terms.step)
+    back = [_walk("Back", "review-back", order[at - 1])] if at else []
+    if terms.step == CONFIRM:
+        return html.Div([sums, html.Div([*_last(view, terms, method, going), *back][::-1], className="selection-acts")],
+                        className="review-foot")  # fmt: skip
+    quick = [_walk("To confirm", "review-last", CONFIRM, keys="c")] if at < len(order) - 2 else []
+    onward = _walk(f"Next: {STEPS[order[at + 1]].lower()}", "review-next", order[at + 1], keys="Enter", primary=True)
+    return html.Div([sums, html.Div([*back, *quick, onward], className="selection-acts")], className="review-foot")
+
+
+def _walk(words: str, id_: str, step: str, *, keys: str = "", primary: bool = False) -> Component:
+    parts = [words, *([" ", html.Kbd(keys)] if keys else [])]
+    look = "button act primary walk" if primary else "button act walk"
+    return html.Button(parts, id=id_, className=look, **{"data-to": step})
+
+
+def _last(view: View, terms: Asked, method: Method, going: Sequence[Looked]) -> list[Component]:
+    """The button that acts, or the reason why it does not."""
+    if method is Method.BUNDLE:
+        words = "Show the commands" if terms.form is Form.KUBECTL else "Download the bundle"
+        return [html.Button(words, id="review-bundle", className="button act primary", disabled=not going)]
+    why = _why_not_accept(view, terms, going)
+    label = f"{ACCEPT} {display.counted(len(going), 'change')}"
+    button = html.Button([label, " ", html.Kbd("Ctrl Enter")], id="review-accept", className="button act primary",
+                         disabled=bool(why), **({"title": why} if why else {}))  # fmt: skip
+    return [button, *([html.P(why, className="panel-note", id="review-why")] if why else [])]
+
+
+def _why_not_accept(view: View, terms: Asked, going: Sequence[Looked]) -> str:
+    spaces = dict.fromkeys(look.workload.namespace for look in going)
+    missing = next((why for space in spaces if (why := acting.why_not(view, Right.ACCEPT, space))), "")
+    if missing or not going:
+        return missing or "Nothing is left to change."
+    if terms.overridden and not terms.because:
+        return "Say in step 2 why a rule is passed over."
+    if terms.second_person and terms.second_person == view.given.people().name:
+        return "The second person has to be somebody else."
+    return acting.too_old(view)
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
+def register(app: Dash, view: View, listing: Listing) -> None:
+    """The step follows the address; accepting, downloading, judging and rolling back."""
+    _register_steps(app, view, listing)
+    _register_actions(app, view)
+    _register_browser(app)
+
+
+def _register_steps(app: Dash, view: View, listing: Listing) -> None:
+    @app.callback(
+        Output("review-body", "children"),
+        Input("url", "search"),
+        State("url", "pathname"),
+        running=[(Output("review-frame", "className"), "review waiting", "review")],
+    )
+    @acts(view, Right.REVIEW)
+    def _walk_to(search: str | None, pathname: str | None) -> Any:
+        if not (pathname or "").rstrip("/").endswith(reviewing.PATH):
+            return no_update
+        return panels.guarded(lambda: contents(view, listing, search or ""))
+
+    @app.callback(
+        Output("review-outcome", "children"),
+        Input("review-poll", "n_intervals"),
+        Input("review-redo", "data"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.REVIEW)
+    def _look_again(_ticks: Any, _redo: Any, search: str | None) -> Any:
+        return panels.guarded(lambda: html.Div(outcome(view, reviewing.asked(search or ""))))
+
+
+def _register_actions(app: Dash, view: View) -> None:
+    @app.callback(
+        Output("review-done", "data"),
+        Output("review-answer", "children"),
+        Input("review-accept", "n_clicks"),
+        State("review-seen", "data"),
+        State("url", "search"),
+        running=[(Output("review-frame", "className"), "review waiting", "review")],
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _accept(clicks: int | None, seen: Any, search: str | None) -> Any:
+        if not clicks:
+            return [no_update, no_update]
+        terms = reviewing.asked(search or "")
+        try:
+            done = accepted(view, terms, seen)
+        except CotenantError as error:
+            acting.tell(panels.failed(error.message, error.fix))
+            return [no_update, _refused(view, error)]
+        acting.tell(f"Accepted: {review_end.counted(done)}")
+        return [terms.key, None]
+
+    @app.callback(
+        Output("review-download", "data"),
+        Output("review-answer", "children", allow_duplicate=True),
+        Input("review-bundle", "n_clicks"),
+        State("url", "search"),
+        running=[(Output("review-frame", "className"), "review waiting", "review")],
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.REVIEW)
+    def _download(clicks: int | None, search: str | None) -> Any:
+        terms = reviewing.asked(search or "")
+        if not clicks or not terms.workloads:
+            return [no_update, no_update]
+        found = _files(view, terms, terms.workloads)
+        commands = terms.form is Form.KUBECTL
+        acting.tell("The commands are below." if commands else "The bundle is in your downloads.")
+        shown = html.Div(review_end.files(found, commands=commands))
+        return [no_update if commands else _packed(found), shown]
+
+    @app.callback(
+        Output("review-redo", "data"),
+        Input({"type": "review-back", "ids": ALL}, "n_clicks"),
+        Input({"type": "review-judge", "ids": ALL}, "n_clicks"),
+        State("review-redo", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _afterwards(_back: Any, _judge: Any, redo: int | None) -> Any:
+        if not any(one["value"] for one in ctx.triggered) or not isinstance(ctx.triggered_id, dict):
+            return no_update
+        acting.tell(afterwards(view, ctx.triggered_id["type"], ctx.triggered_id["ids"].split(",")))
+        return (redo or 0) + 1
+
+
+def accepted(view: View, terms: Asked, seen: Any) -> list[Standing]:
+    """Accept exactly what was shown; UsageError when newer results came in since, or the data are too old."""
+    shown = seen if isinstance(seen, dict) else {}
+    refs = [ref for name in shown.get("ids", []) if (ref := reviewing.named(name))]
+    if not terms.key or not refs:
+        raise UsageError("nothing was chosen", fix="Begin the review anew.")
+    if shown.get("version") != view.source.snapshot().version:
+        raise UsageError("newer results came in since you looked", fix="Go back to step 1 and look again.")
+    if old := acting.too_old(view):
+        raise UsageError(old)
+    if terms.overridden and not terms.because:
+        raise UsageError("it takes a reason to pass over a rule", fix="Say it in step 2.")
+    method = Method(shown.get("method", Method.TEMPLATE.value))
+    return _desk(view).accept(view.given.people(), terms.wanted(refs, method))
+
+
+def _refused(view: View, error: CotenantError) -> Component:
+    """Why nothing was done; the rule that stops all of it together can be passed over right here."""
+    rule = reviewing.rule_of(error.message)
+    why = acting.why_not(view, Right.OVERRIDE)
+    passing = html.Button(f"Pass over {rule}", className="button act pass-over", disabled=bool(why),
+                          **{"data-rule": rule})  # fmt: skip
+    more = [html.Div([passing, *([html.P(why, className="panel-note")] if why else [])])] if rule else []
+    return html.Div([panels.failed(error.message, error.fix or "Nothing was changed."), *more])
+
+
+def afterwards(view: View, kind: str, ids: Sequence[str]) -> str:
+    """Roll back or judge, and say how it went."""
+    desk, who = _desk(view), view.given.people()
+    if kind == "review-back":
+        return f"Rolled back: {review_end.counted(desk.roll_back(who, ids))}"
+    judged = desk.verify(who, ids)
+    waiting = len(ids) - len(judged)
+    words = f"Judged: {review_end.counted(judged)}" if judged else "Nothing has soaked long enough yet."
+    return f"{words} {waiting:,} still soak." if judged and waiting else words
+
+
+def _packed(found: Mapping[str, str]) -> Any:
+    """A zip of the files."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in found.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return dcc.send_bytes(packed.getvalue(), "cotenant-bundle.zip")
+
+
+def _register_browser(app: Dash) -> None:
+    """What the browser does alone: the address follows switches and choices, the stepper follows the address."""
+    for id_ in ("review-method", "review-form", "review-canary"):
+        app.clientside_callback(
+            ClientsideFunction("cotenant", "reviewTerm"), Input(id_, "value"), State(id_, "id"),
+            prevent_initial_call=True,
+        )  # fmt: skip
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "reviewOverrides"),
+        Input({"type": "review-override", "rule": ALL}, "checked"),
+        State({"type": "review-override", "rule": ALL}, "id"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(ClientsideFunction("cotenant", "reviewStep"), Input("review-steps", "active"))
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "reviewActive"),
+        Output("review-steps", "active"),
+        Output("review-poll", "disabled"),
+        Input("url", "search"),
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "reviewShown"), Input("review-body", "children"), prevent_initial_call=True
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "reviewDone"), Input("review-done", "data"), prevent_initial_call=True
+    )

@@ -1,0 +1,134 @@
+"""What whoever asks may do here: their roles, and the cluster's own answer by feature and by namespace.
+
+Asked when somebody looks at the Health page: a role says what may be asked of us, the cluster has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dash import Dash, Input, Output, html
+from dash.development.base_component import Component
+
+from cotenant.model.desk import Permission
+from cotenant.model.people import RIGHTS, Right, Role, Someone
+from cotenant.model.text import visible
+from cotenant.model.views import WORKLOADS
+from dashboard import changing, panels
+from dashboard.view import View
+
+MATRIX: Final = "permissions-matrix"
+NAMESPACES_SHOWN: Final = 12
+SENTENCES: Final[Mapping[Right, str]] = {
+    Right.READ: "See every page",
+    Right.REVIEW: "Review a change and try it on the server",
+    Right.ACCEPT: "Apply, judge and take back changes; put recommendations off",
+    Right.PLAN: "Make and edit reservation plans",
+    Right.APPROVE: "Approve plans; be the second person of a change",
+    Right.OVERRIDE: "Pass over a guardrail",
+    Right.ADMINISTER: "Settle changes without an outcome",
+}
+
+
+def place() -> Component:
+    """Where both stand, on their way."""
+    return html.Div(panels.skeleton(240), id=MATRIX)
+
+
+def register(app: Dash, view: View) -> None:
+    """Ask when the page is there, and with new results."""
+
+    @app.callback(Output(MATRIX, "children"), Input("version", "data"))
+    def _ask(_version: str | None) -> Component:
+        return panels.guarded(lambda: contents(view), "What you may do")
+
+
+def contents(view: View) -> Component:
+    """Both panels."""
+    mine = _mine(view.given.people(), acting_here=view.given.desk is not None)
+    cluster = panels.guarded(lambda: _cluster(view), "What the cluster allows")
+    return html.Div([mine, cluster], className="row permitting")
+
+
+def _mine(who: Someone, *, acting_here: bool) -> Component:
+    name = visible(changing.named(who))
+    lead = f"As {name}: {_roles(who)}."
+    note = "" if acting_here else f" {changing.NO_DESK} {changing.FIX}"
+    rows = [(SENTENCES[right], _may(who, right) if acting_here or right is Right.READ else _no("read-only"), _of(right))
+            for right in Right]  # fmt: skip
+    return panels.panel("What you may do", _table(("What", "You", "It takes"), rows, "Your rights"), note=lead + note)
+
+
+def _roles(who: Someone) -> str:
+    if not who.grants:
+        return "no role"
+    named = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
+    return visible(", ".join(dict.fromkeys(named)))
+
+
+def _may(who: Someone, right: Right) -> Component:
+    if not who.may(right):
+        return _no("no")
+    given = [grant for grant in who.grants if right in RIGHTS[grant.role]]
+    if any(not grant.namespaces for grant in given):
+        return panels.chip("yes", "teal")
+    spaces = sorted({namespace for grant in given for namespace in grant.namespaces})
+    return panels.chip(f"in {visible(', '.join(spaces))}", "yellow")
+
+
+def _of(right: Right) -> str:
+    return " or ".join(role.value for role in Role if right in RIGHTS[role])
+
+
+def _no(word: str) -> Component:
+    return panels.chip(word, "gray")
+
+
+def _cluster(view: View) -> Component:
+    title = "What the cluster allows"
+    desk, who = view.given.desk, view.given.people()
+    if desk is None:
+        return panels.panel(
+            title, panels.empty("The cluster is not asked.", why="A read-only dashboard needs no right.")
+        )
+    found = desk.permissions(who, ())
+    spaces: Sequence[str] = ()
+    if any(p.allowed is False for p in found):
+        spaces = _namespaces(view)[:NAMESPACES_SHOWN]
+        found = desk.permissions(who, spaces) if spaces else found
+    heads = ("Feature", "Needs", "Everywhere", *(visible(space) for space in spaces))
+    note = "By SelfSubjectAccessReview, with your own rights where the login gives them."
+    return panels.panel(title, _table(heads, rows(found, spaces), title), note=note)
+
+
+def rows(found: Sequence[Permission], namespaces: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Feature, what it needs, everywhere, then each namespace; a need of one namespace says which."""
+    asked = {(p.feature, p.verb, p.resource, p.namespace): p.allowed for p in found}
+    made: list[tuple[Any, ...]] = []
+    for p in found:
+        if p.namespace in namespaces and p.namespace:
+            continue
+        where = f" in {visible(p.namespace)}" if p.namespace else ""
+        cells = [_chip(asked.get((p.feature, p.verb, p.resource, space))) for space in namespaces]
+        made.append((p.feature, html.Code(f"{p.verb} {visible(p.resource)}{where}"), _chip(p.allowed), *cells))
+    return made
+
+
+def _chip(allowed: bool | None) -> Component:
+    if allowed is None:
+        return panels.chip("not asked", "gray")
+    return panels.chip("yes", "teal") if allowed else panels.chip("no", "orange")
+
+
+def _namespaces(view: View) -> list[str]:
+    """Of the workloads that the results name."""
+    known = view.source.snapshot().tables[WORKLOADS.name].vocabulary.get("namespace", ())
+    return sorted(known)
+
+
+def _table(heads: Sequence[str], cells: Sequence[Sequence[Any]], label: str) -> Component:
+    head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
+    body = [html.Tr([html.Th(row[0], scope="row"), *(html.Td(cell) for cell in row[1:])]) for row in cells]
+    table = html.Table([head, html.Tbody(body)], className="facts", **{"aria-label": label})
+    return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})

@@ -1,0 +1,56 @@
+"""The API's reference as one page, from its own OpenAPI description. Pure.
+
+It needs no script and nothing from anywhere else, so that it stands without a network and under our own policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any, Final
+
+METHODS: Final = ("get", "post", "put", "patch", "delete")
+_PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>API - cotenant</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+:root {{ color-scheme: light dark }} body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto;
+padding: 0 1rem }} code, pre {{ font: 13px/1.5 ui-monospace, monospace }}
+summary {{ cursor: pointer; padding: .35rem 0 }}
+pre {{ white-space: pre-wrap }} table {{ border-collapse: collapse }} th, td {{ text-align: left; vertical-align: top;
+padding: .2rem .8rem .2rem 0; font-weight: normal }} details {{ border-bottom: 1px solid #8886 }}
+</style></head><body><main><h1>API</h1><p>{about}</p>
+<p>Machines read <a href="{openapi}">openapi.json</a>. A write needs the token of <code>GET api/v1/me</code> in the
+header <code>X-CSRFToken</code> with the cookies of the same answer, or a bearer token of the login provider instead of
+both.</p>
+{parts}</main></body></html>"""
+
+
+def page(spec: Mapping[str, Any], base: str) -> str:
+    """All endpoints, each folded. spec: as FastAPI makes it."""
+    parts = "\n".join(_endpoints(spec))
+    about = escape(str(spec.get("info", {}).get("description", "")))
+    return _PAGE.format(about=about, openapi=escape(f"{base}openapi.json"), parts=parts)
+
+
+def _endpoints(spec: Mapping[str, Any]) -> Iterator[str]:
+    for path, item in spec.get("paths", {}).items():
+        for method in METHODS:
+            if method in item:
+                yield _endpoint(method.upper(), path, item[method])
+
+
+def _endpoint(method: str, path: str, said: Mapping[str, Any]) -> str:
+    summary = f"<code>{method} {escape(path)}</code> {escape(str(said.get('summary', '')))}"
+    words = f"<pre>{escape(str(said['description']))}</pre>" if said.get("description") else ""
+    rows = "".join(_parameter(one) for one in said.get("parameters", ()))
+    table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
+    body = "<p>Takes a JSON body: see openapi.json.</p>" if "requestBody" in said else ""
+    return f"<details><summary>{summary}</summary>{words}{table}{body}</details>"
+
+
+def _parameter(said: Mapping[str, Any]) -> str:
+    where = "" if said.get("in") == "query" else f" ({said.get('in')})"
+    must = " <strong>needed</strong>" if said.get("required") else ""
+    words = said.get("description") or said.get("schema", {}).get("description") or ""
+    name = escape(str(said.get("name", "")))
+    return f'<tr><th scope="row"><code>{name}</code>{escape(where)}{must}</th><td>{escape(str(words))}</td></tr>'

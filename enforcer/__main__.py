@@ -1,0 +1,142 @@
+"""EDGE: `python -m enforcer`: the agent's own entry point, without the command line's packages, which weigh megabytes.
+
+Settings as everywhere: --config FILE, COTENANT_ENFORCER__..., --set enforcer.key=value; --write is the real thing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from cotenant.edges.telemetry import configure_logging
+from cotenant.model.errors import CotenantError, UsageError
+from cotenant.settings.enforcer import EnforcerSettings
+from cotenant.settings.load import load
+from cotenant.settings.root import Settings
+from enforcer.assembly import assembled
+from enforcer.hooking import hooked
+
+QUIET_SECONDS: Final = 0.1
+"""Between two ticks at least."""
+ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; the exit code."""
+    try:
+        return run(settings_of(words))
+    except CotenantError as error:
+        sys.stderr.write(f"error: {error.message}\n" + (f"fix: {error.fix}\n" if error.fix else ""))
+        return error.exit_code
+
+
+def settings_of(words: Sequence[str] | None) -> Settings:
+    """Settings in force for these words of the command line."""
+    parser = argparse.ArgumentParser("python -m enforcer", description="The agent of one node.")
+    parser.add_argument("--config", metavar="FILE", help="settings file (YAML)")
+    parser.add_argument("--set", metavar="ROOM.KEY=VALUE", action="append", default=[], help="override one setting")
+    parser.add_argument("--write", action="store_true", help="write to cgroups and evict; without it nothing changes")
+    given = parser.parse_args(words)
+    flags: dict[str, Any] = {"enforcer.dry_run": False} if given.write else {}
+    for word in given.set:
+        path, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"--set {word!r} has no '='", fix="Write --set room.key=value.")
+        flags[path] = value
+    file = given.config or os.environ.get("COTENANT_CONFIG")
+    return load(Path(file) if file else None, os.environ, flags).settings
+
+
+def run(settings: Settings) -> int:
+    """The agent in this process's main thread, until a signal."""
+    configure_logging(settings.telemetry)
+    with (
+        Ending() as ending,
+        assembled(settings, os.environ) as made,
+        watchdog(settings.enforcer),
+        hooked(settings, made.agent, ending),
+    ):
+        if made.reporter:
+            made.reporter.start()
+        try:
+            made.agent.run(ending.wait)
+        finally:
+            if made.reporter:
+                made.reporter.stop()
+    return 0
+
+
+@contextlib.contextmanager
+def watchdog(settings: EnforcerSettings) -> Iterator[None]:
+    """The second process, if the settings want one; in a session of its own, which no kill of the agent's reaches."""
+    if settings.dry_run or not settings.watchdog_seconds:
+        yield
+        return
+    words = {
+        "--state-dir": settings.state_dir,
+        "--cgroup-root": settings.cgroup_root,
+        "--proc-root": settings.proc_root,
+        "--ttl-seconds": str(settings.watchdog_seconds),
+        "--agent": str(os.getpid()),
+    }
+    command = [sys.executable, "-m", "enforcer.watchdog", *(word for pair in words.items() for word in pair)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - our own
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+class Ending:
+    """SIGTERM and SIGINT while it is entered: noted as a byte on a pipe, so that none is lost and nothing is cut short.
+
+    A second pipe ends a wait early without ending anything: `wake`.
+
+    `signal.sigtimedwait` would be simpler, but in CPython it claims a signal after the process was stopped for longer
+    than the wait and continued.
+    """
+
+    def __enter__(self) -> Self:
+        self.asked = False
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._bell, self._ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._before = {number: signal.signal(number, lambda *_: None) for number in ENDING}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+        for pipe in (self._read, self._write, self._bell, self._ring):
+            os.close(pipe)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until woken; whether the end was asked for, now or before."""
+        quiet = min(seconds, QUIET_SECONDS)
+        self.asked = self._any([self._read], quiet) or self._any([self._read, self._bell], seconds - quiet)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._bell, 1 << 16)
+        return self.asked
+
+    def wake(self) -> None:
+        """End the present or the next wait, but for its first moments: a hundred events are one reason to look."""
+        with contextlib.suppress(BlockingIOError):  # full: it is awake
+            os.write(self._ring, b"x")
+
+    def _any(self, pipes: list[int], seconds: float) -> bool:
+        return self._read in select.select(pipes, [], [], seconds)[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""From the agent's own words to those that everybody speaks: actions as Acts, a tick's CPU as a sample. Pure.
+
+action of the log --act_of--> Act -> annotation of the Event, tables of the dashboard
+seen, decided     --sample_of--> LaneSample -> gauges, recordings
+decided, before   --changes--> actions, where only decisions were recorded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from cotenant.model.enforcement import Act, LaneSample, lane_of
+from cotenant.model.errors import UsageError
+from cotenant.model.node_policy import NodePolicy
+from cotenant.model.resource import MILLICORES_PER_CORE
+from enforcer.changes import Outcome
+from enforcer.container_resources import MICROSECONDS_PER_MILLICORE
+from enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value, Want
+from enforcer.cpusets import parse_cpus
+from enforcer.loop import Place, Round
+from enforcer.status import Action, paths_of, stamp
+from enforcer.strategies.burst import NAME as BURST
+from enforcer.strategies.suppress_target import demand, target_millicores
+
+DONE: Final = frozenset({Outcome.WRITTEN.value, Outcome.WOULD_WRITE.value})
+EVENT_REASONS: Final[dict[str, str]] = {
+    Outcome.WRITTEN.value: "ValueSet",
+    Outcome.WOULD_WRITE.value: "ValueWouldBeSet",
+    Outcome.RESTORED.value: "ValueGivenBack",
+    Outcome.CONFLICT.value: "ValueFoughtOver",
+    Outcome.REFUSED.value: "ValueRefused",
+    Outcome.FAILED.value: "ValueNotTaken",
+    Outcome.DENIED.value: "WritingDenied",
+    Outcome.NOT_NOTED.value: "OriginalNotSaved",
+    Outcome.UNSUPPORTED.value: "KnobNotSupported",
+}
+"""By outcome of a write: reason of the Event."""
+EVICTION_REASONS: Final = {"asked": "Evicting", "would-ask": "WouldEvict"}
+REFUSED: Final = "EvictionRefused"
+BAD: Final = frozenset({Outcome.FAILED, Outcome.DENIED, Outcome.CONFLICT, Outcome.NOT_NOTED, Outcome.REFUSED})
+_MEMORY: Final[dict[str, str]] = {
+    Knob.MEMORY_MIN.value: "MemoryProtected",
+    Knob.MEMORY_LOW.value: "MemoryProtected",
+    Knob.MEMORY_HIGH.value: "MemoryThrottled",
+}
+
+
+def act_of(action: Action, node: str, warning: bool = False) -> Act:
+    """An action of the log. warning: of a verdict; the others tell by their outcome."""
+    reason = reason_of(action)
+    return Act(
+        time_seconds=seconds_of(action.time),
+        node=node,
+        lane=lane_of(action.strategy, reason),
+        reason=reason,
+        why=action.message if action.action == "verdict" else _sentence(action),
+        strategy=action.strategy,
+        pod=action.pod or (action.subject if action.action == "verdict" and "/" in action.subject else ""),
+        subject="" if action.action in ("verdict", "evict") else action.subject,
+        knob=action.knob,
+        before=_text(action.before),
+        after=_text(action.value),
+        outcome=action.outcome,
+        dry=action.dry_run,
+        warning=warning or action.action == "evict" or action.outcome in BAD,
+    )
+
+
+def reason_of(action: Action) -> str:
+    """CamelCase; what was set has a reason by what that means, everything else that of its Event."""
+    if action.action == "verdict":
+        return action.outcome
+    if action.action == "evict":
+        return EVICTION_REASONS.get(action.outcome, REFUSED)
+    if action.outcome not in DONE:
+        return EVENT_REASONS.get(action.outcome, "ValueChanged")
+    return _meaning(action)
+
+
+def _meaning(action: Action) -> str:
+    """Of a value that was set."""
+    more = _more(action.knob, action.before, action.value)
+    moved = {"cpu-suppress": ("Suppressed", "SuppressionEased"), BURST: ("BurstTakenBack", "BurstGranted")}
+    still = {"cpu-suppress": "BestEffortYields", BURST: "BurstBuffer", "be-totals": "BatchLimits"}
+    if action.strategy == "memory-qos":
+        return _MEMORY.get(action.knob, "MemoryQosSet")
+    if action.strategy in moved and action.knob in (Knob.CPU_QUOTA, Knob.CPUSET_CPUS):
+        return moved[action.strategy][more]
+    return still.get(action.strategy, "ValueSet")
+
+
+def _more(knob: str, before: Value | None, after: Value | None) -> bool:
+    """Whether a value lets its cgroup have more than the one before; an unknown one before was no bound."""
+    old, new = (_amount(knob, value) for value in (before, after))
+    return new > old
+
+
+def _amount(knob: str, value: Value | None) -> float:
+    if value is None or value == NO_LIMIT:
+        return float("inf")
+    if knob == Knob.CPUSET_CPUS:
+        try:
+            return len(parse_cpus(str(value))) or float("inf")
+        except UsageError:
+            return float("inf")
+    return float(value) if isinstance(value, int) else float("inf")
+
+
+def _sentence(action: Action) -> str:
+    return f"{action.why} ({action.message})" if action.message and action.why else action.why or action.message
+
+
+def _text(value: Value | None) -> str:
+    return "" if value is None else str(value)
+
+
+def seconds_of(moment: str) -> float:
+    """Unix time of an RFC 3339 stamp; UsageError when it is none."""
+    try:
+        return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+    except ValueError as error:
+        raise UsageError(f"{moment!r} is no moment of an action log") from error
+
+
+# --- a tick's CPU ------------------------------------------------------------------------------------------------
+def sample_of(seen: Observation, decided: Round, policy: NodePolicy | None) -> LaneSample:
+    """Who used the CPU, what best effort may use by the policy, and what it is held to after this tick."""
+    use = demand(seen)
+    capacity = float(seen.node.cpu_millicores)
+    on = policy is not None and policy.thresholds.enable
+    target = target_millicores(use, policy.thresholds) if policy is not None and on and use is not None else None
+    return LaneSample(
+        time_seconds=seen.wall_seconds,
+        capacity=capacity,
+        others=None if use is None else float(use.latency_sensitive + use.system),
+        best_effort=None if use is None else float(use.best_effort),
+        target=None if target is None else float(max(target, 0)),
+        limit=held_to(seen, decided.wants),
+        burst=granted(decided.wants),
+    )
+
+
+def held_to(seen: Observation, wants: Sequence[Want]) -> float | None:
+    """Millicores that the best-effort tier is held to by its quota or its CPUs; None = by its weight alone."""
+    tier = seen.best_effort_root
+    bounds: list[float] = []
+    for want in wants if tier is not None else ():
+        if tier is None or want.path != tier.path:
+            continue
+        if want.knob is Knob.CPU_QUOTA and isinstance(want.value, int) and want.value != NO_LIMIT:
+            bounds.append(want.value / MICROSECONDS_PER_MILLICORE)
+        if want.knob is Knob.CPUSET_CPUS:
+            bounds.append(MILLICORES_PER_CORE * len(parse_cpus(str(want.value))))
+    return min(bounds, default=None)
+
+
+def granted(wants: Sequence[Want]) -> float:
+    """Millicores by which containers' quotas exceed their limits."""
+    moved = (w for w in wants if w.strategy == BURST and w.knob is Knob.CPU_QUOTA and w.level.value == "container")
+    over = [w.value - w.back_to for w in moved if isinstance(w.value, int) and isinstance(w.back_to, int)]
+    return sum(max(amount, 0) for amount in over) / MICROSECONDS_PER_MILLICORE
+
+
+# --- where only decisions are known ------------------------------------------------------------------------------
+def changes(
+    seen: Observation, decided: Round, before: Mapping[Place, Want], evictions: Sequence[Evict] = ()
+) -> Iterator[tuple[Action, bool]]:
+    """What a tick decides otherwise than the tick before, as a dry run would log it, and whether it is a warning.
+
+    evictions: those that would be asked now; findings are told by `recount`.
+    """
+    owners = {path: pod.spec for pod in seen.pods for path in paths_of(pod)}
+    time = stamp(seen.wall_seconds)
+    wants = {(want.path, want.knob): want for want in decided.wants}
+    for place, want in wants.items():
+        old = before.get(place)
+        if old is None or old.value != want.value:
+            yield _set(want, old.value if old else _present(seen, place), time, owners.get(want.path)), False
+    for place, old in before.items():
+        if place not in wants:
+            yield _back(old, time, owners.get(old.path)), False
+    for eviction in evictions:
+        yield _eviction(eviction, time), True
+
+
+def _present(seen: Observation, place: Place) -> Value | None:
+    groups = [seen.kubepods, *seen.tiers.values()]
+    groups += [group for pod in seen.pods for group in (pod.group, *(c.group for c in pod.containers))]
+    found = next((group for group in groups if group is not None and group.path == place[0]), None)
+    return found.knobs.get(place[1]) if found is not None else None
+
+
+def _set(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> Action:
+    return Action(
+        time=time,
+        action="write",
+        subject=want.path,
+        outcome=Outcome.WOULD_WRITE.value,
+        strategy=want.strategy,
+        why=want.why,
+        knob=want.knob.value,
+        before=before,
+        value=want.value,
+        pod=pod.key if pod else "",
+        dry_run=True,
+    )
+
+
+def _back(old: Want, time: str, pod: PodSpec | None) -> Action:
+    return Action(
+        time=time,
+        action="restore",
+        subject=old.path,
+        outcome=Outcome.RESTORED.value,
+        strategy=old.strategy,
+        why="nobody wants it any more",
+        knob=old.knob.value,
+        before=old.value,
+        value=old.back_to,
+        pod=pod.key if pod else "",
+        dry_run=True,
+    )
+
+
+def _eviction(eviction: Evict, time: str) -> Action:
+    key = f"{eviction.namespace}/{eviction.name}"
+    return Action(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True)

@@ -1,0 +1,382 @@
+"""EDGE: the agent of one node: observe, decide, apply, tell, tick by tick, and give everything back at the end.
+
+    sources --Told--> observer --Observation--> loop.decide --Round--> applier, evictor, teller
+
+A tick that is late is not caught up: rates are over the time that really passed. What goes wrong in a tick is told and
+ends that tick alone. Without permission to write, the agent goes on to observe and report, and is not ready.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from cotenant.edges.clock import Clock
+from cotenant.model.collect_policy import CollectPolicy
+from cotenant.model.errors import CotenantError, NodeUnreadable
+from cotenant.model.intent import Apply
+from cotenant.model.node_policy import NodePolicy
+from cotenant.settings.enforcer import EnforcerSettings
+from enforcer.acts import sample_of
+from enforcer.changes import Done, Notes, Place
+from enforcer.contract import Evict, Observation, Plan, PodSpec, Strategy, Surface, SurfaceWant
+from enforcer.evicting import Evictor
+from enforcer.evictions import Asked, Rate, admitted, request_of
+from enforcer.loop import Ages, Memory, Mode, Round, decide
+from enforcer.quotas import ratio_of
+from enforcer.recording import Recorder
+from enforcer.sources import Sources, Told
+from enforcer.status import FILE, About, NodeStatus, status
+from enforcer.suppressed import Held, note
+from enforcer.telling import AgentMetrics, Teller
+from enforcer.usage import Usage, node_metric
+
+STATUS_SECONDS: Final = 5.0
+OLDEST: Final = 1e9
+"""Ages are cut off here: JSON has no infinity."""
+BATCH: Final = "be-totals"
+"""The strategy that keeps what a runtime hook sets when a container is made."""
+DEAD_SECONDS: Final = 60.0
+"""Without a tick for so long (and ten ticks at least) only a restart helps."""
+
+
+class Look(Protocol):
+    """One reading of the node: `assembly.Eyes`."""
+
+    def read(self, told: Told, fresh: frozenset[Place]) -> Observation:
+        """NodeUnreadable: skip the tick."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files."""
+        ...
+
+
+class Hand(Protocol):
+    """Who writes: `apply.Applier`."""
+
+    denied: str
+
+    @property
+    def held(self) -> frozenset[Place]:
+        """Knobs that carry our value now."""
+        ...
+
+    def apply(self, plans: Sequence[Plan], seen: Observation) -> list[Done]:
+        """Make it so."""
+        ...
+
+    def give_back(self) -> list[Done]:
+        """Everything to what stood there before."""
+        ...
+
+
+class Keeper(Protocol):
+    """Who keeps one surface outside of cgroups."""
+
+    @property
+    def surface(self) -> Surface:
+        """Which."""
+        ...
+
+    def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
+        """Make it so; what went wrong, in words."""
+        ...
+
+    def give_back(self) -> list[str]:
+        """Everything to what stood there before."""
+        ...
+
+
+@dataclass(slots=True)
+class Parts:
+    """What an agent is made of. `evictor` is missing without an API server, `recorder` when nobody asked for it."""
+
+    settings: EnforcerSettings
+    clock: Clock
+    sources: Sources
+    eyes: Look
+    hand: Hand
+    notes: Callable[[], Notes]
+    strategies: tuple[Strategy[Any], ...]
+    metrics: AgentMetrics
+    teller: Teller
+    evictor: Evictor | None = None
+    recorder: Recorder | None = None
+    keepers: tuple[Keeper, ...] = ()
+    monotonic: Callable[[], float] = time.monotonic
+
+
+@dataclass(slots=True)
+class _Last:
+    """What the last good tick saw and decided."""
+
+    at_seconds: float
+    seen: Observation
+    decided: Round
+    told: Told = field(default_factory=Told)
+
+
+class Agent:
+    """Everything but `status` and `report` is for one thread."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Nothing is read or written yet."""
+        settings = parts.settings
+        self.parts = parts
+        self.wrong = "no tick yet"
+        """Why the last tick did not do its work, or empty."""
+        self._ages = Ages(settings.policy_ttl_seconds, settings.release_seconds, settings.pods_ttl_seconds)
+        self._rate = Rate(settings.evictions_per_minute, settings.evictions_burst)
+        self._memory, self._asked, self._usage = Memory(), Asked(), Usage()
+        self._held_back = Held()
+        self._last: _Last | None = None
+        self._lock = threading.Lock()
+        self._status_at = -float("inf")
+        self._began_at = parts.monotonic()
+        self._log = structlog.get_logger(__name__)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+    def run(self, wait: Callable[[float], bool]) -> None:
+        """Tick until `wait(seconds)` says that the end was asked for; then give everything back."""
+        parts = self.parts
+        parts.sources.start()
+        if parts.evictor:
+            parts.evictor.start()
+        try:
+            if not self._wait_for_sources(wait):
+                self._tick_until(wait)
+        finally:
+            self.end()
+
+    def _wait_for_sources(self, wait: Callable[[float], bool]) -> bool:
+        """Whether the end was asked for meanwhile. What an agent before had set stays as it is until then."""
+        until = self.parts.monotonic() + self.parts.settings.startup_seconds
+        while not self.parts.sources.wait(0.0) and self.parts.monotonic() < until:
+            if wait(0.1):
+                return True
+        return False
+
+    def _tick_until(self, wait: Callable[[float], bool]) -> None:
+        """Ticks on a grid; those whose time has passed are left out. A wait that ends early is a tick between."""
+        every, now = self.parts.settings.tick_seconds, self.parts.monotonic
+        due = now()
+        while True:
+            self.tick()
+            missed = int((now() - due) // every)
+            if missed > 0:
+                self.parts.metrics.late.inc(missed)
+            if missed >= 0:  # else the runtime has woken us before the time
+                due += every * (missed + 1)
+            if wait(max(0.0, due - now())):
+                return
+
+    def look_twice(self) -> None:
+        """Two ticks, for who only wants to see: usage is the difference of two readings. `end` is the caller's."""
+        self.parts.sources.start()
+        self._wait_for_sources(_sleep)
+        if self.tick():
+            _sleep(self.parts.settings.tick_seconds)
+            self.tick()
+
+    def end(self) -> None:
+        """Give back every value, and let go of everything."""
+        parts = self.parts
+        parts.sources.stop()
+        if parts.evictor:
+            parts.evictor.stop()
+        self.give_back()
+        if parts.recorder:
+            parts.recorder.close()
+        parts.teller.close()
+        parts.eyes.close()
+
+    def give_back(self) -> None:
+        """Every value goes back to what stood there before us."""
+        parts, seen = self.parts, self._last.seen if self._last else None
+        done = parts.hand.give_back()
+        parts.teller.done(done, seen, parts.clock.now_seconds())
+        for keeper in parts.keepers if not parts.settings.dry_run else ():
+            for wrong in keeper.give_back():
+                self._log.warning("not given back", error=wrong)
+
+    # --- one tick ----------------------------------------------------------------------------------------------------
+    def tick(self) -> bool:
+        """Observe, decide, apply, tell; whether it went well. Never raises."""
+        started = self.parts.monotonic()
+        try:
+            self._tick(started)
+        except NodeUnreadable as error:
+            self._fail("skipped", error.message)
+        except (CotenantError, OSError) as error:
+            self._fail("failed", str(error))
+        except Exception as error:  # noqa: BLE001 - an agent that dies would leave its values behind
+            self._log.exception("tick failed")
+            self._fail("failed", f"{type(error).__name__}: {error}")
+        else:
+            self.wrong = ""
+            self.parts.metrics.ticks.labels("done").inc()
+        self.parts.metrics.duration.observe(self.parts.monotonic() - started)
+        return not self.wrong
+
+    def _tick(self, started: float) -> None:
+        parts = self.parts
+        told = parts.sources.read()
+        seen = with_ages(parts.eyes.read(told, parts.hand.held), told)
+        before = self._memory
+        decided, self._memory = decide(seen, told.policy, before, parts.strategies, self._ages)
+        results = parts.hand.apply([Plan(wants=decided.wants)], seen)
+        with self._lock:
+            self._usage.take(seen)
+            self._last = _Last(started, seen, decided, told)
+        self._keep_surfaces(decided.surfaces, seen.wall_seconds)
+        self._evict(decided.evictions, seen)
+        parts.teller.done(results, seen, seen.wall_seconds)
+        parts.teller.verdicts(decided.verdicts, seen, seen.at_seconds)
+        parts.metrics.state(decided.mode, seen, len(parts.hand.held))
+        sample = sample_of(seen, decided, told.policy)
+        parts.metrics.lanes(seen.node.name, sample, parts.settings.dry_run)
+        self._held_back = self._held_back.after(sample, seen.best_effort_root, seen.elapsed_seconds)
+        self._record(seen, told.policy, decided, before)
+        self._save_status(started)
+
+    def _fail(self, outcome: str, why: str) -> None:
+        self.parts.metrics.ticks.labels(outcome).inc()
+        if why != self.wrong:
+            self._log.error("tick " + outcome, error=why)
+        self.wrong = why
+
+    def _keep_surfaces(self, wants: Sequence[SurfaceWant], now_seconds: float) -> None:
+        for keeper in self.parts.keepers:
+            own = [want for want in wants if want.surface is keeper.surface]
+            wrong = [] if self.parts.settings.dry_run else keeper.apply(own)
+            self.parts.teller.surface(keeper.surface, own, wrong, now_seconds)
+
+    def _evict(self, wanted: Sequence[Evict], seen: Observation) -> None:
+        """Ask for those that may be asked now, and tell what became of earlier ones."""
+        parts, pods = self.parts, {pod.spec.uid: pod.spec for pod in seen.pods}
+        for answer in parts.evictor.answers() if parts.evictor else ():
+            pod = pods.get(answer.eviction.uid)
+            parts.teller.evicted(answer.eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
+        if not wanted:
+            return
+        chosen = admitted(wanted, pods, self._asked, seen.at_seconds, self._rate)
+        self._asked = chosen.asked
+        for eviction in chosen.now:
+            self._ask(eviction, pods[eviction.uid], seen.wall_seconds)
+
+    def _ask(self, eviction: Evict, pod: PodSpec, now_seconds: float) -> None:
+        parts = self.parts
+        if parts.settings.dry_run:
+            parts.teller.evicted(eviction, "would-ask", "", now_seconds, pod)
+        elif parts.evictor is None:
+            parts.teller.evicted(eviction, "refused", "there is no API server to ask", now_seconds, pod)
+        else:
+            parts.evictor.ask(eviction, request_of(eviction, parts.settings.eviction_grace_seconds))
+
+    def _record(self, seen: Observation, policy: NodePolicy | None, decided: Round, before: Memory) -> None:
+        if self.parts.recorder is None:
+            return
+        try:
+            self.parts.recorder.record(seen, policy, decided, before, self._ages)
+        except OSError as error:
+            self._log.error("recording ended", error=str(error))
+            self.parts.recorder = None
+
+    # --- for others --------------------------------------------------------------------------------------------------
+    def status(self) -> NodeStatus | None:
+        """What /status answers; None before the first tick. From any thread."""
+        with self._lock:
+            last = self._last
+        if last is None:
+            return None
+        parts = self.parts
+        about = About(
+            dry_run=parts.settings.dry_run,
+            ready=self.not_ready(),
+            policy_origin=last.told.policy_origin,
+            strategies=tuple(strategy.name for strategy in parts.strategies),
+            notes=last.told.notes,
+            actions=tuple(parts.teller.actions),
+        )
+        return status(last.seen, last.decided, parts.notes(), about)
+
+    def container_policy(self) -> tuple[NodePolicy, float] | None:
+        """By what a container that is being made is decided on: policy and the node's CPU ratio. From any thread.
+
+        None while the loop would set nothing on it either: no policy, or one that was given up, or the strategy is off.
+        """
+        with self._lock:
+            last = self._last
+        running = {strategy.name for strategy in self.parts.strategies}
+        if last is None or last.told.policy is None or last.decided.mode is Mode.RELEASE or BATCH not in running:
+            return None
+        return last.told.policy, ratio_of(last.seen.node)
+
+    def report(self, policy: CollectPolicy) -> Apply | None:
+        """The NodeMetric's status; None before there is something to tell. From any thread."""
+        with self._lock:
+            self._usage.keep_seconds = policy.longest_seconds
+            return node_metric(self._last.seen, self._usage, policy) if self._last else None
+
+    def note(self) -> Apply | None:
+        """What its Node is to say of the last hour; None while it says so already. From any thread."""
+        last, held = self._last, self._held_back
+        return note(last.told.node.name, held, last.told.node.annotations) if last else None
+
+    def node_uid(self) -> str:
+        """Of the Node object; empty before it was heard of. From any thread."""
+        last = self._last
+        return last.told.node.uid if last else ""
+
+    def not_ready(self) -> str:
+        """Why it does not do its work, or empty."""
+        last = self._last
+        reasons = (
+            self.wrong,
+            self.parts.hand.denied,
+            self.parts.teller.error,
+            "no policy was heard of" if last and last.told.policy is None else "",
+            "the policy is stale" if last and last.decided.mode is Mode.HOLD else "",
+        )
+        return "; ".join(reason for reason in reasons if reason)
+
+    def dead(self) -> str:
+        """What only a restart would mend, or empty."""
+        since = self.parts.monotonic() - (self._last.at_seconds if self._last else self._began_at)
+        limit = max(DEAD_SECONDS, 10 * self.parts.settings.tick_seconds)
+        return f"no good tick for {since:.0f} s: {self.wrong}" if since > limit else ""
+
+    def _save_status(self, now: float) -> None:
+        if now - self._status_at < STATUS_SECONDS:
+            return
+        self._status_at = now
+        path = Path(self.parts.settings.state_dir) / FILE
+        fresh = path.with_name(f".{FILE}.new")
+        try:
+            fresh.write_bytes(msgspec.json.encode(self.status()))
+            fresh.replace(path)
+        except OSError as error:
+            self._log.warning("status not saved", error=str(error))
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+def with_ages(seen: Observation, told: Told) -> Observation:
+    """The reading together with how old the rest of what is known is."""
+    return replace(
+        seen,
+        policy_age_seconds=min(told.policy_age_seconds, OLDEST),
+        pods_age_seconds=min(told.pods_age_seconds, OLDEST),
+        forecast=told.forecast,
+    )

@@ -1,0 +1,256 @@
+"""EDGE: puts an agent together from settings: whose node, which cgroups, which sources, what it serves.
+
+with assembled(settings, os.environ) as made:
+    made.agent.run(wait)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cotenant import __version__
+from cotenant.edges.clock import SystemClock
+from cotenant.edges.health import Checks, HealthServer
+from cotenant.edges.kube import EventRecorder, KubeClient
+from cotenant.edges.kube.incluster import AccountFiles, service_account
+from cotenant.edges.telemetry import Metrics
+from cotenant.model.errors import NodeUnreadable, UsageError
+from cotenant.model.node_policy import NodePolicy
+from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.settings.enforcer import EnforcerSettings
+from cotenant.settings.root import Settings
+from enforcer.agent import Agent, Parts
+from enforcer.apply import Applier
+from enforcer.cgroupfs import Hierarchy, raise_file_limit
+from enforcer.changes import Place
+from enforcer.contract import Observation, ResctrlReading, Uplink
+from enforcer.cycles import CycleReader
+from enforcer.evicting import FIELD_MANAGER, Evictor
+from enforcer.journal import Journal
+from enforcer.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
+from enforcer.layout import Driver, Layout, checked_path, host_application_path
+from enforcer.observe import HostApplicationSpec, NodeFacts, Observer
+from enforcer.recording import Recorder
+from enforcer.registry import strategies
+from enforcer.reporting import Reporter, Whose
+from enforcer.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
+from enforcer.sources import ApiSources, FileSources, Sources, Told
+from enforcer.sysctl import SysctlKeeper
+from enforcer.telling import AgentMetrics, Teller
+from enforcer.traffic import TrafficKeeper, read_uplink
+
+BOOT_ID: Final = "sys/kernel/random/boot_id"
+FLUSH_SECONDS: Final = 1.0
+AROUND_SECONDS: Final = 60.0
+
+
+class Eyes:
+    """Looks at the node: finds the kubelet's tree first, and again while there is none."""
+
+    def __init__(self, hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> None:
+        """Nothing is read yet."""
+        self._around: tuple[Uplink | None, ResctrlReading | None] = (None, None)
+        self._looked_seconds = -AROUND_SECONDS
+        self._hierarchy, self._settings, self._kubelet = hierarchy, settings, kubelet
+        self._observer: Observer | None = None
+        self._layout = Layout()
+        self._policy: NodePolicy | None = None
+        self._applications: tuple[HostApplicationSpec, ...] = ()
+
+    def read(self, told: Told, fresh: frozenset[Place]) -> Observation:
+        """One tick's reading. NodeUnreadable while no kubelet's tree is there."""
+        observer = self._observer or self._found()
+        if told.policy is not self._policy:
+            self._policy, self._applications = told.policy, applications(told.policy, self._layout)
+        uplink, resctrl = self._look_around(time.monotonic())
+        facts = NodeFacts(
+            name=told.node.name,
+            allocatable=told.node.allocatable,
+            capacity=told.node.capacity,
+            labels=told.node.labels,
+            annotations=told.node.annotations,
+            kubelet_static_cpus=self._kubelet.static_cpus,
+            uplink=uplink,
+            resctrl=resctrl,
+        )
+        return observer.read(told.pods, self._applications, facts, fresh)
+
+    def close(self) -> None:
+        """Let go of files."""
+        if self._observer is not None:
+            self._observer.close()
+        self._hierarchy.close()
+
+    def _look_around(self, now_seconds: float) -> tuple[Uplink | None, ResctrlReading | None]:
+        """What hardly ever changes, read now and then."""
+        if now_seconds - self._looked_seconds >= AROUND_SECONDS:
+            self._looked_seconds = now_seconds
+            proc = Path(self._settings.proc_root)
+            self._around = read_uplink(host=proc / "1"), read_resctrl(cpuinfo=proc / "cpuinfo")
+        return self._around
+
+    def _found(self) -> Observer:
+        self._layout = layout_of(self._hierarchy, self._settings, self._kubelet)
+        self._observer = Observer(self._hierarchy, self._layout, Path(self._settings.proc_root))
+        if self._settings.count_cycles:
+            self._observer.cycles = CycleReader(self._hierarchy, range(os.cpu_count() or 1))
+        return self._observer
+
+
+def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> Layout:
+    """By the settings, the kubelet's configuration, or what the tree shows; NodeUnreadable when it shows none."""
+    base = tuple(checked_path(settings.cgroup_base).split("/")) if settings.cgroup_base else kubelet.base
+    told = settings.cgroup_driver if settings.cgroup_driver != "auto" else kubelet.cgroup_driver
+    detection = hierarchy.detect(base)
+    if told:
+        shown = detection.layout or Layout(base=base)
+        return replace(shown, driver=Driver(told))
+    if detection.layout is None:
+        raise NodeUnreadable(detection.problem, fix="Set enforcer.cgroup_base and enforcer.cgroup_driver.")
+    return detection.layout
+
+
+def applications(policy: NodePolicy | None, layout: Layout) -> tuple[HostApplicationSpec, ...]:
+    """The declared host applications whose place is one."""
+    found = []
+    for one in policy.host_applications if policy else ():
+        with contextlib.suppress(UsageError):  # the manager's webhook tells who wrote it
+            path = host_application_path(one, layout)
+            found.append(HostApplicationSpec(one.name, QosClass(one.qos), PriorityClass(one.priority), path))
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class Assembled:
+    """A whole agent, what it serves, and its connection to the API server if it has one."""
+
+    agent: Agent
+    server: HealthServer
+    client: KubeClient | None
+    reporter: Reporter | None
+
+
+@contextlib.contextmanager
+def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]:
+    """Everything, closed in the end. UsageError and ClusterError say what is missing."""
+    own = settings.enforcer
+    node = node_name(own, env)
+    folder = Path(own.state_dir)
+    _made_folder(folder)
+    running = strategies(own)
+    with contextlib.ExitStack() as stack:
+        client = None if own.pods_file else _client(settings, env)
+        metrics = Metrics(__version__, platform.python_version())
+        journal = Journal(folder, _text(Path(own.proc_root) / BOOT_ID).strip())
+        stack.callback(journal.close)
+        raise_file_limit()
+        hierarchy = Hierarchy(Path(own.cgroup_root))
+        clock = SystemClock()
+        recorder = EventRecorder(client, FIELD_MANAGER, clock) if client and not own.dry_run else None
+        measured = AgentMetrics(metrics)
+        parts = Parts(
+            settings=own,
+            clock=clock,
+            sources=_sources(own, node, client),
+            eyes=Eyes(hierarchy, own, kubelet_config(_text(Path(own.kubelet_config)))),
+            hand=Applier(hierarchy, journal, own.dry_run),
+            notes=lambda: journal.notes,
+            strategies=running,
+            metrics=measured,
+            teller=Teller(folder, measured, recorder, node, own.dry_run),
+            evictor=Evictor(client) if client and not own.dry_run else None,
+            recorder=Recorder(Path(own.record_file), own.record_cap_bytes) if own.record_file else None,
+            keepers=(
+                ResctrlKeeper(folder, tasks_in(hierarchy)),
+                SysctlKeeper(folder, Path(own.sysctl_root)),
+                TrafficKeeper(),
+            ),
+        )
+        agent = Agent(parts)
+        reporter = _reporter(own, node, client, agent)
+        server = HealthServer(_checks(agent, reporter), metrics, settings.telemetry)
+        server.pages["/status"] = lambda: (msgspec.json.encode(agent.status()), "application/json")
+        stack.enter_context(server)
+        if recorder:
+            stack.enter_context(_flushed(recorder))
+        yield Assembled(agent, server, client, reporter)
+
+
+def node_name(settings: EnforcerSettings, env: Mapping[str, str]) -> str:
+    """Settings, NODE_NAME, the host's name in lower case."""
+    return settings.node_name or env.get("NODE_NAME", "") or socket.gethostname().lower()
+
+
+def _client(settings: Settings, env: Mapping[str, str]) -> KubeClient:
+    own = settings.enforcer
+    files = AccountFiles(own.token_file, own.ca_file, own.api_server)
+    return KubeClient(service_account(files, env), settings.kube, reload=lambda: service_account(files, env))
+
+
+def _sources(settings: EnforcerSettings, node: str, client: KubeClient | None) -> Sources:
+    if client is None:
+        return FileSources(node, settings.pods_file, settings.policy_file)
+    return ApiSources(client, node, settings.policy_file)
+
+
+def _reporter(settings: EnforcerSettings, node: str, client: KubeClient | None, agent: Agent) -> Reporter | None:
+    """A dry run writes nothing, usage of the node included."""
+    if client is None or settings.dry_run or not settings.report_node_metric:
+        return None
+    whose = Whose(node, agent.node_uid)
+    return Reporter(client, whose, agent.report, settings.report_interval_seconds, agent.note)
+
+
+def _checks(agent: Agent, reporter: Reporter | None) -> Checks:
+    checks = Checks(ready={"agent": agent.not_ready}, alive={"ticks": agent.dead})
+    if reporter:
+        checks.ready["nodemetric"] = lambda: "" if reporter.error.startswith("not reported yet") else reporter.error
+    return checks
+
+
+@contextlib.contextmanager
+def _flushed(recorder: EventRecorder) -> Iterator[None]:
+    """Events go out from a thread of their own, and once more in the end."""
+    import threading
+
+    ended = threading.Event()
+
+    def flush() -> None:
+        while not ended.wait(FLUSH_SECONDS):
+            recorder.flush()
+
+    thread = threading.Thread(target=flush, name="events", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(5.0)
+        recorder.flush()
+        recorder.close()
+
+
+def _made_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}", fix="Set enforcer.state_dir.") from error
+
+
+def _text(path: Path) -> str:
+    """A small file's text; empty for one that cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(SIZE_CAP_BYTES).decode(errors="replace")
+    except OSError:
+        return ""

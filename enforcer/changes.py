@@ -1,0 +1,114 @@
+"""What stands between wants and files: writes, notes of original values, outcomes. Pure vocabulary of settle and apply.
+
+Plan.wants -> settle -> Settled(writes, notes, refused) -> journal -> apply -> Done
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from enforcer.contract import CgroupPath, Knob, Level, Value
+
+Place = tuple[CgroupPath, Knob]
+"""One knob of one cgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What stood there before us. written: every value that may stand there by our hand since, newest last."""
+
+    path: CgroupPath
+    knob: Knob
+    level: Level
+    original: Value
+    written: tuple[Value, ...] = ()
+    strategy: str = ""
+    """Who wrote last."""
+
+    @property
+    def place(self) -> Place:
+        """Its key."""
+        return self.path, self.knob
+
+
+Notes = Mapping[Place, Note]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One knob that is to be set now, in this order. present: what stands there, None = unknown."""
+
+    path: CgroupPath
+    knob: Knob
+    value: Value
+    level: Level
+    strategy: str
+    why: str
+    present: Value | None = None
+    restores: bool = False
+    """Gives back what stood there before us."""
+    drifted: bool = False
+    """Somebody else changed what we had written."""
+    on_the_way: bool = False
+    """A step to the real value, which follows."""
+
+    @property
+    def place(self) -> Place:
+        """Its key."""
+        return self.path, self.knob
+
+
+class Outcome(StrEnum):
+    """What became of a write or a want."""
+
+    WRITTEN = "written"
+    WOULD_WRITE = "would-write"
+    """Dry run."""
+    RESTORED = "restored"
+    CONFLICT = "conflict"
+    """Written again, and again: somebody else keeps changing it."""
+    GONE = "gone"
+    """The cgroup is not there any more: nothing left to do."""
+    UNSUPPORTED = "unsupported"
+    """This kernel, or this cgroup, has no such file."""
+    REFUSED = "refused"
+    """The want itself: value out of range, not a pod's cgroup, or another strategy wants something else."""
+    FAILED = "failed"
+    """The kernel refused it, also in the second try."""
+    DENIED = "denied"
+    """No permission or a read-only mount: the agent only observes."""
+    NOT_NOTED = "not-noted"
+    """The original value could not be saved, so it was not touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A write or want and what became of it. errno: of the kernel's refusal, 0 = none. found: read back, None = not."""
+
+    path: CgroupPath
+    knob: Knob
+    level: Level
+    value: Value
+    outcome: Outcome
+    strategy: str
+    why: str
+    before: Value | None = None
+    found: Value | None = None
+    errno: int = 0
+    message: str = ""
+    """For people, when it is not simply done."""
+    repeated: bool = False
+    """The same was told within the last minute: count it, do not tell it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What one tick comes to. notes: the whole journal as it must be saved before the first write."""
+
+    writes: tuple[Write, ...]
+    notes: Notes
+    refused: tuple[Done, ...] = ()
+    held: Mapping[Place, Value] = field(default_factory=dict)
+    """Everything of ours that holds after the writes, also what needed no write."""

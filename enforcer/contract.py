@@ -1,0 +1,433 @@
+"""The vocabulary of the node agent: what a tick sees, what strategies want. Frozen, pure, first thing to read here.
+
+    sources -> observe -> Observation -> strategies (pure) -> Plan -> apply (EDGE) -> cgroup files, evictions, journal
+
+Strategies are declarative: each tick they say everything that shall hold now. A value that nobody wants any more goes
+back to what stood there before us, which the journal of originals remembers across restarts; so switching a strategy
+off, losing the policy and ending the agent are the same case. Cgroup versions, drivers and runtimes do not show here:
+a knob is named by what it does, `enforcer.knobs` says which file that is and how it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from cotenant.model.node_policy import NodePolicy
+from cotenant.model.qos import PriorityClass, QosClass, with_default
+from cotenant.model.resource import Amounts
+
+
+class Knob(StrEnum):
+    """What can be set on a cgroup. Values are int, or text where the note says so; NO_LIMIT where "none" exists."""
+
+    CPU_SHARES = "cpu.shares"
+    """2..262144 in cgroup v1's unit; written as weight on v2."""
+    CPU_QUOTA = "cpu.quota"
+    """Microseconds per period of 100 ms; NO_LIMIT = none."""
+    CPU_BURST = "cpu.burst"
+    """Microseconds that may be saved up beyond the quota."""
+    CPU_IDLE = "cpu.idle"
+    """1 = runs only when nobody else wants to."""
+    CPU_BVT = "cpu.bvt_warp_ns"
+    """Group identity -1..2; vendor kernels only."""
+    CPUSET_CPUS = "cpuset.cpus"
+    """Text, a list such as "0-2,5"."""
+    CPUSET_MEMS = "cpuset.mems"
+    """Text, NUMA nodes."""
+    MEMORY_LIMIT = "memory.limit"
+    """Bytes; NO_LIMIT = none."""
+    MEMORY_MIN = "memory.min"
+    MEMORY_LOW = "memory.low"
+    MEMORY_HIGH = "memory.high"
+    """Bytes; NO_LIMIT = none."""
+    MEMORY_OOM_GROUP = "memory.oom.group"
+    MEMORY_WMARK_RATIO = "memory.wmark_ratio"
+    MEMORY_WMARK_SCALE = "memory.wmark_scale_factor"
+    MEMORY_WMARK_MIN_ADJ = "memory.wmark_min_adj"
+    MEMORY_PRIORITY = "memory.priority"
+    MEMORY_USE_PRIORITY_OOM = "memory.use_priority_oom"
+    PAGE_CACHE_LIMIT = "memory.pagecache_limit.bytes"
+    BLKIO_READ_BPS = "blkio.read_bps"
+    BLKIO_WRITE_BPS = "blkio.write_bps"
+    BLKIO_READ_IOPS = "blkio.read_iops"
+    BLKIO_WRITE_IOPS = "blkio.write_iops"
+    """Text: "major:minor amount" per device, joined by ",", in order of the device; 0 = no limit."""
+    IO_WEIGHT = "io.weight"
+    """1..10000."""
+
+
+NO_LIMIT = -1
+"""The value of a knob that limits nothing, whatever the file calls it."""
+
+Value = int | str
+CgroupPath = str
+"""Below the hierarchy's root, no leading slash: "kubepods/besteffort/pod<uid>/<container id>"; "" is the root."""
+
+
+class Level(StrEnum):
+    """Where in the tree a cgroup stands; parents come first when amounts grow, children first when they shrink."""
+
+    KUBEPODS = "kubepods"
+    QOS = "qos"
+    POD = "pod"
+    CONTAINER = "container"
+    HOST_APPLICATION = "host-application"
+
+
+class KubeQos(StrEnum):
+    """Kubernetes' own class, which decides where a pod's cgroup is."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """A container as the API server knows it; requests and limits by resource name on the wire, as integers.
+
+    cpu in millicores, memory in bytes; batch-cpu and mid-cpu whole millicores, batch-memory and mid-memory bytes.
+    id: without the runtime's prefix; empty until the runtime has made it.
+    """
+
+    name: str
+    id: str = ""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """A pod of this node. annotations and labels: those of koordinator.sh and cotenant.dev and below, and no others."""
+
+    namespace: str
+    name: str
+    uid: str
+    kube_qos: KubeQos = KubeQos.BEST_EFFORT
+    qos_class: QosClass = QosClass.NONE
+    priority_class: PriorityClass = PriorityClass.NONE
+    """Raw: label, else band; see `effective_priority`."""
+    priority: int = 0
+    sub_priority: int | None = None
+    phase: str = "Running"
+    deleting: bool = False
+    static: bool = False
+    """Made from a file on the node: the API server cannot evict it."""
+    created_seconds: float = 0.0
+    """Unix time."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    containers: tuple[ContainerSpec, ...] = ()
+    init_containers: tuple[ContainerSpec, ...] = ()
+    owner: tuple[str, str] = ("", "")
+    """(kind, name) of its controller."""
+    addresses: tuple[str, ...] = ()
+    """Its IPs; the node's own when it is on the host's network."""
+    host_network: bool = False
+
+    @property
+    def key(self) -> str:
+        """As people name it."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def best_effort(self) -> bool:
+        """Koordinator's rule of suppression: label BE, or Kubernetes' BestEffort without another label."""
+        labelled = self.qos_class is not QosClass.NONE
+        return self.qos_class is QosClass.BE or (not labelled and self.kube_qos is KubeQos.BEST_EFFORT)
+
+    @property
+    def effective_priority(self) -> PriorityClass:
+        """For calculations: raw, else what its QoS class implies."""
+        return with_default(self.qos_class, self.priority_class)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuUse:
+    """CPU of a cgroup between two readings; None where there are no two readings yet or the counter was reset.
+
+    throttled_periods and periods: of the CFS quota in this tick; throttled_seconds likewise.
+    """
+
+    millicores: float | None = None
+    periods: int = 0
+    throttled_periods: int = 0
+    throttled_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory of a cgroup now, bytes. working_set = usage - inactive_file, never negative; anon cannot be dropped."""
+
+    usage: int
+    working_set: int
+    anon: int = 0
+    oom_kills: int = 0
+    """Since the cgroup exists."""
+    high_events: int = 0
+    """v2: how often it was throttled at memory.high since it exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """PSI: percent of the last 10 s in which some (all) tasks waited for the resource."""
+
+    some_avg10: float = 0.0
+    full_avg10: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReading:
+    """One cgroup in one tick. knobs: present values, only of what this kernel has; a missing key = not readable."""
+
+    path: CgroupPath
+    level: Level
+    cpu: CpuUse = CpuUse()
+    memory: MemoryUse | None = None
+    cpu_pressure: Pressure | None = None
+    memory_pressure: Pressure | None = None
+    io_pressure: Pressure | None = None
+    run_delay_seconds: float | None = None
+    """Time its tasks were runnable and did not run, in this tick; None = not measured."""
+    cycles_per_instruction: float | None = None
+    processes: int | None = None
+    """None = not counted; 0 = made but not started."""
+    knobs: Mapping[Knob, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerReading:
+    """A container and its cgroup; group is None while there is none."""
+
+    spec: ContainerSpec
+    group: GroupReading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodReading:
+    """A pod and its cgroups."""
+
+    spec: PodSpec
+    group: GroupReading | None = None
+    containers: tuple[ContainerReading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostApplicationReading:
+    """A declared process group outside pods."""
+
+    name: str
+    qos_class: QosClass
+    priority_class: PriorityClass
+    group: GroupReading | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Processor:
+    """A logical CPU that is online."""
+
+    id: int
+    core: int = 0
+    socket: int = 0
+    numa_node: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """The network device of the default route; bits_per_second: of its link, 0 = it does not say."""
+
+    device: str
+    bits_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResctrlReading:
+    """What the processor's resource control offers: cache domains, their full mask, memory-bandwidth domains."""
+
+    cache_mask: int = 0
+    """Of the last-level cache, ones from bit 0; 0 = no cache allocation."""
+    cache_ids: tuple[int, ...] = ()
+    bandwidth_ids: tuple[int, ...] = ()
+    amd: bool = False
+    """Bandwidth is counted in AMD's unit, not in percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """The machine in this tick, and the Node object.
+
+    allocatable, capacity, raw_allocatable (before amplification): wire names, as ContainerSpec.requests.
+    """
+
+    name: str
+    processors: tuple[Processor, ...]
+    memory_total_bytes: int
+    memory_available_bytes: int
+    """MemAvailable of the kernel."""
+    cpu: CpuUse = CpuUse()
+    """Of everything on the machine."""
+    cpu_pressure: Pressure | None = None
+    memory_pressure: Pressure | None = None
+    io_pressure: Pressure | None = None
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    block_devices: Mapping[str, str] = field(default_factory=dict)
+    """Name or mount point -> "major:minor"."""
+    kubelet_static_cpus: bool = False
+    """Whether the kubelet's own CPU manager hands out CPUs."""
+    uplink: Uplink | None = None
+    resctrl: ResctrlReading | None = None
+
+    @property
+    def cpu_millicores(self) -> int:
+        """All logical CPUs."""
+        return 1000 * len(self.processors)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeForecast:
+    """The node's UsageForecast, while it is valid: one value per half hour from start_seconds (Unix time)."""
+
+    start_seconds: float
+    valid_until_seconds: float
+    step_seconds: int = 1800
+    q95_cpu_millicores: tuple[int, ...] = ()
+    q95_memory_bytes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything that strategies may look at, of one moment. `tiers`: kubepods and its QoS groups."""
+
+    at_seconds: float
+    """Monotonic: for rates, cool-downs, windows."""
+    wall_seconds: float
+    """Unix time: for what came from other machines."""
+    node: NodeReading
+    kubepods: GroupReading | None = None
+    tiers: Mapping[KubeQos, GroupReading] = field(default_factory=dict)
+    pods: tuple[PodReading, ...] = ()
+    host_applications: tuple[HostApplicationReading, ...] = ()
+    supported: frozenset[Knob] = frozenset()
+    """Knobs that this kernel has."""
+    policy_age_seconds: float = 0.0
+    """Since the policy was last known to be what the API server has."""
+    pods_age_seconds: float = 0.0
+    """The same of the list of pods."""
+    forecast: NodeForecast | None = None
+    elapsed_seconds: float = 1.0
+    """Since the tick before."""
+
+    @property
+    def best_effort_root(self) -> GroupReading | None:
+        """Where Kubernetes' best-effort pods are, Koordinator's BE pods among them."""
+        return self.tiers.get(KubeQos.BEST_EFFORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A knob that shall have this value; `why` is one line for people, `strategy` who says so."""
+
+    path: CgroupPath
+    knob: Knob
+    value: Value
+    level: Level
+    strategy: str
+    why: str
+    back_to: Value | None = None
+    """What goes there when nobody wants it any more; None = what stood there before us. A limit that its owner changed
+    meanwhile must not come back as it was."""
+    made_from: Value | None = None
+    """What the kubelet would have set, where a runtime hook sets ours as the container is made: what goes there in the
+    end when the value is found in place. None = a value found in place is not ours."""
+
+
+class Surface(StrEnum):
+    """What pods share outside their cgroups. Each is kept by one EDGE, which also gives it back."""
+
+    RESCTRL = "resctrl"
+    """key: name of the group; value: see `enforcer.resctrlfs`."""
+    SYSCTL = "sysctl"
+    """key: path below /proc/sys, such as "vm/min_free_kbytes"; value: its text."""
+    TRAFFIC = "traffic"
+    """key: network device; value: see `enforcer.traffic`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceWant:
+    """Something outside cgroups that shall have this value; otherwise as Want."""
+
+    surface: Surface
+    key: str
+    value: str
+    strategy: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """A pod that shall leave; releases: what that frees, in the units of Amounts."""
+
+    namespace: str
+    name: str
+    uid: str
+    strategy: str
+    why: str
+    releases: Amounts = field(default_factory=dict)
+    by_api_only: bool = False
+    """Leave it its own time to end; otherwise, as Koordinator, its containers are stopped at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Something a person should know: who suffers from whom, or why a strategy does nothing. reason: CamelCase."""
+
+    subject: str
+    """namespace/name of a pod, or the node's name."""
+    reason: str
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one strategy wants now; of two wants on one knob of one cgroup the later strategy's is refused and told."""
+
+    wants: tuple[Want, ...] = ()
+    evictions: tuple[Evict, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    surfaces: tuple[SurfaceWant, ...] = ()
+
+
+StateT = TypeVar("StateT")
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[StateT]):
+    """A strategy's answer: what it wants, and what it must remember (frozen, msgspec-encodable)."""
+
+    plan: Plan
+    state: StateT
+
+
+class Strategy(Protocol[StateT]):
+    """One idea of how best effort gives way. Pure: the same three arguments give the same step."""
+
+    @property
+    def name(self) -> str:
+        """As people and `strategies_off` name it."""
+        ...
+
+    def initial(self) -> StateT:
+        """What it remembers at the start."""
+        ...
+
+    def step(self, seen: Observation, policy: NodePolicy, state: StateT) -> Step[StateT]:
+        """Decide."""
+        ...

@@ -1,0 +1,39 @@
+"""What the kubelet's configuration says about cgroups and CPUs. Pure: text in.
+
+Three top-level scalars of a file that kubeadm and others write as plain YAML; read without a YAML parser, which would
+cost the agent as much memory as everything else here. JSON, and a key that is nested or folded, is not found.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_SCALAR: Final = re.compile(r"""^(\w+):[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\s#"'{\[][^#\n]*?))?[ \t]*(?:#.*)?$""", re.M)
+SIZE_CAP_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConfig:
+    """As the file says; empty = it does not say."""
+
+    cgroup_driver: str = ""
+    cgroup_root: str = ""
+    static_cpus: bool = False
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """The cgroupRoot as parts."""
+        return tuple(part for part in self.cgroup_root.split("/") if part)
+
+
+def kubelet_config(text: str) -> KubeletConfig:
+    """What a KubeletConfiguration says; an absurd driver counts as not said."""
+    found = {m[1]: (m[2] or m[3] or m[4] or "").strip() for m in _SCALAR.finditer(text[:SIZE_CAP_BYTES])}
+    driver = found.get("cgroupDriver", "")
+    return KubeletConfig(
+        cgroup_driver=driver if driver in ("cgroupfs", "systemd") else "",
+        cgroup_root=found.get("cgroupRoot", ""),
+        static_cpus=found.get("cpuManagerPolicy", "") == "static",
+    )

@@ -1,0 +1,173 @@
+"""One tick's decision: every strategy in turn, their wants merged, and what an old policy still allows. Pure.
+
+    Observation, policy, Memory  --decide-->  Round(wants, evictions, verdicts), Memory
+
+Three modes. ACT: the policy is known to be today's. HOLD: the policy or the list of pods was not confirmed for too
+long; strategies go on by the last one, but nobody is evicted, and no best-effort cgroup gets more than it had. RELEASE:
+there is no policy, or it stayed stale until it was given up; nothing is wanted, so that everything is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from cotenant.model.node_policy import NodePolicy
+from enforcer.contract import (
+    NO_LIMIT,
+    CgroupPath,
+    Evict,
+    Knob,
+    Observation,
+    Plan,
+    Strategy,
+    SurfaceWant,
+    Value,
+    Verdict,
+    Want,
+)
+from enforcer.cpusets import parse_cpus
+
+Place: TypeAlias = tuple[CgroupPath, Knob]
+
+NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH, Knob.CPU_BURST, Knob.CPU_SHARES})
+"""Knobs of which more is more, NO_LIMIT most."""
+
+
+class Mode(StrEnum):
+    """How far a round may go."""
+
+    ACT = "act"
+    HOLD = "hold"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """From when on what is known counts as stale, and a stale policy as none."""
+
+    policy_ttl_seconds: float = 300.0
+    release_seconds: float = 3600.0
+    pods_ttl_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the loop remembers: each strategy's state and last wants, by its name, and all wants in force."""
+
+    states: Mapping[str, Any] = field(default_factory=dict)
+    plans: Mapping[str, tuple[Want, ...]] = field(default_factory=dict)
+    wants: tuple[Want, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What shall hold after this tick."""
+
+    mode: Mode
+    wants: tuple[Want, ...] = ()
+    evictions: tuple[Evict, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    surfaces: tuple[SurfaceWant, ...] = ()
+
+    def evictions_key(self) -> set[tuple[str, str]]:
+        """Who is to leave, and which strategy says so; the words may differ."""
+        return {(e.uid, e.strategy) for e in self.evictions}
+
+
+def mode_of(seen: Observation, policy: NodePolicy | None, ages: Ages) -> Mode:
+    """By how old policy and pods are."""
+    if policy is None or seen.policy_age_seconds > ages.policy_ttl_seconds + ages.release_seconds:
+        return Mode.RELEASE
+    stale = seen.policy_age_seconds > ages.policy_ttl_seconds or seen.pods_age_seconds > ages.pods_ttl_seconds
+    return Mode.HOLD if stale else Mode.ACT
+
+
+def decide(
+    seen: Observation, policy: NodePolicy | None, memory: Memory, strategies: Sequence[Strategy[Any]], ages: Ages
+) -> tuple[Round, Memory]:
+    """The round, and what to remember. A strategy that raises keeps its state and its last wants, and is told of."""
+    mode = mode_of(seen, policy, ages)
+    if policy is None or mode is Mode.RELEASE:
+        return Round(mode, verdicts=(_released(seen, policy),)), Memory()
+    states, plans, told = dict(memory.states), dict[str, Plan](), list[Verdict]()
+    for strategy in strategies:
+        name = strategy.name
+        state = states[name] if name in states else strategy.initial()
+        try:
+            step = strategy.step(seen, policy, state)
+        except Exception as error:  # noqa: BLE001 - one broken idea must not let all the others go
+            plans[name] = Plan(tuple(w for w in memory.plans.get(name, ()) if w.path in _paths(seen)))
+            told.append(Verdict(seen.node.name, "StrategyFailed", f"{name}: {type(error).__name__}: {error}", True))
+        else:
+            states[name], plans[name] = step.state, step.plan
+    wants, refused = merged(plans.values(), seen.node.name)
+    evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
+    surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
+    verdicts = [*told, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
+    if mode is Mode.HOLD:
+        wants, evictions = held(wants, memory.wants, seen), ()
+        verdicts.append(_stale(seen, ages))
+    kept = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
+    return Round(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values())), kept
+
+
+def merged(plans: Iterable[Plan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
+    """All wants, one for each knob of each cgroup: the first strategy's; another value of a later one is told."""
+    chosen: dict[Place, Want] = {}
+    refused: dict[tuple[str, str, Knob], Verdict] = {}
+    for want in (w for plan in plans for w in plan.wants):
+        first = chosen.setdefault((want.path, want.knob), want)
+        if first.value != want.value:
+            text = f"{first.strategy} and {want.strategy} want different values of {want.knob}; the first one's holds"
+            refused[first.strategy, want.strategy, want.knob] = Verdict(node, "KnobConflict", text, warning=True)
+    return tuple(chosen.values()), list(refused.values())
+
+
+def held(wants: Iterable[Want], before: Iterable[Want], seen: Observation) -> tuple[Want, ...]:
+    """The wants, and for best effort whatever was tighter before: nothing there is loosened on old knowledge."""
+    chosen = {(w.path, w.knob): w for w in wants}
+    there, root = _paths(seen), seen.best_effort_root
+    for old in before:
+        inside = root is not None and (old.path == root.path or old.path.startswith(f"{root.path}/"))
+        if not inside or old.path not in there:
+            continue
+        new = chosen.get((old.path, old.knob))
+        if new is None or _looser(new.knob, new.value, old.value):
+            chosen[old.path, old.knob] = old
+    return tuple(chosen.values())
+
+
+def _looser(knob: Knob, new: Value, old: Value) -> bool:
+    """Whether the new value lets the cgroup have more. An idle flag that falls does."""
+    if isinstance(new, int) and isinstance(old, int):
+        if knob is Knob.CPU_IDLE:
+            return new < old
+        if knob in NUMBERS:
+            return old != NO_LIMIT and (new == NO_LIMIT or new > old)
+    if knob is Knob.CPUSET_CPUS and isinstance(new, str) and isinstance(old, str):
+        return len(parse_cpus(new)) > len(parse_cpus(old))
+    return False
+
+
+def _paths(seen: Observation) -> frozenset[CgroupPath]:
+    """Every cgroup that is there."""
+    groups = [seen.kubepods, *seen.tiers.values(), *(app.group for app in seen.host_applications)]
+    for pod in seen.pods:
+        groups += [pod.group, *(container.group for container in pod.containers)]
+    return frozenset(group.path for group in groups if group is not None)
+
+
+def _released(seen: Observation, policy: NodePolicy | None) -> Verdict:
+    if policy is None:
+        return Verdict(seen.node.name, "NoPolicy", "No policy was heard of: nothing is changed on this node.")
+    text = "The policy was not confirmed for so long that it is given up: every value goes back to what it was."
+    return Verdict(seen.node.name, "PolicyGivenUp", text, warning=True)
+
+
+def _stale(seen: Observation, ages: Ages) -> Verdict:
+    what = "policy" if seen.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
+    text = f"The {what} is stale: nobody is evicted, and best effort gets no more than it has."
+    return Verdict(seen.node.name, "Stale", text, warning=True)

@@ -1,0 +1,141 @@
+"""From the kernel's text and counters to use per second. Pure; what is missing or cannot be read is None.
+
+Counters only ever grow: one that is smaller than before was reset (a cgroup made anew under the same name), and the
+sample is dropped, never shown as a spike. Time is the monotonic time that really passed between the two readings.
+Sources: kernel documentation of cgroup v1 (cpuacct, cpu, memory), cgroup v2, proc(5), PSI.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from enforcer.contract import CpuUse, MemoryUse, Pressure
+
+NANOSECONDS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCounters:
+    """Of one cgroup or the machine, since it exists; at: monotonic seconds of the reading."""
+
+    at: float
+    used_nanoseconds: int
+    periods: int = 0
+    throttled_periods: int = 0
+    throttled_nanoseconds: int = 0
+
+
+def cpu_use(before: CpuCounters | None, now: CpuCounters) -> CpuUse:
+    """Use between two readings; empty for the first one, after a reset, or when no time has passed."""
+    if before is None or now.at <= before.at:
+        return CpuUse()
+    used = now.used_nanoseconds - before.used_nanoseconds
+    periods = now.periods - before.periods
+    throttled = now.throttled_periods - before.throttled_periods
+    waited = now.throttled_nanoseconds - before.throttled_nanoseconds
+    if min(used, periods, throttled, waited) < 0:
+        return CpuUse()
+    return CpuUse(used / (now.at - before.at) / 1e6, periods, throttled, waited / NANOSECONDS)
+
+
+# --- text of files ----------------------------------------------------------------------------------------------
+def number(text: bytes) -> int | None:
+    """The first word as a whole number."""
+    word = text.rstrip()
+    if not word.isdigit():  # more than a number, or none at all
+        words = word.split(None, 1)
+        word = words[0] if words else b""
+    return int(word) if word.isdigit() else None
+
+
+def value_of(text: bytes, name: bytes) -> int | None:
+    """One value of a long "name number" file without reading the rest."""
+    at = 0 if text.startswith(name + b" ") else text.find(b"\n" + name + b" ") + 1
+    if at == 0 and not text.startswith(name + b" "):
+        return None
+    start = at + len(name) + 1
+    end = text.find(b"\n", start)
+    digits = text[start : end if end >= 0 else len(text)].strip()
+    return int(digits) if digits.isdigit() else None
+
+
+def cpu_counters_v1(at: float, usage: bytes, stat: bytes) -> CpuCounters | None:
+    """From cpuacct.usage and cpu.stat."""
+    used = number(usage)
+    if used is None:
+        return None
+    return CpuCounters(at, used, *_throttling(stat, b"throttled_time"))
+
+
+def cpu_counters_v2(at: float, stat: bytes) -> CpuCounters | None:
+    """From cpu.stat."""
+    used = value_of(stat, b"usage_usec")
+    if used is None:
+        return None
+    periods, throttled, microseconds = _throttling(stat, b"throttled_usec")
+    return CpuCounters(at, used * 1000, periods, throttled, microseconds * 1000)
+
+
+def _throttling(stat: bytes, waited: bytes) -> tuple[int, int, int]:
+    """Periods, throttled ones, and the time waited in the file's own unit; 0 where the file does not say."""
+    words = stat.split()
+    at = words.index(b"nr_periods") if b"nr_periods" in words else len(words)
+    values = words[at + 1 : at + 6 : 2]
+    if words[at : at + 6 : 2] == [b"nr_periods", b"nr_throttled", waited] and b"".join(values).isdigit():
+        periods, throttled, time_waited = map(int, values)
+        return periods, throttled, time_waited
+    return value_of(stat, b"nr_periods") or 0, value_of(stat, b"nr_throttled") or 0, value_of(stat, waited) or 0
+
+
+def memory_use(usage: bytes, stat: bytes, v1: bool, oom_kills: int = 0, high_events: int = 0) -> MemoryUse | None:
+    """From usage and memory.stat; on v1 the totals, which hold the children too, as usage does."""
+    used = number(usage)
+    if used is None:
+        return None
+    inactive = value_of(stat, b"total_inactive_file" if v1 else b"inactive_file") or 0
+    anon = value_of(stat, b"total_rss" if v1 else b"anon") or 0
+    return MemoryUse(used, max(used - inactive, 0), anon, oom_kills, high_events)
+
+
+def pressure(text: bytes) -> Pressure | None:
+    """From a PSI file; a missing `full` line (CPU on old kernels) counts as 0."""
+    found = {}
+    for kind, *pairs in (line.split() for line in text.splitlines() if line.strip()):
+        averages = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
+        try:
+            found[kind] = float(averages.get(b"avg10", b""))
+        except ValueError:
+            return None
+    return Pressure(found[b"some"], found.get(b"full", 0.0)) if b"some" in found else None
+
+
+def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounters | None:
+    """From /proc/stat: user, nice, system, irq and softirq. Guests are in user already; stolen time was not ours."""
+    words = stat.split(b"\n", 1)[0].split()
+    if len(words) < 8 or words[0] != b"cpu" or not all(word.isdigit() for word in words[1:]):
+        return None
+    user, nice, system, _, _, interrupt, soft = map(int, words[1:8])
+    return CpuCounters(at, (user + nice + system + interrupt + soft) * NANOSECONDS // ticks_per_second)
+
+
+def meminfo_bytes(text: bytes, name: bytes) -> int | None:
+    """One line of /proc/meminfo, which counts in KiB."""
+    for line in text.splitlines():
+        if line.startswith(name + b":"):
+            kib = number(line[len(name) + 1 :])
+            return None if kib is None else kib * 1024
+    return None
+
+
+# --- time spent waiting for a CPU -------------------------------------------------------------------------------
+Waits = dict[int, int]
+"""Nanoseconds a task was runnable and did not run, since it exists, by thread id (/proc/<pid>/task/<tid>/schedstat)."""
+
+
+def waiting_rate(before: Waits, now: Waits, seconds: float) -> float | None:
+    """Seconds of waiting per second, of the tasks seen both times; None when there are none, or no time passed."""
+    both = before.keys() & now.keys()
+    if not both or seconds <= 0:
+        return None
+    return sum(max(now[task] - before[task], 0) for task in both) / NANOSECONDS / seconds

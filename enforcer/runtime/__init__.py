@@ -1,0 +1,6 @@
+"""At a container's creation: NRI plugin and CRI proxy, which ask the same pure decision as the reconciling loop.
+
+    runtime's message -> facts (pure) -> container_resources (pure) -> answer (pure) -> wire (EDGE)
+
+The only address of grpc and protobuf. Both hooks are optional and fail open: the loop alone keeps every value.
+"""

@@ -1,0 +1,193 @@
+"""EDGE: the CRI proxy, between the kubelet and a runtime without NRI: every call passes, a few are looked into.
+
+    kubelet -> our socket -> (hooks) -> the runtime's socket
+
+`cri_forward` passes calls on, `cri_hooks` says what happens to the few. `python -m enforcer.runtime.cri_proxy --help`
+starts it without the command line's weight.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import structlog
+
+from cotenant.edges.telemetry import configure_logging
+from cotenant.model import node_policy
+from cotenant.model.errors import CotenantError
+from cotenant.settings.runtime import RuntimeSettings
+from cotenant.settings.telemetry import TelemetrySettings
+from enforcer.container_resources import ContainerResources, container_resources
+from enforcer.contract import ContainerSpec, PodSpec
+from enforcer.documents import policy_of
+from enforcer.runtime.bounded import Bounded
+from enforcer.runtime.cri_forward import SERVICES, Forward
+from enforcer.runtime.cri_hooks import CriHooks
+from enforcer.runtime.cri_messages import cgroup_parent_of
+from enforcer.runtime.facts import Decide
+from enforcer.runtime.grpc_options import CHANNEL_OPTIONS, SERVER_OPTIONS
+from enforcer.runtime.hook_servers import HookServers
+from enforcer.runtime.messages import cri
+from enforcer.runtime.parents import Parents
+from enforcer.runtime.socket_guard import SocketGuard
+from enforcer.runtime.supervision import notify
+
+WATCH_SECONDS: Final = 0.25
+"""How often the socket's name, the policy and the registrations are looked at."""
+GRACE_SECONDS: Final = 5.0
+"""For calls in flight when it ends."""
+
+log = structlog.get_logger(__name__)
+
+
+class CriProxy:
+    """`await start()`, then it serves until `await stop()`; one event loop. SocketTaken when another one serves."""
+
+    def __init__(self, settings: RuntimeSettings, decide: Decide) -> None:
+        self.settings = settings
+        self._guard = SocketGuard(Path(settings.cri_socket))
+        self._servers = HookServers(settings.cri_hook_dir, settings.cri_hook_seconds)
+        self.hooks = CriHooks(decide, self._servers, Bounded(settings.cri_hook_seconds))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.failed = asyncio.Event()
+        """Set when it can serve no longer and should be started anew."""
+
+    async def start(self) -> None:
+        """Take the socket and serve it; the runtime need not be there yet."""
+        self._guard.take()
+        self._servers.refresh()
+        self._channel = grpc.aio.insecure_channel(f"unix:{self.settings.cri_upstream}", CHANNEL_OPTIONS)
+        self.hooks.recover = self._recover
+        self.hooks.cgroup_parent = self._cgroup_parent
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server.add_generic_rpc_handlers((Forward(self._channel, self.hooks, self._spawn),))
+        self._server.add_insecure_port(f"unix:{self._guard.private}")
+        await self._server.start()
+        self._guard.publish()
+        notify("READY=1")
+        self._spawn(self._watch())
+        self._spawn(self._recover_quietly())
+        log.info("CRI proxy serves", socket=self.settings.cri_socket, upstream=self.settings.cri_upstream)
+
+    async def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Let calls in flight end, then give the socket up."""
+        notify("STOPPING=1")
+        for task in self._tasks:
+            task.cancel()
+        await self._server.stop(grace_seconds)
+        await self._servers.close()
+        await self._channel.close()
+        self._guard.release()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            notify("WATCHDOG=1")
+            try:
+                if self._guard.heal():
+                    log.warning("somebody took the socket's name away; it is back", socket=self.settings.cri_socket)
+                self._servers.refresh()
+            except OSError as error:
+                log.error("the socket cannot be brought back", socket=self.settings.cri_socket, reason=str(error))
+                self.failed.set()
+                return
+
+    async def _recover(self) -> None:
+        """The runtime's sandboxes and containers into the store."""
+        seconds = self.settings.cri_hook_seconds
+        base = f"/{SERVICES[0]}"
+        sandboxes = await self._channel.unary_unary(f"{base}/ListPodSandbox")(b"", timeout=seconds)
+        containers = await self._channel.unary_unary(f"{base}/ListContainers")(b"", timeout=seconds)
+        found = cri.ListPodSandboxResponse.FromString(sandboxes), cri.ListContainersResponse.FromString(containers)
+        self.hooks.store.recover(found[0].items, found[1].containers)
+
+    async def _cgroup_parent(self, sandbox_id: str) -> str:
+        """Where a sandbox's cgroup is, as containerd tells who asks for more; "" when it does not."""
+        asked = cri.StatusRequest(id=sandbox_id, verbose=True).SerializeToString()
+        send = self._channel.unary_unary(f"/{SERVICES[0]}/PodSandboxStatus")
+        answer = cri.SandboxStatusResponse.FromString(await send(asked, timeout=self.settings.cri_hook_seconds))
+        return cgroup_parent_of(answer.info.get("info", ""))
+
+    async def _recover_quietly(self) -> None:
+        try:
+            await self._recover()
+        except grpc.aio.AioRpcError as error:
+            log.info("the runtime is not there yet", code=error.code().name, details=error.details())
+
+
+class PolicyDecision:
+    """Decides by a NodeSLO file, read again when it changes, else by the built-in policy; fitted to the parents."""
+
+    def __init__(self, path: str, cgroup_root: str) -> None:
+        self._parents = Parents(Path(cgroup_root))
+        self._path = Path(path) if path else None
+        self._stamp: tuple[int, int] | None = None
+        self._policy = node_policy.decode({})
+
+    def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
+        """The decision for one container."""
+        self._refresh()
+        return self._parents.fitted(container_resources(pod, container, self._policy), cgroup_parent)
+
+    def _refresh(self) -> None:
+        if self._path is None:
+            return
+        try:
+            info = self._path.stat()
+            stamp = (info.st_ino, info.st_mtime_ns)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._policy = policy_of(self._path.read_text(), str(self._path))
+        except (OSError, UnicodeDecodeError, CotenantError) as error:
+            log.error("the policy before it stays", file=str(self._path), reason=str(error))
+
+
+async def serve(settings: RuntimeSettings, decide: Decide) -> bool:
+    """Serve until SIGTERM or SIGINT; False when it could not go on."""
+    proxy = CriProxy(settings, decide)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    await proxy.start()
+    waiting = [asyncio.ensure_future(event.wait()) for event in (ended, proxy.failed)]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    await proxy.stop()
+    return not proxy.failed.is_set()
+
+
+def main(words: list[str]) -> int:
+    """Serve by flags; the exit code."""
+    known = RuntimeSettings()
+    parser = argparse.ArgumentParser(prog="python -m enforcer.runtime.cri_proxy", description="CRI runtime proxy.")
+    parser.add_argument("--socket", default=known.cri_socket, help="where to listen")
+    parser.add_argument("--upstream", default=known.cri_upstream, help="the runtime's CRI socket")
+    parser.add_argument("--hook-dir", default=known.cri_hook_dir, help="registrations of hook servers")
+    parser.add_argument("--hook-seconds", type=float, default=known.cri_hook_seconds, help="limit of one hook")
+    parser.add_argument("--policy", default="", help="NodeSLO file")
+    parser.add_argument("--cgroup-root", default="/sys/fs/cgroup", help="where cgroup file systems are mounted")
+    options = parser.parse_args(words)
+    configure_logging(TelemetrySettings())
+    settings = RuntimeSettings(cri_socket=options.socket, cri_upstream=options.upstream, cri_hook_dir=options.hook_dir)
+    try:
+        return 0 if asyncio.run(serve(settings, PolicyDecision(options.policy, options.cgroup_root))) else 1
+    except CotenantError as error:
+        log.error(error.message, fix=error.fix)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""What the proxy remembers of pods and containers, so that an update that names only an id finds its pod. Pure state.
+
+Filled by the calls that pass, and from the runtime's own lists after a restart; it is never needed to pass a call on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from enforcer.container_resources import LEAVE, ContainerResources
+from enforcer.runtime.cri_messages import facts_of_listed
+from enforcer.runtime.facts import PodFacts
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContainer:
+    """A container; what is kept on it when a later decision fails, or a hook server does not answer.
+
+    held: our own decision; answered: the hook servers' Resources, encoded.
+    """
+
+    id: str
+    sandbox_id: str
+    name: str
+    held: ContainerResources = LEAVE
+    answered: bytes = b""
+
+
+@dataclass(slots=True)
+class Store:
+    """Sandboxes and containers by id."""
+
+    sandboxes: dict[str, PodFacts] = field(default_factory=dict)
+    containers: dict[str, KnownContainer] = field(default_factory=dict)
+
+    def add_sandbox(self, facts: PodFacts) -> None:
+        """A sandbox that has been made."""
+        self.sandboxes[facts.id] = facts
+
+    def add_container(self, container: KnownContainer) -> None:
+        """A container that has been made."""
+        self.containers[container.id] = container
+
+    def hold(self, container_id: str, held: ContainerResources, answered: bytes) -> None:
+        """Remember what was set."""
+        if (known := self.containers.get(container_id)) is not None:
+            self.containers[container_id] = replace(known, held=held, answered=answered)
+
+    def pod_of(self, container_id: str) -> tuple[PodFacts, KnownContainer] | None:
+        """A container and its pod, when both are known."""
+        container = self.containers.get(container_id)
+        facts = self.sandboxes.get(container.sandbox_id) if container is not None else None
+        return (facts, container) if facts is not None and container is not None else None
+
+    def drop_sandbox(self, sandbox_id: str) -> None:
+        """A sandbox that has been removed, and whatever was in it."""
+        self.sandboxes.pop(sandbox_id, None)
+        for gone in [c.id for c in self.containers.values() if c.sandbox_id == sandbox_id]:
+            del self.containers[gone]
+
+    def drop_container(self, container_id: str) -> None:
+        """A container that has been removed."""
+        self.containers.pop(container_id, None)
+
+    def recover(self, sandboxes: Iterable[Any], containers: Iterable[Any]) -> None:
+        """Take over the runtime's lists; what we know already, which is more, stays."""
+        for sandbox in sandboxes:
+            self.sandboxes.setdefault(sandbox.id, facts_of_listed(sandbox))
+        for container in containers:
+            known = KnownContainer(container.id, container.pod_sandbox_id, container.metadata.name)
+            self.containers.setdefault(container.id, known)

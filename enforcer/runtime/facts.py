@@ -1,0 +1,71 @@
+"""What a runtime's message tells of a pod, as the node agent's vocabulary. Pure.
+
+A runtime sees labels, annotations and the cgroup's parent, never the pod's resources: batch amounts are known from the
+annotation `extended-resource-spec` alone, and so are the names of the pod's containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION
+from cotenant.model.qos import priority_of, qos_of
+from enforcer.container_resources import ContainerResources
+from enforcer.contract import ContainerSpec, KubeQos, PodSpec
+
+Decide = Callable[[PodSpec, ContainerSpec, str], ContainerResources]
+"""What a container shall have, below this cgroup parent ("" = not known); called while its creation waits."""
+
+PRINTED: Final = 80
+_TIERS: Final = (("besteffort", KubeQos.BEST_EFFORT), ("burstable", KubeQos.BURSTABLE))
+
+
+class _Names(msgspec.Struct, frozen=True):
+    containers: dict[str, msgspec.Raw] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """A pod as a runtime describes it. `id` is its sandbox's; cgroup_parent may be "" when nobody has said it."""
+
+    id: str
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cgroup_parent: str = ""
+    attempt: int = 0
+    runtime_handler: str = ""
+
+
+def pod_spec(facts: PodFacts) -> PodSpec:
+    """The pod with the containers that its annotation names; an annotation that cannot be read names none."""
+    labels, annotations = dict(facts.labels), dict(facts.annotations)
+    return PodSpec(
+        namespace=facts.namespace,
+        name=facts.name,
+        uid=facts.uid,
+        kube_qos=kube_qos_of(facts.cgroup_parent),
+        qos_class=qos_of(labels),
+        priority_class=priority_of(labels, None),
+        labels=labels,
+        annotations=annotations,
+        containers=tuple(ContainerSpec(name) for name in _named(annotations)),
+    )
+
+
+def kube_qos_of(cgroup_parent: str) -> KubeQos:
+    """Kubernetes' class, from where the kubelet puts the pod; Guaranteed pods lie directly below kubepods."""
+    return next((tier for word, tier in _TIERS if word in cgroup_parent), KubeQos.GUARANTEED)
+
+
+def _named(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return tuple(msgspec.json.decode(annotations.get(EXTENDED_SPEC_ANNOTATION, "{}"), type=_Names).containers)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return ()  # the decision reads the annotation itself, and says what is wrong with it

@@ -1,0 +1,148 @@
+"""EDGE: other programs that want a say at a container's creation: Koordinator's RuntimeHookService over gRPC.
+
+Each JSON file of a folder registers one: where it listens, at which points it is asked, and whether the kubelet's call
+is refused (Fail) or goes on unchanged (Ignore, also when nothing is said) while it does not answer.
+
+    {"remote-endpoint": "/run/x.sock", "failure-policy": "Ignore", "runtime-hooks": ["PreCreateContainer"]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import grpc
+import msgspec
+import structlog
+
+from cotenant.model.errors import CotenantError
+from enforcer.runtime.grpc_options import CHANNEL_OPTIONS
+from enforcer.runtime.messages import hook
+
+SERVICE: Final = "runtime.v1alpha1.RuntimeHookService"
+POINTS: Final[Mapping[str, Any]] = {
+    "PreRunPodSandbox": hook.SandboxResponse,
+    "PostStopPodSandbox": hook.SandboxResponse,
+    "PreCreateContainer": hook.ContainerResponse,
+    "PreStartContainer": hook.ContainerResponse,
+    "PostStartContainer": hook.ContainerResponse,
+    "PostStopContainer": hook.ContainerResponse,
+    "PreUpdateContainerResources": hook.ContainerResponse,
+}
+"""Hook points with a method, and what it answers."""
+
+log = structlog.get_logger(__name__)
+
+
+class Refused(CotenantError):
+    """A hook server with policy Fail did not answer: the kubelet's call must not go on."""
+
+
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
+    remote_endpoint: str
+    failure_policy: Literal["Fail", "Ignore", ""] = ""
+    runtime_hooks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HookServer:
+    """A registered server; `endpoint` is a gRPC target, `points` those of `POINTS` at which it is asked."""
+
+    name: str
+    endpoint: str
+    points: frozenset[str]
+    fail: bool = False
+
+
+def parse(name: str, text: bytes) -> HookServer:
+    """A registration. ValueError says what is wrong with it."""
+    try:
+        found = msgspec.json.decode(text, type=_File)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{name}: {error}") from error
+    path = found.remote_endpoint.removeprefix("unix://")
+    if not path.startswith("/") or "\0" in path:
+        raise ValueError(f"{name}: remote-endpoint {path!r} is no absolute path of a unix socket")
+    points = frozenset(found.runtime_hooks) & POINTS.keys()
+    return HookServer(name, f"unix:{path}", points, found.failure_policy == "Fail")
+
+
+class HookServers:
+    """The registered servers, read again when the folder changes; each is asked for `seconds` at most."""
+
+    def __init__(self, folder: str, seconds: float) -> None:
+        self._folder = Path(folder) if folder else None
+        self._seconds = seconds
+        self._stamp: object = None
+        self._servers: tuple[HookServer, ...] = ()
+        self._channels: dict[str, Any] = {}
+
+    def refresh(self) -> None:
+        """Read the folder if something in it changed; a file that cannot be read is told and left out."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        self._servers = tuple(server for path in sorted(stamp) if (server := _read(Path(path))) is not None)
+        log.info("hook servers are registered", servers=[f"{s.name} at {s.endpoint}" for s in self._servers])
+
+    def _look(self) -> dict[str, tuple[int, int, int]]:
+        if self._folder is None:
+            return {}
+        found = {}
+        for path in self._folder.glob("*.json"):
+            try:
+                info = path.stat()
+            except OSError:
+                continue
+            found[str(path)] = (info.st_ino, info.st_mtime_ns, info.st_size)
+        return found
+
+    def wanted(self, point: str) -> bool:
+        """Whether somebody wants to be asked at this point."""
+        return any(point in server.points for server in self._servers)
+
+    async def ask(self, point: str, request: Callable[[], Any], take: Callable[[Any], None]) -> None:
+        """Ask each server in order of its file's name; `take` gets each answer, `request` is built before each.
+
+        Refused when one with policy Fail does not answer.
+        """
+        for server in self._servers:
+            if point not in server.points:
+                continue
+            try:
+                take(await self._call(server, point, request()))
+            except Exception as error:
+                said = _said(error)
+                if server.fail:
+                    raise Refused(f"hook server {server.name} failed at {point}: {said}") from error
+                log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=said)
+
+    async def _call(self, server: HookServer, point: str, request: Any) -> Any:
+        channel = self._channels.get(server.endpoint)
+        if channel is None:
+            channel = self._channels[server.endpoint] = grpc.aio.insecure_channel(server.endpoint, CHANNEL_OPTIONS)
+        method = channel.unary_unary(f"/{SERVICE}/{point}Hook")
+        return POINTS[point].FromString(await method(request.SerializeToString(), timeout=self._seconds))
+
+    async def close(self) -> None:
+        """End the connections."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+
+def _read(path: Path) -> HookServer | None:
+    try:
+        return parse(path.name, path.read_bytes())
+    except (OSError, ValueError) as error:
+        log.error("a hook server's registration is not usable", file=str(path), reason=str(error))
+        return None
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name} {error.details()}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,98 @@
+"""What we answer to an NRI message: the decision as adjustment of a new container, or as update of an old one. Pure.
+
+NO_LIMIT is sent only where a limit stands: a container that has none needs no such change, and no change cannot fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from enforcer.container_resources import LEAVE, ContainerResources
+from enforcer.contract import NO_LIMIT, ContainerSpec
+from enforcer.runtime.facts import Decide, PodFacts, pod_spec
+from enforcer.runtime.messages import nri
+
+PERIOD_MICROSECONDS: Final = 100_000
+CREATED, PAUSED, RUNNING = 1, 2, 3
+"""States of a container whose resources can be changed."""
+
+
+def facts_of(pod: Any) -> PodFacts:
+    """A pod of NRI as facts."""
+    return PodFacts(
+        id=pod.id,
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+        cgroup_parent=pod.linux.cgroup_parent,
+    )
+
+
+def created(request: Any, decide: Decide) -> Any:
+    """The answer to CreateContainer; empty when nothing is to be changed."""
+    answer = nri.CreateContainerResponse()
+    wanted = _wanted(facts_of(request.pod), request.container, decide)
+    changes = changes_to(request.container.linux.resources, wanted)
+    if changes is not None:
+        answer.adjust.linux.resources.CopyFrom(changes)
+    return answer
+
+
+def updated(request: Any, decide: Decide) -> Any:
+    """The answer to UpdateContainer: what somebody else wants to set stands, but where we want otherwise."""
+    answer = nri.UpdateContainerResponse()
+    wanted = _wanted(facts_of(request.pod), request.container, decide)
+    changes = changes_to(request.resources, wanted)
+    if changes is not None:
+        _add_update(answer, request.container.id, changes)
+    return answer
+
+
+def synchronized(pods: Iterable[Any], containers: Iterable[Any], decide: Decide) -> Any:
+    """The answer to the last Synchronize: updates of every container that is not as it shall be."""
+    answer = nri.SynchronizeResponse()
+    known = {pod.id: facts_of(pod) for pod in pods}
+    for container in _changeable(containers):
+        facts = known.get(container.pod_id)
+        wanted = _wanted(facts, container, decide) if facts is not None else LEAVE
+        changes = changes_to(container.linux.resources, wanted)
+        if changes is not None:
+            _add_update(answer, container.id, changes)
+    return answer
+
+
+def changes_to(current: Any, wanted: ContainerResources) -> Any | None:
+    """NRI's Resources with only the fields that differ from the current ones; None when none does."""
+    changes = nri.Resources()
+    if wanted.cpu_shares is not None and current.cpu.shares.value != wanted.cpu_shares:
+        changes.cpu.shares.value = wanted.cpu_shares
+    if _differs(current.cpu.quota.value, wanted.cpu_quota):
+        changes.cpu.quota.value = wanted.cpu_quota
+        if wanted.cpu_quota != NO_LIMIT:
+            changes.cpu.period.value = PERIOD_MICROSECONDS
+    if _differs(current.memory.limit.value, wanted.memory_limit):
+        changes.memory.limit.value = wanted.memory_limit
+    if wanted.cpuset_cpus and current.cpu.cpus != wanted.cpuset_cpus:
+        changes.cpu.cpus = wanted.cpuset_cpus
+    return changes if changes.ByteSize() else None
+
+
+def _differs(current: int, wanted: int | None) -> bool:
+    """0 is "not said", which for a new container is no limit."""
+    return wanted is not None and (max(current, 0) if wanted == NO_LIMIT else current) != max(wanted, 0)
+
+
+def _wanted(facts: PodFacts, container: Any, decide: Decide) -> ContainerResources:
+    return decide(pod_spec(facts), ContainerSpec(container.name, container.id), facts.cgroup_parent)
+
+
+def _changeable(containers: Iterable[Any]) -> Iterator[Any]:
+    return (c for c in containers if c.state in (CREATED, PAUSED, RUNNING))
+
+
+def _add_update(answer: Any, container_id: str, changes: Any) -> None:
+    update = answer.updates.add(container_id=container_id, ignore_failure=True)
+    update.linux.resources.CopyFrom(changes)

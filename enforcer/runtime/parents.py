@@ -1,0 +1,86 @@
+"""EDGE: what the cgroups above a new container allow, so that no hook makes a container fail to start.
+
+On cgroup v1 the kernel refuses a quota above an ancestor's and CPUs that the parent does not have; runc then fails, and
+with it the container. The loop moves those of whole tiers every second, so they are read when a container is made: a
+few small files of a file system in memory. cgroup v2 has no such rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cotenant.model.errors import CotenantError
+from enforcer.container_resources import ContainerResources
+from enforcer.contract import NO_LIMIT
+from enforcer.cpusets import parse_cpus
+
+_PERIOD_MICROSECONDS = 100_000
+"""Of our quotas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parents:
+    """The cgroup file systems below `root`."""
+
+    root: Path
+
+    def fitted(self, wanted: ContainerResources, cgroup_parent: str) -> ContainerResources:
+        """The decision less what the cgroups above would not take; all of it on cgroup v2.
+
+        A quota that does not fit becomes none: the ancestor's is the narrower one anyway. What cannot be checked,
+        because no parent is known or its files cannot be read, is left as the kubelet says.
+        """
+        if wanted.empty or (self.root / "cgroup.controllers").exists():
+            return wanted
+        above = tuple(chain(cgroup_parent))
+        if wanted.cpu_quota not in (None, NO_LIMIT):
+            wanted = replace(wanted, cpu_quota=self._quota(wanted.cpu_quota or 0, above))
+        if wanted.cpuset_cpus:
+            wanted = replace(wanted, cpuset_cpus=self._cpus(wanted.cpuset_cpus, above))
+        return wanted
+
+    def _quota(self, quota: int, above: tuple[str, ...]) -> int | None:
+        narrowest: float | None = None
+        for path in above:
+            limit = _number(self.root / "cpu" / path / "cpu.cfs_quota_us")
+            period = _number(self.root / "cpu" / path / "cpu.cfs_period_us")
+            if limit is None or not period:
+                continue
+            found = limit * _PERIOD_MICROSECONDS / period if limit >= 0 else float("inf")
+            narrowest = min(found, narrowest if narrowest is not None else found)
+        if narrowest is None:
+            return None
+        return quota if quota <= narrowest else NO_LIMIT
+
+    def _cpus(self, cpus: str, above: tuple[str, ...]) -> str | None:
+        """The nearest ancestor is enough: each has no more than the one above it."""
+        for path in reversed(above):
+            try:
+                text = (self.root / "cpuset" / path / "cpuset.cpus").read_text()
+                return cpus if set(parse_cpus(cpus)) <= set(parse_cpus(text)) else None
+            except (OSError, ValueError, CotenantError):
+                continue
+        return None
+
+
+def chain(cgroup_parent: str) -> Iterator[str]:
+    """Paths from the top down to a pod's cgroup, from what the kubelet sends: a path, or a name of systemd.
+
+    "/kubepods/besteffort/pod1" -> kubepods, kubepods/besteffort, kubepods/besteffort/pod1;
+    "kubepods-besteffort.slice" -> kubepods.slice, kubepods.slice/kubepods-besteffort.slice
+    """
+    parts = [part for part in cgroup_parent.split("/") if part not in ("", ".", "..")]
+    if len(parts) == 1 and parts[0].endswith(".slice"):
+        words = parts[0].removesuffix(".slice").split("-")
+        parts = ["-".join(words[:end]) + ".slice" for end in range(1, len(words) + 1)]
+    for end in range(1, len(parts) + 1):
+        yield "/".join(parts[:end])
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,89 @@
+"""EDGE: one proxy a socket. gRPC alone would let a second instance take a live socket over without a word.
+
+The lock is on a file next to the socket; the kernel releases it when its holder ends, however it ends. The server
+binds a name of its own, and the public name is a hard link to it: so a public name that somebody deleted or replaced is
+put back in place, without a moment without a socket and without losing a call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from cotenant.model.errors import CotenantError
+
+MODE = 0o600
+_PATH_BYTES = 107
+"""The kernel's limit for the name of a unix socket."""
+
+
+class SocketTaken(CotenantError):
+    """Another instance serves this socket."""
+
+
+class SocketGuard:
+    """Public name of a socket: `take()` before binding `private`, `publish()` after, `heal()` now and then."""
+
+    def __init__(self, public: Path) -> None:
+        self.public = public
+        self.private = public.with_name(f".{public.name}.{os.getpid()}")
+        self._lock_path = public.with_name(f"{public.name}.lock")
+        self._lock: int | None = None
+        self._inode: tuple[int, int] | None = None
+
+    def take(self) -> None:
+        """Lock; SocketTaken when another instance has it, CotenantError when the name cannot be one."""
+        if len(os.fsencode(self.private)) > _PATH_BYTES:
+            raise CotenantError(f"socket path {self.public} is too long", fix="The kernel allows 107 bytes.")
+        self.public.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise SocketTaken(
+                f"another instance serves {self.public}", fix="End it first, or listen on another socket."
+            ) from error
+        self._lock = lock
+        for left in self.public.parent.glob(f".{self.public.name}.*"):
+            left.unlink(missing_ok=True)  # of instances that were killed: we hold the lock, nobody serves these
+
+    def publish(self) -> None:
+        """Give the bound private socket its public name, in one step also over a stale one."""
+        self.private.chmod(MODE)
+        info = self.private.stat()
+        self._inode = (info.st_dev, info.st_ino)
+        self._link()
+
+    def heal(self) -> bool:
+        """Put the public name back if it is gone or is another's; whether that was needed."""
+        if self._inode is None or self._public_inode() == self._inode:
+            return False
+        self._link()
+        return True
+
+    def release(self) -> None:
+        """Take both names away, the public one only if it is ours, and unlock."""
+        if self._inode is not None and self._public_inode() == self._inode:
+            self.public.unlink(missing_ok=True)
+        self.private.unlink(missing_ok=True)
+        self._inode = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _link(self) -> None:
+        draft = self.public.with_name(f".{self.public.name}.link")
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+        os.link(self.private, draft)
+        draft.rename(self.public)
+
+    def _public_inode(self) -> tuple[int, int] | None:
+        try:
+            info = self.public.stat()
+        except OSError:
+            return None
+        return info.st_dev, info.st_ino

@@ -1,0 +1,102 @@
+"""How NRI's calls lie on a unix socket, both directions, without any I/O: frames, streams, messages. Pure.
+
+    frame    connection id u32, length u32, bytes          many ordered byte streams in one; borders mean nothing
+    message  length u32, stream id u32, type u8, flags u8   then the body: a ttrpc Request or Response
+
+All big endian. Source: containerd/ttrpc PROTOCOL.md, containerd/nri pkg/net/multiplex.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from enforcer.runtime.messages import ttrpc
+
+PLUGIN_CONNECTION: Final = 1
+"""Calls of the runtime to us."""
+RUNTIME_CONNECTION: Final = 2
+"""Our calls to the runtime."""
+REQUEST: Final = 1
+RESPONSE: Final = 2
+MAX_FRAME_BYTES: Final = 4096
+"""Of a frame's payload that we send: the runtime reads through a buffer of this size and cannot take a larger one."""
+MAX_MESSAGE_BYTES: Final = 4 << 20
+"""Of a body: more is refused on both sides."""
+OK: Final = 0
+UNIMPLEMENTED: Final = 12
+
+_FRAME: Final = struct.Struct(">II")
+_MESSAGE: Final = struct.Struct(">IIBB")
+
+
+class BrokenStream(ConnectionError):
+    """What arrived cannot be ttrpc; the connection is of no more use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request or response: `stream` pairs them."""
+
+    stream: int
+    type: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class Trunk:
+    """What has arrived so far: bytes in, whole messages out, whatever the pieces were."""
+
+    _arrived: bytearray = field(default_factory=bytearray)
+    _streams: dict[int, bytearray] = field(default_factory=dict)
+
+    def feed(self, data: bytes) -> list[tuple[int, Message]]:
+        """Messages that are complete now, each with its connection; BrokenStream on an impossible length."""
+        self._arrived += data
+        found: list[tuple[int, Message]] = []
+        while len(self._arrived) >= _FRAME.size:
+            connection, length = _FRAME.unpack_from(self._arrived)
+            if length > MAX_MESSAGE_BYTES + _MESSAGE.size:
+                raise BrokenStream(f"a frame of {length} bytes")
+            if len(self._arrived) < _FRAME.size + length:
+                break
+            stream = self._streams.setdefault(connection, bytearray())
+            stream += self._arrived[_FRAME.size : _FRAME.size + length]
+            del self._arrived[: _FRAME.size + length]
+            found += [(connection, message) for message in _whole(stream)]
+        return found
+
+
+def _whole(stream: bytearray) -> Iterator[Message]:
+    while len(stream) >= _MESSAGE.size:
+        length, number, kind, _flags = _MESSAGE.unpack_from(stream)
+        if length > MAX_MESSAGE_BYTES:
+            raise BrokenStream(f"a message of {length} bytes")
+        if len(stream) < _MESSAGE.size + length:
+            return
+        body = bytes(stream[_MESSAGE.size : _MESSAGE.size + length])
+        del stream[: _MESSAGE.size + length]
+        yield Message(number, kind, body)
+
+
+def frames(connection: int, message: Message) -> bytes:
+    """The message as frames of at most MAX_FRAME_BYTES."""
+    whole = _MESSAGE.pack(len(message.body), message.stream, message.type, 0) + message.body
+    pieces = (whole[at : at + MAX_FRAME_BYTES] for at in range(0, len(whole), MAX_FRAME_BYTES))
+    return b"".join(_FRAME.pack(connection, len(piece)) + piece for piece in pieces)
+
+
+def request(stream: int, service: str, method: str, payload: bytes) -> Message:
+    """A call; `stream` is odd and grows."""
+    body = ttrpc.Request(service=service, method=method, payload=payload)
+    return Message(stream, REQUEST, body.SerializeToString())
+
+
+def response(stream: int, payload: bytes = b"", code: int = OK, text: str = "") -> Message:
+    """The answer to the call of that stream."""
+    body = ttrpc.Response(payload=payload)
+    if code != OK:
+        body.status.code, body.status.message = code, text
+    return Message(stream, RESPONSE, body.SerializeToString())

@@ -1,0 +1,325 @@
+"""From what strategies want to what is written. Pure.
+
+    settle(plans, seen, notes, dialect) -> Settled(writes in order, notes to save before the first of them)
+
+One target a knob: the first strategy's want, else, for a knob that carries our value and that nobody wants any more,
+what stood there before. Targets are then fitted to what the kernel can take (`_fit`) and compared with what stands
+there; so a quiet tick writes nothing. A value that somebody else put there meanwhile is what is given back in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.model.qos import QosClass
+from enforcer.changes import Done, Note, Notes, Outcome, Place, Settled, Write
+from enforcer.contract import (
+    NO_LIMIT,
+    CgroupPath,
+    ContainerReading,
+    GroupReading,
+    Knob,
+    Level,
+    Observation,
+    Plan,
+    PodReading,
+    Value,
+    Want,
+)
+from enforcer.knobs import PAGE_BYTES, Dialect, Version, objection, rounded, same, shares_of
+from enforcer.ordering import SETS, ancestors, depth, ordered, wider, within
+
+MEMORY_HIGH_ROOM: Final = 1.05
+"""memory.high is never set below this much of what is used: the tasks would be stopped, not slowed."""
+WRITTEN_KEPT: Final = 8
+AFTER_IDLE: Final = (1024, shares_of(100))
+"""What the kernel sets as shares (v1) and weight (v2) when a cgroup ceases to be idle."""
+Groups = Mapping[CgroupPath, GroupReading]
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What limits the writes beside what is seen.
+
+    strays: readings of cgroups that no container names (sandboxes), or newer ones of those that were seen.
+    """
+
+    dialect: Dialect
+    strays: Groups = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    value: Value
+    level: Level
+    strategy: str
+    why: str
+    restores: bool = False
+    back_to: Value | None = None
+    made_from: Value | None = None
+
+
+_Targets = dict[Place, _Target]
+
+
+def settle(
+    plans: Sequence[Plan], seen: Observation, notes: Notes, dialect: Dialect, more: Circumstances | None = None
+) -> Settled:
+    """Writes in order, and the journal as it must stand before them. plans: in order of the strategies' rank."""
+    around = more or Circumstances(dialect)
+    groups = {**groups_of(seen), **around.strays}
+    wants, clashes = _merged(plans)
+    refusals = [_refusal(want, groups, seen) for want in wants]
+    targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
+    targets |= _restores(targets, groups, notes, dialect)
+    _fit(targets, groups, _requests(seen), around)
+    writes, kept, held = _compared(targets, groups, notes, dialect)
+    told = tuple(done for done in refusals if done is not None)
+    return Settled(ordered(writes), kept, (*clashes, *told), held)
+
+
+def groups_of(seen: Observation) -> dict[CgroupPath, GroupReading]:
+    """Every cgroup that may be touched: kubepods, its tiers, pods, containers, declared applications."""
+    found = [seen.kubepods, *seen.tiers.values()]
+    for pod in seen.pods:
+        found += [pod.group, *(container.group for container in pod.containers)]
+    found += [application.group for application in seen.host_applications]
+    return {group.path: group for group in found if group is not None}
+
+
+# --- wants -------------------------------------------------------------------------------------------------------
+def _merged(plans: Iterable[Plan]) -> tuple[list[Want], list[Done]]:
+    first: dict[Place, Want] = {}
+    clashes = []
+    for want in (want for plan in plans for want in plan.wants):
+        held = first.setdefault((want.path, want.knob), want)
+        if held.value != want.value:
+            clashes.append(_told(want, Outcome.REFUSED, f"{held.strategy} wants {held.value}: {held.why}"))
+    return list(first.values()), clashes
+
+
+def _refusal(want: Want, groups: Groups, seen: Observation) -> Done | None:
+    group = groups.get(want.path)
+    if group is None:
+        return _told(want, Outcome.REFUSED, "no cgroup of a pod, of Kubernetes' tiers or of a declared application")
+    wrong = objection(want.knob, want.value)
+    if wrong:
+        return _told(want, Outcome.REFUSED, wrong)
+    if want.knob in seen.supported and (want.knob in group.knobs or _idle_hides(want.knob, group)):
+        return None
+    return _told(want, Outcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file")
+
+
+def _told(want: Want, outcome: Outcome, message: str) -> Done:
+    return Done(want.path, want.knob, want.level, want.value, outcome, want.strategy, want.why, message=message)
+
+
+def _idle_hides(knob: Knob, group: GroupReading) -> bool:
+    """While a cgroup is idle the kernel shows, and takes, no shares."""
+    return knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
+
+
+def _of_want(want: Want) -> _Target:
+    value = rounded(want.knob, want.value)
+    return _Target(value, want.level, want.strategy, want.why, back_to=want.back_to, made_from=want.made_from)
+
+
+def _restores(targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect) -> _Targets:
+    """What carries our value, or may, and is not wanted any more; what somebody else has set since is theirs."""
+    unwanted = (note for place, note in notes.items() if place not in targets and note.path in groups)
+    return {
+        note.place: _Target(note.original, note.level, note.strategy, "what stood there before", restores=True)
+        for note in unwanted
+        if _ours(note, groups[note.path], dialect)
+    }
+
+
+def _ours(note: Note, group: GroupReading, dialect: Dialect) -> bool:
+    if _idle_hides(note.knob, group):
+        return True
+    present = group.knobs.get(note.knob)
+    return present is not None and any(same(note.knob, present, value, dialect) for value in note.written)
+
+
+# --- what the kernel can take ------------------------------------------------------------------------------------
+def _fit(targets: _Targets, groups: Groups, requests: Mapping[CgroupPath, int], around: Circumstances) -> None:
+    _fit_memory_high(targets, groups, requests)
+    if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
+        _fit_quotas(targets, groups)
+    _fit_bursts(targets, groups)
+    if around.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
+        for knob in SETS:
+            _fit_sets(knob, targets, groups)
+    _fit_idle(targets, groups)
+
+
+def _below_changes(targets: _Targets, groups: Groups, knob: Knob) -> list[CgroupPath]:
+    """Cgroups with a target for this knob and all below them, parents first."""
+    changed = {path for path, target in targets if target is knob}
+    return sorted((p for p in groups if p in changed or not changed.isdisjoint(ancestors(p))), key=depth)
+
+
+def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
+    target = targets.get((group.path, knob))
+    return target.value if target else group.knobs.get(knob)
+
+
+def _fit_memory_high(targets: _Targets, groups: Groups, requests: Mapping[CgroupPath, int]) -> None:
+    for place in [p for p, t in targets.items() if p[1] is Knob.MEMORY_HIGH and not t.restores]:
+        group, target = groups[place[0]], targets[place]
+        used = int(group.memory.usage * MEMORY_HIGH_ROOM) if group.memory else 0
+        floor = -(-max(used, requests.get(place[0], 0)) // PAGE_BYTES) * PAGE_BYTES
+        present = group.knobs.get(Knob.MEMORY_HIGH, NO_LIMIT)
+        if wider(present, target.value) and wider(floor, target.value):
+            value = present if wider(floor, present) or _near(floor, present) else floor
+            targets[place] = replace(target, value=value, why=f"{target.why}; not below what is used or requested")
+
+
+def _near(one: Value, other: Value) -> bool:
+    """Within five percent: not worth a write each tick."""
+    return isinstance(one, int) and isinstance(other, int) and other > 0 and other * 0.95 <= one <= other
+
+
+def _fit_quotas(targets: _Targets, groups: Groups) -> None:
+    """No quota above that of any cgroup above it: it would have no effect, and v1 refuses it."""
+    for path in _below_changes(targets, groups, Knob.CPU_QUOTA):
+        mine = _final(targets, groups[path], Knob.CPU_QUOTA)
+        above = [_final(targets, groups[a], Knob.CPU_QUOTA) for a in ancestors(path) if a in groups]
+        limits = [value for value in above if isinstance(value, int) and value != NO_LIMIT]
+        if mine not in (None, NO_LIMIT) and limits and wider(mine, min(limits)):
+            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "no more than the cgroup above it")
+
+
+def _fit_bursts(targets: _Targets, groups: Groups) -> None:
+    touched = {path for path, knob in targets if knob in (Knob.CPU_QUOTA, Knob.CPU_BURST)}
+    for group in (groups[path] for path in sorted(touched)):
+        quota, burst = (_final(targets, group, knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_BURST))
+        if quota not in (None, NO_LIMIT) and burst is not None and wider(burst, quota):
+            _adjust(targets, group, Knob.CPU_BURST, quota, "no more than the quota")
+
+
+def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
+    """No CPU that the cgroup above does not have. Those without a list yet are made by the runtime first."""
+    for path in _below_changes(targets, groups, knob):
+        if not groups[path].knobs.get(knob):
+            targets.pop((path, knob), None)
+            continue
+        mine = _final(targets, groups[path], knob)
+        for above in (a for a in ancestors(path) if a in groups):
+            allowed = _final(targets, groups[above], knob)
+            fitted = within(mine, allowed) if mine and allowed else mine
+            if mine is not None and fitted is not None and fitted != mine:
+                _adjust(targets, groups[path], knob, fitted, "none that the cgroup above it does not have")
+                mine = fitted
+
+
+def _adjust(targets: _Targets, group: GroupReading, knob: Knob, value: Value, why: str) -> None:
+    target = targets.get((group.path, knob))
+    if target is None:
+        targets[group.path, knob] = _Target(value, group.level, "fitting", why)
+    else:
+        reason = why if target.restores else f"{target.why}; {why}"
+        targets[group.path, knob] = replace(target, value=value, why=reason, restores=False)
+
+
+def _fit_idle(targets: _Targets, groups: Groups) -> None:
+    """Shares wait while a cgroup is or becomes idle; becoming idle they are noted, afterwards they are written."""
+    for path, group in groups.items():
+        if _final(targets, group, Knob.CPU_IDLE) == 1:
+            targets.pop((path, Knob.CPU_SHARES), None)
+
+
+# --- compared with what stands there -----------------------------------------------------------------------------
+def _compared(
+    targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect
+) -> tuple[list[Write], dict[Place, Note], dict[Place, Value]]:
+    writes, held = [], {}
+    kept = {place: note for place, note in notes.items() if _stays(note, targets, groups)}
+    for place, target in targets.items():
+        present = groups[place[0]].knobs.get(place[1])
+        settled = present is not None and same(place[1], present, target.value, dialect)
+        if settled:
+            if target.restores:
+                kept.pop(place, None)
+            elif place not in kept:
+                kept |= _made_so(place, target, dialect)
+        else:
+            write = _write(place, target, present, _drifted(notes.get(place), present, dialect))
+            writes.append(write)
+            kept |= _noted(write, kept.get(place), groups[place[0]], kept)
+        if place in kept and target.back_to is not None:
+            kept[place] = replace(kept[place], original=target.back_to)
+        if place in kept and not target.restores:
+            held[place] = target.value
+    return writes, kept, held
+
+
+def _made_so(place: Place, target: _Target, dialect: Dialect) -> dict[Place, Note]:
+    """The note of a value that is there because a runtime hook made the container with it."""
+    before = target.made_from
+    if before is None or same(place[1], before, target.value, dialect):
+        return {}
+    return {place: Note(*place, target.level, before, (target.value,), target.strategy)}
+
+
+def _stays(note: Note, targets: _Targets, groups: Groups) -> bool:
+    """A note without a target is done with, unless its cgroup was not seen, or we make it idle: that hides shares."""
+    idle = targets.get((note.path, Knob.CPU_IDLE))
+    waits = note.knob is Knob.CPU_SHARES and idle is not None and idle.value == 1 and not idle.restores
+    return note.place in targets or note.path not in groups or waits
+
+
+def _drifted(note: Note | None, present: Value | None, dialect: Dialect) -> bool:
+    if note is None or present is None:
+        return False
+    return not any(same(note.knob, present, value, dialect) for value in note.written)
+
+
+def _write(place: Place, target: _Target, present: Value | None, drifted: bool) -> Write:
+    return Write(
+        *place, target.value, target.level, target.strategy, target.why, present, target.restores, drifted=drifted
+    )
+
+
+def _noted(write: Write, note: Note | None, group: GroupReading, kept: Notes) -> dict[Place, Note]:
+    """The note of this write; of a cgroup that becomes idle also of its shares, which the kernel forgets."""
+    if write.restores:
+        return {}
+    found: dict[Place, Note] = {}
+    if note is None and write.present is not None:
+        note = Note(write.path, write.knob, write.level, write.present)
+    elif note is not None and write.drifted and write.present is not None:
+        note = replace(note, original=write.present)
+    if note is not None:
+        found[note.place] = _with(note, write.strategy, write.value)
+    shares, place = group.knobs.get(Knob.CPU_SHARES), (write.path, Knob.CPU_SHARES)
+    if write.knob is Knob.CPU_IDLE and write.value == 1 and shares is not None:
+        before = kept.get(place, Note(write.path, Knob.CPU_SHARES, write.level, shares))
+        found[place] = _with(before, write.strategy, *AFTER_IDLE)
+    return found
+
+
+def _with(note: Note, strategy: str, *values: Value) -> Note:
+    """A note of values that may stand there by our hand from now on."""
+    written = (*(v for v in note.written if v not in values), *values)[-WRITTEN_KEPT:]
+    return replace(note, written=written, strategy=strategy)
+
+
+# --- what pods asked for -----------------------------------------------------------------------------------------
+def _requests(seen: Observation) -> dict[CgroupPath, int]:
+    """Bytes of memory requested, by cgroup of container and pod; of best effort its batch memory."""
+    found: dict[CgroupPath, int] = {}
+    for pod in seen.pods:
+        name = "kubernetes.io/batch-memory" if pod.spec.qos_class is QosClass.BE else "memory"
+        asked = [container.spec.requests.get(name, 0) for container in pod.containers]
+        found |= dict(_by_path(pod, asked))
+    return found
+
+
+def _by_path(pod: PodReading, asked: Sequence[int]) -> Iterator[tuple[CgroupPath, int]]:
+    readings: tuple[ContainerReading, ...] = pod.containers
+    yield from ((r.group.path, n) for r, n in zip(readings, asked, strict=True) if r.group is not None)
+    if pod.group is not None:
+        yield pod.group.path, sum(asked)

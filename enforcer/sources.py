@@ -1,0 +1,255 @@
+"""EDGE: what others say about this node: its pods, the Node, its policy and forecast, from the API server or files.
+
+    API server: four mirrors, each of own node's objects alone      files: read again when they change
+                        `ApiSources`, `FileSources`  --read()-->  Told  --> observe
+
+`read` never asks anybody and never fails: it gives the last good value, how old it is, and notes on what is wrong. An
+age is counted from when it was last confirmed, by the monotonic clock; a policy that cannot be read leaves the one
+before it in force.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from cotenant.edges.kube import KubeClient, Mirror
+from cotenant.model import node_policy
+from cotenant.model.errors import CotenantError, UsageError
+from cotenant.model.node_policy import NodePolicy
+from cotenant.model.protocol import OWN_GROUP, SLO_GROUP
+from enforcer import documents
+from enforcer.contract import NodeForecast, PodSpec
+from enforcer.documents import Inventory
+from enforcer.wire import (
+    ENDED,
+    ForecastWire,
+    NodeFacts,
+    NodeWire,
+    PodWire,
+    SloWire,
+    forecast_of,
+    node_of,
+    pod_of,
+)
+
+ValueT = TypeVar("ValueT")
+Monotonic = Callable[[], float]
+
+NEVER: Final = float("inf")
+POLICIES: Final = f"/apis/{SLO_GROUP}/nodeslos"
+FORECASTS: Final = f"/apis/{OWN_GROUP}/usageforecasts"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Everything that others say, of one moment. Ages are infinite for what was never heard; policy None likewise."""
+
+    pods: tuple[PodSpec, ...] = ()
+    pods_age_seconds: float = NEVER
+    node: NodeFacts = field(default_factory=lambda: NodeFacts(""))
+    policy: NodePolicy | None = None
+    policy_age_seconds: float = NEVER
+    policy_origin: str = ""
+    """Where the policy is from, for people."""
+    forecast: NodeForecast | None = None
+    notes: tuple[str, ...] = ()
+    """What is wrong, one line each."""
+
+
+class Sources(Protocol):
+    """Who tells."""
+
+    def start(self) -> None:
+        """Begin to listen."""
+        ...
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Whether everything was heard once, waiting for it."""
+        ...
+
+    def read(self) -> Told:
+        """What is known now."""
+        ...
+
+    def stop(self) -> None:
+        """Listen no more."""
+        ...
+
+
+class WatchedFile(Generic[ValueT]):
+    """A file's parsed content, parsed anew when the file changes; for one thread."""
+
+    def __init__(self, path: str, parse: Callable[[str, str], ValueT], monotonic: Monotonic = time.monotonic) -> None:
+        """Nothing is read yet."""
+        self.path = path
+        self.value: ValueT | None = None
+        self.error = ""
+        """Why the file as it is now is not in force, or empty."""
+        self._parse, self._monotonic = parse, monotonic
+        self._mark: tuple[int, int, int] | None = None
+        self._confirmed_at = -NEVER
+
+    def look(self) -> None:
+        """Read it if it changed. A file that cannot be used leaves the value, and `error` says why."""
+        try:
+            found = Path(self.path).stat()
+            mark = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if mark != self._mark:
+                self._take(mark)
+        except OSError as error:
+            self.error = f"{self.path} cannot be read: {error.strerror}"
+            return
+        if self.value is not None:
+            self._confirmed_at = self._monotonic()
+
+    def age_seconds(self) -> float:
+        """Since the file was last seen to hold what is in force, or to be refused for what it holds now."""
+        return self._monotonic() - self._confirmed_at
+
+    def _take(self, mark: tuple[int, int, int]) -> None:
+        with Path(self.path).open("rb") as stream:
+            raw = stream.read(documents.SIZE_CAP_BYTES + 1)
+        self._mark, self.error = mark, ""
+        try:
+            self.value = self._parse(raw.decode("utf-8"), self.path)
+        except UnicodeDecodeError as error:
+            self.error = f"{self.path} is not UTF-8: byte {error.start}"
+        except CotenantError as error:
+            self.error = error.message
+
+
+class FileSources:
+    """Pods and policy from files, for a machine without an API server."""
+
+    def __init__(self, node_name: str, pods: str, policy: str, monotonic: Monotonic = time.monotonic) -> None:
+        """An empty path: no such file."""
+        self._node = NodeFacts(node_name)
+        self._pods = WatchedFile(pods, documents.inventory_of, monotonic) if pods else None
+        self._policy = WatchedFile(policy, documents.policy_of, monotonic) if policy else None
+
+    def start(self) -> None:
+        """Nothing runs."""
+
+    def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the protocol's signature
+        """At once."""
+        told = self.read()
+        return told.policy is not None and told.pods_age_seconds < NEVER
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def read(self) -> Told:
+        """Look at the files."""
+        found, policy = self._pods, self._policy
+        for file in (found, policy):
+            if file is not None:
+                file.look()
+        inventory = found.value if found and found.value else Inventory()
+        return Told(
+            pods=inventory.pods,
+            pods_age_seconds=found.age_seconds() if found else 0.0,
+            node=inventory.node or self._node,
+            policy=policy.value if policy else None,
+            policy_age_seconds=policy.age_seconds() if policy else NEVER,
+            policy_origin=policy.path if policy else "no policy",
+            notes=tuple(file.error for file in (found, policy) if file is not None and file.error),
+        )
+
+
+class ApiSources:
+    """Own node's pods, Node, NodeSLO and UsageForecast from the API server; a policy file goes before the NodeSLO."""
+
+    def __init__(self, client: KubeClient, node_name: str, policy_file: str = "") -> None:
+        """Nothing is asked yet."""
+        self._name = node_name
+        named = f"metadata.name={node_name}"
+        self._pods = Mirror(client, "/api/v1/pods", PodWire, pod_of, fieldSelector=f"spec.nodeName={node_name}")
+        self._nodes = Mirror(client, "/api/v1/nodes", NodeWire, node_of, fieldSelector=named)
+        self._slos = Mirror(client, POLICIES, SloWire, lambda wire: wire.spec, fieldSelector=named)
+        self._forecasts = Mirror(client, FORECASTS, ForecastWire, forecast_of, fieldSelector=named)
+        self._file = WatchedFile(policy_file, documents.policy_of) if policy_file else None
+        self._policy = _Decoded()
+        self._seen_pods: Mapping[Any, PodSpec] | None = None
+        self._listed: tuple[PodSpec, ...] = ()
+
+    @property
+    def _mirrors(self) -> tuple[Mirror[Any], ...]:
+        return self._pods, self._nodes, self._slos, self._forecasts
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for mirror in self._mirrors:
+            mirror.start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Whether pods, Node and policy were heard once; the forecast is not waited for."""
+        until = time.monotonic() + timeout_seconds
+        needed = (self._pods, self._nodes) if self._file else (self._pods, self._nodes, self._slos)
+        return all(mirror.wait_synced(max(0.0, until - time.monotonic())) for mirror in needed)
+
+    def stop(self) -> None:
+        """End all watches."""
+        for mirror in self._mirrors:
+            mirror.stop()
+
+    def read(self) -> Told:
+        """What the mirrors hold."""
+        policy, age, origin, wrong = self._policy_now()
+        node = next(iter(self._nodes.snapshot().values()), NodeFacts(self._name))
+        notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
+        refused = [f"{space}/{name} is left out: {why}" for (space, name), why in self._pods.refused.copy().items()]
+        return Told(
+            pods=self._running(),
+            pods_age_seconds=self._pods.age_seconds(),
+            node=node,
+            policy=policy,
+            policy_age_seconds=age,
+            policy_origin=origin,
+            forecast=next(iter(self._forecasts.snapshot().values()), None),
+            notes=(*notes, *refused, *([wrong] if wrong else [])),
+        )
+
+    def _running(self) -> tuple[PodSpec, ...]:
+        """Pods that have not ended; the same tuple while nothing changed."""
+        seen = self._pods.snapshot()
+        if seen is not self._seen_pods:
+            self._seen_pods = seen
+            self._listed = tuple(pod for pod in seen.values() if pod.phase not in ENDED)
+        return self._listed
+
+    def _policy_now(self) -> tuple[NodePolicy | None, float, str, str]:
+        """Policy, its age, its origin, and what is wrong with it."""
+        if self._file is not None:
+            self._file.look()
+            return self._file.value, self._file.age_seconds(), self._file.path, self._file.error
+        if self._slos.lists:
+            self._policy.take(next(iter(self._slos.snapshot().values()), None))
+        age = self._slos.age_seconds() if self._policy.value else NEVER
+        return self._policy.value, age, self._policy.origin, self._policy.error
+
+
+class _Decoded:
+    """The last NodeSLO that could be read; a node without one has the built-in values, by which everything is off."""
+
+    def __init__(self) -> None:
+        self.value: NodePolicy | None = None
+        self.origin = "NodeSLO not heard of yet"
+        self.error = ""
+        self._spec: Mapping[str, Any] | None = None
+        self._any = False
+
+    def take(self, spec: Mapping[str, Any] | None) -> None:
+        """What the API server has now."""
+        if self._any and spec == self._spec:
+            return
+        self._any, self._spec = True, spec
+        try:
+            self.value = node_policy.decode(spec or {})
+        except UsageError as error:
+            self.error = f"{error.message}; the policy before it stays"
+        else:
+            self.error, self.origin = "", "NodeSLO" if spec is not None else "no NodeSLO: everything is off"

@@ -1,0 +1,144 @@
+"""What is normal for a workload: its waiting and its cycles per instruction while best effort is quiet. Pure.
+
+Per workload and signal a histogram with exponential buckets whose samples lose half their weight every HALF_LIFE
+samples; the baseline is its 90th percentile, rounded up to the bucket's end. A workload may bring its own figures in
+the annotation `cotenant.dev/interference-baseline`, as JSON {"cpi": 1.2, "cpu-wait": 3}; they win over what is learned.
+Signals are percent of time, but for cycles per instruction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from enforcer.contract import PodReading, PodSpec
+from enforcer.cpusets import NO_JSON
+
+BASELINE_ANNOTATION: Final = "cotenant.dev/interference-baseline"
+FIRST: Final = 0.1
+GROWTH: Final = 1.25
+BUCKETS: Final = 44
+"""Up to about 1,500."""
+HALF_LIFE: Final = 600
+QUANTILE: Final = 0.9
+_HEAVIEST: Final = 2.0**40
+
+
+class Signal(StrEnum):
+    """What a pod can suffer from, as it is measured."""
+
+    CPU_WAIT = "cpu-wait"
+    """PSI: percent of the last 10 s in which some task waited for a CPU."""
+    RUN_DELAY = "run-delay"
+    """Time in the run queue, percent of the tick, summed over its tasks."""
+    CYCLES = "cpi"
+    """Cycles per instruction: caches and memory bandwidth."""
+    MEMORY_WAIT = "memory-wait"
+    IO_WAIT = "io-wait"
+
+
+LEAST: Final[Mapping[Signal, float]] = {
+    Signal.CPU_WAIT: 5.0,
+    Signal.RUN_DELAY: 5.0,
+    Signal.CYCLES: 0.5,
+    Signal.MEMORY_WAIT: 5.0,
+    Signal.IO_WAIT: 10.0,
+}
+"""Below this nobody suffers, however little was normal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A histogram; weight: of the next sample, which grows instead of the old ones' falling."""
+
+    samples: int = 0
+    weight: float = 1.0
+    weights: tuple[float, ...] = (0.0,) * BUCKETS
+    at_seconds: float = 0.0
+    """When the last sample came, monotonic."""
+
+    def add(self, value: float, at_seconds: float) -> Baseline:
+        """With one more sample."""
+        place = bucket(value)
+        weights = (*self.weights[:place], self.weights[place] + self.weight, *self.weights[place + 1 :])
+        weight = self.weight * 2 ** (1 / HALF_LIFE)
+        if weight > _HEAVIEST:
+            weights, weight = tuple(w / weight for w in weights), 1.0
+        return Baseline(self.samples + 1, weight, weights, at_seconds)
+
+    def level(self) -> float:
+        """The quantile: end of its bucket; 0 without samples."""
+        wanted, found = QUANTILE * sum(self.weights), 0.0
+        for place, weight in enumerate(self.weights):
+            found += weight
+            if weight and found >= wanted:
+                return FIRST * GROWTH**place
+        return 0.0
+
+
+def bucket(value: float) -> int:
+    """Where a value counts: up to FIRST the first, then (FIRST * GROWTH^(i-1), FIRST * GROWTH^i]."""
+    if not value > FIRST:
+        return 0
+    return min(math.ceil(math.log(value / FIRST, GROWTH) - 1e-9), BUCKETS - 1)
+
+
+def workload(pod: PodSpec) -> str:
+    """Whose baseline a pod follows: its controller's, else its own."""
+    kind, name = pod.owner
+    return f"{pod.namespace}/{kind}/{name}" if name else pod.key
+
+
+def given(pod: PodSpec) -> Mapping[str, float]:
+    """Figures of the annotation; none when it cannot be read."""
+    text = pod.annotations.get(BASELINE_ANNOTATION)
+    try:
+        found = msgspec.json.decode(text, type=dict[str, float]) if text is not None else {}
+    except NO_JSON:
+        return {}
+    return {name: value for name, value in found.items() if value > 0 and math.isfinite(value)}
+
+
+def measured(pod: PodReading, elapsed_seconds: float) -> Mapping[Signal, float]:
+    """The pod's signals of this tick; a missing key = not measured here.
+
+    Without those of the CPU where its own quota throttles it: it then waits for itself.
+    """
+    group = pod.group
+    if group is None:
+        return {}
+    found: dict[Signal, float | None] = {
+        Signal.CYCLES: group.cycles_per_instruction or _mean_cycles(pod),
+        Signal.MEMORY_WAIT: group.memory_pressure.some_avg10 if group.memory_pressure else None,
+        Signal.IO_WAIT: group.io_pressure.some_avg10 if group.io_pressure else None,
+    }
+    if not throttles_itself(pod):
+        delay = group.run_delay_seconds if group.run_delay_seconds is not None else _waited(pod)
+        found[Signal.CPU_WAIT] = group.cpu_pressure.some_avg10 if group.cpu_pressure else None
+        found[Signal.RUN_DELAY] = None if delay is None or elapsed_seconds <= 0 else 100 * delay / elapsed_seconds
+    return {signal: value for signal, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def throttles_itself(pod: PodReading) -> bool:
+    """Whether a quota of the pod's own stopped it in a tenth of the periods or more."""
+    groups = [pod.group, *(c.group for c in pod.containers)]
+    return any(g.cpu.throttled_periods * 10 >= g.cpu.periods > 0 for g in groups if g is not None)
+
+
+def _waited(pod: PodReading) -> float | None:
+    """Of all its containers; None where none is measured."""
+    found = [c.group.run_delay_seconds for c in pod.containers if c.group is not None]
+    known = [value for value in found if value is not None]
+    return sum(known) if known else None
+
+
+def _mean_cycles(pod: PodReading) -> float | None:
+    """Mean of its containers' where the pod as a whole has none."""
+    found = [c.group.cycles_per_instruction for c in pod.containers if c.group]
+    known = [value for value in found if value]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,72 @@
+"""Best-effort pods and containers get CPU weight, CPU quota and memory limit from their batch resources.
+
+To the kubelet a batch pod is BestEffort, so that its cgroups have the smallest weight and no limits; this reconciles
+what the runtime hooks do at creation (the same decision, `enforcer.container_resources`) for pods that started without
+them, for the pod's own cgroup, which no hook reaches, and after somebody else wrote. The tier above the pods is not
+touched here: its weight is what protects everybody else (`suppress`).
+
+Always on, as Koordinator's "batch resource" hook; a pod without batch resources or with the skip label is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cotenant.model.node_policy import NodePolicy
+from cotenant.model.qos import QosClass
+from enforcer.container_resources import LEAVE, ContainerResources, PodDecision, decision
+from enforcer.contract import GroupReading, Knob, Observation, Plan, PodReading, Step, Verdict, Want
+from enforcer.kubelet_values import Values, kubelet_amounts
+from enforcer.overrides import active
+from enforcer.quotas import ratio_of
+from enforcer.strategies.unchanged import Unchanged
+
+NAME: Final = "be-totals"
+
+
+class BeTotals:
+    """Pure strategy without memory, but for answers that are the same again."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._known: Unchanged[tuple[tuple[Want, ...], str]] = Unchanged()
+
+    def initial(self) -> None:
+        """Nothing to remember."""
+
+    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """Decide for every best-effort pod that has a cgroup."""
+        ratio = ratio_of(seen.node)
+        pods = (p for p in seen.pods if p.spec.qos_class is QosClass.BE and active(p.spec))
+        found = self._known.each(pods, (policy, ratio), lambda pod: _pod(pod, decision(pod.spec, policy, ratio)))
+        wants = tuple(want for _, (wants, _) in found for want in wants)
+        told = (Verdict(p.spec.key, "AnnotationUnreadable", broken, True) for p, (_, broken) in found if broken)
+        return Step(Plan(wants, verdicts=tuple(told)), state)
+
+
+def _pod(pod: PodReading, of: PodDecision) -> tuple[tuple[Want, ...], str]:
+    """What is wanted, and what of the pod cannot be read."""
+    return tuple(_wants_of(pod, of)), of.pod.broken
+
+
+def _wants_of(pod: PodReading, of: PodDecision) -> Iterator[Want]:
+    if pod.group is not None:
+        yield from _wants(pod.group, of.pod, "sum of its containers'", {})
+    for container in pod.containers:
+        if container.group is not None:
+            found = of.containers.get(container.spec.name, LEAVE)
+            yield from _wants(container.group, found, "its", kubelet_amounts([container.spec]))
+
+
+def _wants(group: GroupReading, found: ContainerResources, whose: str, made_from: Values) -> Iterator[Want]:
+    """made_from: the kubelet's values, where a runtime hook may have set ours already."""
+    if found.empty:
+        return
+    why = f"{whose} batch resources"
+    values = ((Knob.CPU_SHARES, found.cpu_shares), (Knob.CPU_QUOTA, found.cpu_quota))
+    for knob, value in (*values, (Knob.MEMORY_LIMIT, found.memory_limit)):
+        if value is not None:
+            yield Want(group.path, knob, value, group.level, NAME, why, made_from=made_from.get(knob))

@@ -1,0 +1,347 @@
+"""CPU burst: a latency-sensitive container may exceed its CPU limit for a moment, instead of being throttled.
+
+Two means, by the policy. `cpuBurst`: what a container leaves unused is saved up in the kernel (cpu.burst). `cfsQuota`:
+a container that was throttled gets a larger quota, step by step, while the CPUs it shares with others have room.
+
+    buffer  = int(limit_cores * cpuBurstPercent / 100 * 100 ms), never above the quota: the kernel refuses that
+    quota   = now * 1.2 when throttled, now * 0.8 when it must come down; within [limit, limit * cfsQuotaBurstPercent %]
+    guard   : share pool = CPUs - requests of LSE and LSR pods; used = node's use - use of LSE, LSR and BE pods
+              used / pool >= threshold: all come down;  >= 0.9 threshold, or unknown: nobody goes up
+    limiter : saves (100 - use %) a second below 60 %, spends (use % - 100) above 100 %; no quota without savings
+
+A pod's quota moves by what its containers' move. Source: Koordinator's koordlet, `cpuburst`. Pods of LSE, LSR and BE,
+and pods on CPUs of their own, are left alone; so is a quota that the node does not enforce.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Final
+
+from cotenant.model.node_policy import CpuBurst, NodePolicy
+from cotenant.model.protocol import CPU_BURST_ANNOTATION
+from cotenant.model.qos import QosClass
+from enforcer.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
+from enforcer.contract import (
+    NO_LIMIT,
+    ContainerReading,
+    GroupReading,
+    Knob,
+    Level,
+    Observation,
+    Plan,
+    PodReading,
+    Step,
+    Value,
+    Verdict,
+    Want,
+)
+from enforcer.overrides import active, overridden
+from enforcer.quotas import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
+
+NAME: Final = "cpu-burst"
+COOLING_SHARE: Final = 0.9
+WINDOW_TICKS: Final = 5
+LONGEST_WINDOW_SECONDS: Final = 10.0
+SAVING_BELOW_PERCENT: Final = 60
+START_SHARE: Final = 0.5
+"""A limiter starts with a random part of its capacity, less than this, so that containers do not move together."""
+UNUSED_PERIODS: Final = 2
+
+
+class Load(StrEnum):
+    """Of the CPUs that bursting containers share."""
+
+    IDLE = "idle"
+    COOLING = "cooling"
+    OVERLOAD = "overload"
+    UNKNOWN = "unknown"
+
+
+class Move(StrEnum):
+    """Of a container's quota."""
+
+    UP = "up"
+    DOWN = "down"
+    REMAIN = "remain"
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A limiter's savings, percent of the limit x seconds, counted up to this moment."""
+
+    amount: float
+    capacity: int
+    period_seconds: int
+    counted_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BurstState:
+    """Limiters by container ("uid/name"), use of the share pool (second, millicores), limits of quotas now moved."""
+
+    seed: int = 0
+    tokens: dict[str, Tokens] = field(default_factory=dict)
+    pool_use: tuple[tuple[float, float], ...] = ()
+    moved: dict[str, int] = field(default_factory=dict)
+    """Microseconds, as the kubelet gave them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A container's quota now and where it goes; microseconds per 100 ms."""
+
+    base: int
+    """Where it starts: its limit, on a faster node less."""
+    now: int
+    then: int
+    ceiling: int
+    given: int
+    """By the kubelet: its limit."""
+    why: str = ""
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is not as the kubelet gave it, or does not start there."""
+        return (self.then, self.base) != (self.given, self.given)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What all containers of a tick share."""
+
+    load: Load
+    at_seconds: float
+    ratio: float
+    burst_supported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """The strategy; `seed` fixes the limiters' random start."""
+
+    seed: int = 0
+    name: str = NAME
+
+    def initial(self) -> BurstState:
+        """No limiter, no sample."""
+        return BurstState(self.seed)
+
+    def step(self, seen: Observation, policy: NodePolicy, state: BurstState) -> Step[BurstState]:
+        """Buffers and quotas of all pods that may burst."""
+        samples = pool_samples(seen, state.pool_use)
+        load = pool_load(seen, policy.cpu_burst.share_pool_threshold_percent, samples)
+        moment = Moment(load, seen.at_seconds, ratio_of(seen.node), Knob.CPU_BURST in seen.supported)
+        wants: list[Want] = []
+        told: list[Verdict] = []
+        going = BurstState(state.seed, dict(state.tokens), samples)
+        for pod in (p for p in seen.pods if may_burst(p.spec)):
+            strategy, complaint = overridden(policy.cpu_burst, pod.spec, CPU_BURST_ANNOTATION)
+            told += complaint
+            quotas = _quotas(pod, strategy, moment, (state, going))
+            wants += _buffers(pod, strategy, moment)
+            wants += _quota_wants(pod, quotas, state.moved)
+            going.moved.update({key: quota.given for key, quota in quotas.items() if quota.moved})
+        kept = _used(going.tokens, seen.at_seconds)
+        return Step(Plan(tuple(wants), verdicts=tuple(told)), replace(going, tokens=kept))
+
+
+# the node's guard
+
+
+def pool_samples(seen: Observation, before: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    """Use of the share pool in the window's ticks, this one's added when it is known."""
+    window = min(WINDOW_TICKS * seen.elapsed_seconds, LONGEST_WINDOW_SECONDS)
+    kept = tuple(sample for sample in before if seen.at_seconds - sample[0] < window)
+    if seen.node.cpu.millicores is None:
+        return kept
+    used = seen.node.cpu.millicores - sum(
+        pod.group.cpu.millicores or 0.0 for pod in seen.pods if pod.group and pod.spec.qos_class in NOT_BURSTING
+    )
+    return (*kept, (seen.at_seconds, max(used, 0.0)))
+
+
+def pool_millicores(seen: Observation) -> int:
+    """CPUs that no LSE or LSR pod has asked for."""
+    bound = (p.spec for p in seen.pods if active(p.spec) and p.spec.qos_class in {QosClass.LSE, QosClass.LSR})
+    return seen.node.cpu_millicores - sum(c.requests.get("cpu", 0) for pod in bound for c in pod.containers)
+
+
+def pool_load(seen: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> Load:
+    """How loaded the share pool was over the window; a pool without CPUs counts as full."""
+    if not samples:
+        return Load.UNKNOWN
+    pool = pool_millicores(seen)
+    share = math.fsum(used for _, used in samples) / len(samples) / pool if pool > 0 else 1.0
+    threshold = threshold_percent / 100
+    if share >= threshold:
+        return Load.OVERLOAD
+    return Load.COOLING if share >= COOLING_SHARE * threshold else Load.IDLE
+
+
+def guarded(move: Move, load: Load) -> Move:
+    """What is left of a wish on a node so loaded; coming down is never held up."""
+    if load is Load.OVERLOAD and move in {Move.UP, Move.REMAIN}:
+        return Move.DOWN
+    return Move.REMAIN if move is Move.UP and load in {Load.COOLING, Load.UNKNOWN} else move
+
+
+# the limiter
+
+
+def limited(strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float) -> Tokens:
+    """The limiter after this tick; `start`: 0..1, where a new one starts.
+
+    Whole seconds are counted, and what is left of one is counted later: ticks a little short of a second would
+    otherwise never spend.
+    """
+    period = strategy.cfs_quota_burst_period_seconds
+    capacity = period * max(strategy.cfs_quota_burst_percent - 100, 0)
+    if before is None or before.capacity != capacity:
+        return Tokens(capacity * START_SHARE * start, capacity, period, at_seconds)
+    seconds = math.floor(max(at_seconds - before.counted_seconds, 0.0))
+    moves = use_percent >= 100 or use_percent < SAVING_BELOW_PERCENT
+    saved = (100 - use_percent) * seconds if moves else 0.0
+    amount = min(max(before.amount + saved, -capacity), capacity)
+    return Tokens(amount, capacity, period, before.counted_seconds + seconds)
+
+
+def random_part(seed: int, key: str) -> float:
+    """0..1, the same for the same seed and key, in whatever order containers come."""
+    return int.from_bytes(blake2b(f"{seed}/{key}".encode(), digest_size=8).digest()) / 2**64
+
+
+def _used(tokens: dict[str, Tokens], at_seconds: float) -> dict[str, Tokens]:
+    """Without limiters that nobody asked for two periods; their containers are gone or no longer limited."""
+    return {
+        key: one
+        for key, one in tokens.items()
+        if at_seconds - one.counted_seconds <= UNUSED_PERIODS * one.period_seconds
+    }
+
+
+# quotas
+
+
+def _quotas(
+    pod: PodReading, strategy: CpuBurst, moment: Moment, states: tuple[BurstState, BurstState]
+) -> dict[str, Quota]:
+    """Of the running containers that have a limit, by "uid/name". states: before, and the one now being made."""
+    before, going = states
+    found = {}
+    for container in pod.containers:
+        base, now = _limits(container, moment.ratio)
+        if base is None or now is None:
+            continue
+        key = f"{pod.spec.uid}/{container.spec.name}"
+        move = _move(container, strategy, _allowed(key, container, strategy, moment, going), moment.load)
+        # What was not moved starts at its limit, whatever stands there: on a faster node that is the kubelet's quota,
+        # and a reading may be of a moment before it was given back.
+        start = now if key in before.moved else base
+        given = quota_of(container.spec.limits["cpu"])
+        found[key] = replace(next_quota(strategy, base, start, move), now=now, given=given)
+    return found
+
+
+def _limits(container: ContainerReading, ratio: float) -> tuple[int | None, int | None]:
+    """(quota by its limit, quota that is enforced); None where there is none."""
+    base = quota_of(container.spec.limits.get("cpu", 0), ratio)
+    if base == NO_LIMIT or container.group is None or not container.spec.running:
+        return None, None
+    return base, _limit(container.group)
+
+
+def _limit(group: GroupReading | None) -> int | None:
+    now = group.knobs.get(Knob.CPU_QUOTA) if group else None
+    return now if isinstance(now, int) and now > 0 else None
+
+
+def _allowed(key: str, container: ContainerReading, strategy: CpuBurst, moment: Moment, state: BurstState) -> bool:
+    """Whether the limiter has savings; without a period, or without a measurement, it does not say no."""
+    used = container.group.cpu.millicores if container.group else None
+    if not raises_quota(strategy) or strategy.cfs_quota_burst_period_seconds <= 0 or used is None:
+        return True
+    percent = 100 * used / container.spec.limits["cpu"]
+    start = random_part(state.seed, key)
+    state.tokens[key] = limited(strategy, state.tokens.get(key), percent, moment.at_seconds, start)
+    return state.tokens[key].amount > 0
+
+
+def _move(container: ContainerReading, strategy: CpuBurst, allowed: bool, load: Load) -> Move:
+    if not raises_quota(strategy):
+        return Move.RESET
+    throttled = container.group is not None and container.group.cpu.throttled_periods > 0
+    wish = Move.UP if throttled else Move.REMAIN
+    return guarded(wish if allowed else Move.DOWN, load)
+
+
+def next_quota(strategy: CpuBurst, base: int, now: int, move: Move) -> Quota:
+    """One step of a quota, kept between the limit and the most that the policy allows."""
+    ceiling = base * max(strategy.cfs_quota_burst_percent, 100) // 100
+    step = {Move.UP: now * 12 // 10, Move.DOWN: now * 8 // 10, Move.REMAIN: now, Move.RESET: base}[move]
+    then = min(max(step, base), ceiling)
+    return Quota(base, now, then, ceiling, base, f"{move.value} from {now} us; its limit is {base} us")
+
+
+def pod_quota(pod_now: int, quotas: Iterable[Quota]) -> tuple[int, int]:
+    """(pod's quota moved as its containers' move, the same with all of them as the kubelet gave them).
+
+    Never below the sum of the containers' and, lest writes that fail on the way make it grow, never above what the
+    policy can make of them.
+    """
+    each = tuple(quotas)
+    rest = pod_now - sum(q.now for q in each)
+    then, given, ceiling = (sum(getattr(q, name) for q in each) for name in ("then", "given", "ceiling"))
+    return max(then, min(then + rest, max(ceiling, given + rest))), max(given, given + rest)
+
+
+def _quota_wants(pod: PodReading, quotas: dict[str, Quota], before: dict[str, int]) -> Iterator[Want]:
+    """Wants of what is not as the kubelet gave it; also of one whose limit was changed while its quota was moved."""
+    moved = {key for key, q in quotas.items() if q.moved or before.get(key, q.given) != q.given}
+    pod_now = _limit(pod.group)
+    if moved and pod.group is not None and pod_now is not None:
+        value, given = pod_quota(pod_now, quotas.values())
+        yield _want(pod.group, Level.POD, Knob.CPU_QUOTA, value, "moves with its containers' quotas", given)
+    for container in pod.containers:
+        key = f"{pod.spec.uid}/{container.spec.name}"
+        if key in moved and container.group is not None:
+            quota = quotas[key]
+            yield _want(container.group, Level.CONTAINER, Knob.CPU_QUOTA, quota.then, quota.why, quota.given)
+
+
+# buffers
+
+
+def buffer_microseconds(limit_millicores: int, strategy: CpuBurst, base: int) -> int:
+    """What a container may save up; 0 = nothing."""
+    if not saves(strategy) or limit_millicores <= 0:
+        return 0
+    return min(limit_millicores * strategy.cpu_burst_percent, base)  # cores / 1000 * percent / 100 * 100000 us
+
+
+def _buffers(pod: PodReading, strategy: CpuBurst, moment: Moment) -> Iterator[Want]:
+    if not moment.burst_supported or not saves(strategy):
+        return
+    total = 0
+    for container in pod.containers:
+        base, now = _limits(container, moment.ratio)
+        if base is None or now is None or container.group is None:
+            continue
+        amount = buffer_microseconds(container.spec.limits["cpu"], strategy, base)
+        total += amount
+        if amount:
+            why = f"{strategy.cpu_burst_percent} % of its limit may be saved up, at most its quota"
+            yield _want(container.group, Level.CONTAINER, Knob.CPU_BURST, amount, why)
+    if total and pod.group is not None:
+        bound = _limit(pod.group)
+        value = total if bound is None else min(total, max(bound, QUOTA_MIN_MICROSECONDS))
+        yield _want(pod.group, Level.POD, Knob.CPU_BURST, value, "sum of its containers'")
+
+
+def _want(group: GroupReading, level: Level, knob: Knob, value: Value, why: str, back_to: int | None = None) -> Want:
+    return Want(group.path, knob, value, level, NAME, why, back_to)

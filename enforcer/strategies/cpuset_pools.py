@@ -1,0 +1,181 @@
+"""CPU orchestration on the node: who runs on which CPUs, as the scheduler gave them out.
+
+LSE and LSR pods own the CPUs of their annotation `resource-status`; everybody else shares the rest. Per pod the first
+rule that fits decides:
+
+1. CPUs in its annotation: exactly these, and no CFS quota on pod and containers, which could only throttle it there;
+   unless it names more than the pod asks for, which no scheduler does
+2. CPU on NUMA nodes in its annotation: the share pool of these nodes (best effort: its own pool, when switched on)
+3. SYSTEM: the CPUs that the node keeps for it, when it keeps any
+4. LS: the share pool
+5. Kubernetes' BestEffort: nothing; `suppress` decides
+6. without a label: nothing under the kubelet's static CPU manager, which owns such pods; else the share pool
+
+Best effort, whatever its annotations say, is `suppress`'s while that moves cpusets: its tier is smaller then.
+
+Share pool: CPUs without those of LSE and LSR pods, the node's reserved and SYSTEM's exclusive ones. Best effort's pool:
+with LSR's, which lend what they leave idle. Only containers are moved; tiers and pods keep all CPUs, so nothing here
+can take a CPU from a parent while a child still has it. A pool without a CPU is told and moves nobody.
+Source: Koordinator's koordlet, hook `cpuset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.model.node_policy import NodePolicy
+from cotenant.model.qos import QosClass
+from enforcer.container_resources import skipped
+from enforcer.contract import (
+    NO_LIMIT,
+    Knob,
+    KubeQos,
+    Level,
+    NodeReading,
+    Observation,
+    Plan,
+    PodReading,
+    PodSpec,
+    Step,
+    Verdict,
+    Want,
+)
+from enforcer.cpusets import (
+    Assigned,
+    Cpus,
+    assigned,
+    forbidden_cpus,
+    format_cpus,
+    online_cpus,
+    overclaims,
+    owned_cpus,
+    system_cpus,
+)
+from enforcer.kubelet_values import kubelet_amounts
+from enforcer.overrides import UNREADABLE, active
+
+NAME: Final = "cpuset-pools"
+EMPTY_POOL: Final = "SharePoolEmpty"
+OFFLINE: Final = "AssignedCpusOffline"
+OVERCLAIMS: Final = "AssignedCpusNotRequested"
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """CPUs of this moment."""
+
+    online: Cpus
+    shared: Cpus
+    best_effort: Cpus
+    system: Cpus
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod's containers run; cpus None = not ours to say."""
+
+    cpus: Cpus | None = None
+    why: str = ""
+    bound: bool = False
+    """On CPUs of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpusetPools:
+    """The strategy. best_effort_pools: also place BE pods by NUMA node; only where `suppress` moves no cpusets."""
+
+    best_effort_pools: bool = False
+    name: str = NAME
+
+    def initial(self) -> None:
+        """It remembers nothing."""
+
+    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """CPUs of all containers."""
+        pods = [p for p in seen.pods if active(p.spec) and not skipped(p.spec)]
+        pools = pools_of(seen.node, [p.spec for p in seen.pods])
+        by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
+        places = [(p, self._place(p.spec, seen.node, pools, held=by_cpuset)) for p in pods]
+        wants = tuple(w for pod, place in places for w in _wants(pod, place, pools))
+        return Step(Plan(wants, verdicts=tuple(_told(places, pools, seen.node))), state)
+
+    def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, held: bool) -> Place:
+        given = assigned(pod)
+        if pod.best_effort and held:
+            return Place()
+        if given.cpus and not overclaims(pod):
+            return Place(given.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)
+        if pod.best_effort:
+            return _best_effort(given, node, pools) if self.best_effort_pools else Place()
+        return _shared(pod, given, node, pools)
+
+
+def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
+    """The pools; pods: all of the node."""
+    everybody = list(pods)
+    free = online_cpus(node) - forbidden_cpus(node, everybody)
+    shared = free - owned_cpus(everybody, QosClass.LSR)
+    return Pools(online_cpus(node), shared, free, system_cpus(node)[0] & online_cpus(node))
+
+
+def _best_effort(given: Assigned, node: NodeReading, pools: Pools) -> Place:
+    if not given.numa_nodes:
+        return Place()
+    return Place(pools.best_effort & _cpus_on(node, given.numa_nodes), "best effort's CPUs of its NUMA nodes")
+
+
+def _shared(pod: PodSpec, given: Assigned, node: NodeReading, pools: Pools) -> Place:
+    """Rules 2 to 6 of pods that are not best effort."""
+    if given.numa_nodes:
+        return Place(pools.shared & _cpus_on(node, given.numa_nodes), "shared CPUs of its NUMA nodes")
+    if pod.qos_class is QosClass.SYSTEM:
+        return Place(pools.system or None, "CPUs that the node keeps for SYSTEM")
+    if pod.qos_class is QosClass.LS:
+        return Place(pools.shared, "shared CPUs")
+    if pod.qos_class is not QosClass.NONE or node.kubelet_static_cpus or pod.kube_qos is KubeQos.BEST_EFFORT:
+        return Place()
+    return Place(pools.shared, "shared CPUs")
+
+
+def _cpus_on(node: NodeReading, numa_nodes: Iterable[int]) -> Cpus:
+    wanted = set(numa_nodes)
+    return frozenset(p.id for p in node.processors if p.numa_node in wanted)
+
+
+def _wants(pod: PodReading, place: Place, pools: Pools) -> Iterator[Want]:
+    """A place that is every CPU needs no words: that is what the kubelet gives."""
+    if not place.cpus or (not place.bound and place.cpus == pools.online):
+        return
+    if place.bound and pod.group is not None:
+        yield Want(pod.group.path, Knob.CPU_QUOTA, NO_LIMIT, Level.POD, NAME, "it has CPUs of its own")
+    text = format_cpus(place.cpus)
+    for container in pod.containers:
+        if container.group is not None:
+            path = container.group.path
+            every = format_cpus(pools.online) if place.bound else None
+            yield Want(path, Knob.CPUSET_CPUS, text, Level.CONTAINER, NAME, place.why, made_from=every)
+            if place.bound:
+                quota = kubelet_amounts([container.spec])[Knob.CPU_QUOTA]
+                why = "it has CPUs of its own"
+                yield Want(path, Knob.CPU_QUOTA, NO_LIMIT, Level.CONTAINER, NAME, why, made_from=quota)
+
+
+def _told(places: Iterable[tuple[PodReading, Place]], pools: Pools, node: NodeReading) -> Iterator[Verdict]:
+    for pod, place in places:
+        given = assigned(pod.spec)
+        if given.broken:
+            yield Verdict(pod.spec.key, UNREADABLE, given.broken, warning=True)
+        if overclaims(pod.spec):
+            message = (
+                f"{pod.spec.key}: its annotation names {len(given.cpus)} CPUs, more than it asks for: not followed"
+            )
+            yield Verdict(pod.spec.key, OVERCLAIMS, message, warning=True)
+        if place.cpus is not None and not place.cpus:
+            message = f"{pod.spec.key}: {place.why}: there are none of them; its CPUs stay as they are"
+            yield Verdict(pod.spec.key, EMPTY_POOL, message, warning=True)
+        elif given.cpus - pools.online:
+            gone = format_cpus(given.cpus - pools.online)
+            message = f"{pod.spec.key}: it was given CPUs {gone}, which {node.name} does not have now"
+            yield Verdict(pod.spec.key, OFFLINE, message, warning=True)

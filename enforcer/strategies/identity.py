@@ -1,0 +1,102 @@
+"""Group identity: who yields the CPU to whom, class by class and, by annotation, pod by pod.
+
+On kernels that know it (`cpu.bvt_warp_ns`) each pod and tier gets the identity of its class: 2 preempts, -1 yields.
+Stock kernels have none; the counterpart of "yields" there is cpu.idle, or the smallest weight where that is missing:
+a pod whose identity is below 0 runs only when nobody else wants to. Nothing is written for 0 and above: next to idle
+groups an ordinary weight already preempts. With policy coreSched the switch is `schedIdle` instead of the identity.
+A tier that yields gets the smallest weight, never cpu.idle: a kubelet does not start over a tier that refuses weights.
+
+The best-effort tier itself is `suppress`'s while that is on: it protects in the same way and knows starvation. Pods in
+that tier need nothing on top; they share it by their weights. Processes outside pods are not touched.
+Source: Koordinator's koordlet, hooks `groupidentity` and `coresched` (core-scheduling cookies are not part of this).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.model.node_policy import CpuQos, NodePolicy
+from cotenant.model.protocol import CPU_QOS_ANNOTATION
+from cotenant.model.qos import QosClass
+from enforcer.container_resources import SHARES_MIN, pod_resources
+from enforcer.contract import GroupReading, Knob, KubeQos, Observation, Plan, PodReading, Step, Verdict, Want
+from enforcer.overrides import active, class_of, overridden
+
+NAME: Final = "group-identity"
+_CLASS_OF_TIER: Final = {KubeQos.BURSTABLE: QosClass.LS, KubeQos.BEST_EFFORT: QosClass.BE}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupIdentity:
+    """The strategy; it remembers nothing."""
+
+    name: str = NAME
+
+    def initial(self) -> None:
+        """Nothing."""
+
+    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """Identities of tiers and pods, or what stands for them here."""
+        told: list[Verdict] = []
+        wants = list(_tiers(seen, policy))
+        for pod in (p for p in seen.pods if active(p.spec) and p.group is not None):
+            of_class = policy.classes.of(class_of(pod.spec)).cpu_qos
+            qos, complaint = overridden(of_class, pod.spec, CPU_QOS_ANNOTATION)
+            told += complaint
+            wants += _pod(pod, qos, seen, policy)
+        return Step(Plan(tuple(wants), verdicts=tuple(told)), state)
+
+
+def yields(qos: CpuQos, policy: NodePolicy) -> bool:
+    """Whether whoever has this runs only when nobody else wants to."""
+    if not qos.enable:
+        return False
+    by_idle = policy.classes.policies.cpu_policy == "coreSched"
+    return qos.sched_idle == 1 if by_idle else qos.group_identity < 0
+
+
+def _has_identity(seen: Observation, policy: NodePolicy) -> bool:
+    return Knob.CPU_BVT in seen.supported and policy.classes.policies.cpu_policy == "groupIdentity"
+
+
+def _tiers(seen: Observation, policy: NodePolicy) -> Iterator[Want]:
+    for tier, group in seen.tiers.items():
+        if tier not in _CLASS_OF_TIER:
+            continue
+        qos = policy.classes.of(_CLASS_OF_TIER[tier]).cpu_qos
+        if _has_identity(seen, policy):
+            yield from _identity(group, qos)
+        elif tier is KubeQos.BEST_EFFORT and yields(qos, policy) and not policy.thresholds.enable:
+            yield from _least(group, seen, "its class yields to others")
+
+
+def _pod(pod: PodReading, qos: CpuQos, seen: Observation, policy: NodePolicy) -> Iterator[Want]:
+    assert pod.group is not None
+    if _has_identity(seen, policy):
+        yield from _identity(pod.group, qos)
+        return
+    in_tier = pod.spec.kube_qos is KubeQos.BEST_EFFORT
+    if in_tier or not yields(qos, policy):
+        return
+    if pod_resources(pod.spec, policy).cpu_shares is None:  # an idle group takes no weight
+        yield from _last(pod.group, seen)
+
+
+def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
+    if qos.enable and qos.group_identity != 0:
+        why = "preempts others" if qos.group_identity > 0 else "yields to others"
+        yield Want(group.path, Knob.CPU_BVT, qos.group_identity, group.level, NAME, f"its class {why}")
+
+
+def _last(group: GroupReading, seen: Observation) -> Iterator[Want]:
+    if Knob.CPU_IDLE in seen.supported:
+        yield Want(group.path, Knob.CPU_IDLE, 1, group.level, NAME, "its class yields to others")
+    else:
+        yield from _least(group, seen, "its class yields to others; this kernel has no cpu.idle")
+
+
+def _least(group: GroupReading, seen: Observation, why: str) -> Iterator[Want]:
+    if Knob.CPU_SHARES in seen.supported:
+        yield Want(group.path, Knob.CPU_SHARES, SHARES_MIN, group.level, NAME, why)

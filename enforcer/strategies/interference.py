@@ -1,0 +1,349 @@
+"""Who suffers from best effort, from whom, and what is done: suppress first, then evict, never by guess.
+
+Victim: a pod outside best effort one of whose signals (`baseline`) stays above interference_factor times its own
+baseline for interference_confirm_seconds. Baselines are learned while best effort uses next to nothing; a workload
+without one is never called a victim, and one that its own CPU limit throttles suffers from itself.
+
+Antagonist: the BE pod whose use of the CPU moves with the suffering. With u_i the pod's part of its use in the window
+that fell to tick i, v_i the victim's signal and c its bound:
+
+    correlation = sum_i u_i * (1 - c / v_i  if v_i > c else  v_i / c - 1),   in [-1, 1];  suspect from 0.35 on
+
+The antagonist is the suspect that used most in the window, at least a tenth of what best effort did: a correlation says
+nothing of how much. While best effort uses next to nothing nobody suffers from it.
+
+Source: X. Zhang et al., CPI2: CPU performance isolation for shared compute clusters, EuroSys 2013, section 4.2.
+
+Steps, each given interference_patience_seconds: best effort is held at half its use, then at a quarter; then, if the
+victim still suffers, its antagonist is evicted, if there is one. If there is none, or it is gone and nothing is better,
+anything further would be a guess: best effort is let go, and this victim is left alone for GIVE_UP_SECONDS. When the
+victim is well again best effort gets back step by step. One victim at a time, the one that suffers most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import isclose
+from typing import Final
+
+from cotenant.model.qos import QosClass
+from cotenant.settings.best_effort import BestEffortSettings
+from enforcer.contract import Observation, PodReading, Verdict
+from enforcer.strategies.baseline import LEAST, Baseline, Signal, given, measured, workload
+from enforcer.strategies.suppress_target import demand, suppressible
+
+WINDOW_TICKS: Final = 30
+READ_EVERY_TICKS: Final = 10
+"""Pressure and waiting of a cgroup are as old as this at most."""
+CORRELATION: Final = 0.35
+LEAST_SHARE: Final = 0.1
+"""Of best effort's use in the window."""
+STEPS: Final = 2
+"""Of suppression before eviction; each halves."""
+GIVE_UP_SECONDS: Final = 300.0
+YOUNG_SECONDS: Final = 60.0
+"""A pod that just started is not normal yet."""
+MOST_BASELINES: Final = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A victim that is being helped; level: how often best effort was halved; calm: seconds without suffering."""
+
+    victim: str
+    """uid."""
+    signal: Signal
+    level: int
+    base_millicores: int
+    """Best effort's use when it began."""
+    antagonist: str = ""
+    """uid, "" = none with evidence."""
+    correlation: float = 0.0
+    step_seconds: float = 0.0
+    """Since the last step."""
+    calm_seconds: float = 0.0
+    evicting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InterferenceState:
+    """What is normal, the last ticks, who suffers since when, and the case in hand. Keys: "subject|signal"."""
+
+    baselines: Mapping[str, Baseline] = field(default_factory=dict)
+    windows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    uses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """CPU of each BE pod in the last ticks, by uid."""
+    suffering: Mapping[str, float] = field(default_factory=dict)
+    """Seconds so far."""
+    given_up: Mapping[str, float] = field(default_factory=dict)
+    """Until when, monotonic."""
+    case: Case | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What follows for the other strategies: bound of best effort, and who shall leave for whose sake."""
+
+    cap_millicores: int | None = None
+    antagonist: str = ""
+    """uid; "" = nobody."""
+    why: str = ""
+    verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Suffering:
+    """A signal above its bound in this tick."""
+
+    pod: PodReading
+    signal: Signal
+    value: float
+    bound: float
+    normal: float
+
+    @property
+    def key(self) -> str:
+        """In the state's maps."""
+        return f"{self.pod.spec.uid}|{self.signal}"
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        unit = "" if self.signal is Signal.CYCLES else " %"
+        return f"{self.signal} {self.value:.3g}{unit}, {self.normal:.3g}{unit} when best effort is quiet"
+
+
+def detect(
+    seen: Observation, state: InterferenceState, settings: BestEffortSettings
+) -> tuple[Findings, InterferenceState]:
+    """What is found in this tick, and what to remember."""
+    use = demand(seen)
+    if settings.interference == "off" or use is None:
+        return Findings(), state if settings.interference != "off" else InterferenceState()
+    signals = {p.spec.uid: measured(p, seen.elapsed_seconds) for p in _others(seen)}
+    suffering = tuple(_suffering(seen, signals, state, settings))
+    lasting = {s.key: state.suffering.get(s.key, 0.0) + seen.elapsed_seconds for s in suffering}
+    still = use.best_effort * 100 <= use.capacity * settings.interference_quiet_percent
+    after = replace(
+        state,
+        baselines=_learned(seen, signals, state.baselines) if still and state.case is None else state.baselines,
+        windows=_filled({f"{u}|{s}": v for u, each in signals.items() for s, v in each.items()}, state.windows),
+        uses=_moved(state.uses, {p.spec.uid: _cpu(p) for p in _best_effort(seen)}),
+        suffering=lasting,
+        given_up={k: until for k, until in state.given_up.items() if until > seen.at_seconds},
+    )
+    confirmed = [s for s in suffering if lasting[s.key] >= settings.interference_confirm_seconds]
+    return _acted(seen, after, confirmed, 0 if still else use.best_effort, settings)
+
+
+def correlation(use: Iterable[float], signal: Iterable[float], bound: float) -> float:
+    """How much a pod's use (never negative) goes with suffering, -1..1; 0 without any use."""
+    pairs = list(zip(use, signal, strict=True))
+    total = sum(u for u, _ in pairs)
+    if total <= 0 or bound <= 0:
+        return 0.0
+    return sum(u / total * (1 - bound / v if v > bound else v / bound - 1) for u, v in pairs)
+
+
+def _others(seen: Observation) -> Iterator[PodReading]:
+    """Pods that may be victims."""
+    for pod in seen.pods:
+        spec = pod.spec
+        if spec.phase == "Running" and not spec.deleting and not suppressible(spec):
+            yield pod
+
+
+def _best_effort(seen: Observation) -> Iterator[PodReading]:
+    return (p for p in seen.pods if p.spec.qos_class is QosClass.BE and p.spec.phase == "Running")
+
+
+def _cpu(pod: PodReading) -> float:
+    return max(pod.group.cpu.millicores or 0.0, 0.0) if pod.group is not None else 0.0
+
+
+def _moved(windows: Mapping[str, tuple[float, ...]], now: Mapping[str, float]) -> dict[str, tuple[float, ...]]:
+    """Each window one tick on; one whose subject is gone is dropped."""
+    return {key: (*windows.get(key, ())[-WINDOW_TICKS + 1 :], value) for key, value in now.items()}
+
+
+def _filled(now: Mapping[str, float], windows: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    """As `_moved`; a new figure also stands for the ticks before it that only repeated the figure before.
+
+    Pressure and waiting are read in turn and are means of what was since: without this, the ticks between an
+    antagonist's start and the next reading would speak for it.
+    """
+    found = {}
+    for key, value in now.items():
+        window = windows.get(key, ())[-WINDOW_TICKS + 1 :]
+        repeats = 0
+        if window and not isclose(value, window[-1]):
+            last = window[-READ_EVERY_TICKS:]
+            repeats = next((i for i, v in enumerate(reversed(last)) if not isclose(v, window[-1])), len(last)) - 1
+        found[key] = (*window[: len(window) - repeats], *(value,) * (repeats + 1))
+    return found
+
+
+def _learned(
+    seen: Observation, signals: Mapping[str, Mapping[Signal, float]], before: Mapping[str, Baseline]
+) -> Mapping[str, Baseline]:
+    found = dict(before)
+    for pod in _others(seen):
+        if seen.wall_seconds - pod.spec.created_seconds < YOUNG_SECONDS:
+            continue
+        for signal, value in signals[pod.spec.uid].items():
+            key = f"{workload(pod.spec)}|{signal}"
+            found[key] = found.get(key, Baseline()).add(value, seen.at_seconds)
+    if len(found) <= MOST_BASELINES:
+        return found
+    newest = sorted(found, key=lambda key: found[key].at_seconds, reverse=True)[:MOST_BASELINES]
+    return {key: found[key] for key in newest}
+
+
+def _suffering(
+    seen: Observation,
+    signals: Mapping[str, Mapping[Signal, float]],
+    state: InterferenceState,
+    settings: BestEffortSettings,
+) -> Iterator[Suffering]:
+    for pod in _others(seen):
+        for signal, value in signals[pod.spec.uid].items():
+            if value <= LEAST[signal]:
+                continue
+            normal = _normal(pod, signal, state.baselines, settings)
+            if normal is None:
+                continue
+            bound = max(LEAST[signal], settings.interference_factor * normal)
+            if value > bound:
+                yield Suffering(pod, signal, value, bound, normal)
+
+
+def _normal(
+    pod: PodReading, signal: Signal, baselines: Mapping[str, Baseline], settings: BestEffortSettings
+) -> float | None:
+    """The baseline, None while there is none."""
+    figure = given(pod.spec).get(signal)
+    if figure is not None:
+        return figure
+    found = baselines.get(f"{workload(pod.spec)}|{signal}")
+    return found.level() if found is not None and found.samples >= settings.interference_samples else None
+
+
+def _acted(
+    seen: Observation,
+    state: InterferenceState,
+    confirmed: list[Suffering],
+    best_effort: int,  # 0 = next to nothing
+    settings: BestEffortSettings,
+) -> tuple[Findings, InterferenceState]:
+    acts = settings.interference != "observe"
+    if not acts or (state.case is not None and not _present(seen, state.case.victim)):
+        state = replace(state, case=None)
+    if state.case is not None:
+        state = _moved_on(seen, state, state.case, settings)
+    elif acts and best_effort > 0:
+        worst = max((s for s in confirmed if s.key not in state.given_up), key=_badness, default=None)
+        if worst is not None:
+            state = replace(state, case=_opened(seen, state, worst, best_effort))
+    told = tuple(_verdicts(seen, state, confirmed, best_effort))
+    return _findings(seen, state, told), state
+
+
+def _badness(one: Suffering) -> tuple[float, str]:
+    return one.value / one.bound, one.key
+
+
+def _opened(seen: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
+    """With the evidence of before anything was done: afterwards our own doing would be in it."""
+    uid, value = _antagonist(seen, state, worst)
+    return Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value)
+
+
+def _antagonist(seen: Observation, state: InterferenceState, one: Suffering) -> tuple[str, float]:
+    """Uid and correlation of the suspect that used most; "" when there is none."""
+    signal = state.windows[one.key]
+    suspects: list[tuple[float, str, float]] = []
+    everything = 0.0
+    for pod in _best_effort(seen):
+        use = _aligned(state.uses[pod.spec.uid], len(signal))
+        everything += sum(use)
+        value = correlation(use, signal, one.bound)
+        if value >= CORRELATION:
+            suspects.append((sum(use), pod.spec.uid, value))
+    used, uid, value = max(suspects, default=(0.0, "", 0.0))
+    return (uid, value) if used >= LEAST_SHARE * everything else ("", 0.0)
+
+
+def _aligned(use: tuple[float, ...], length: int) -> tuple[float, ...]:
+    """The last `length` ticks; a pod used nothing before it was there."""
+    missing = length - len(use)
+    return (0.0,) * missing + use if missing > 0 else use[-length:]
+
+
+def _moved_on(
+    seen: Observation, state: InterferenceState, case: Case, settings: BestEffortSettings
+) -> InterferenceState:
+    """One tick further in a case: down a step, up a step, to eviction, or closed."""
+    key = f"{case.victim}|{case.signal}"
+    case = replace(case, step_seconds=case.step_seconds + seen.elapsed_seconds)
+    if key not in state.suffering:
+        return replace(
+            state, case=_better(replace(case, calm_seconds=case.calm_seconds + seen.elapsed_seconds), settings)
+        )
+    after = _worse(seen, replace(case, calm_seconds=0.0), settings)
+    given_up = state.given_up if after is not None else {**state.given_up, key: seen.at_seconds + GIVE_UP_SECONDS}
+    return replace(state, case=after, given_up=given_up)
+
+
+def _better(case: Case, settings: BestEffortSettings) -> Case | None:
+    """While the victim is well; None = closed."""
+    if case.calm_seconds < settings.interference_patience_seconds:
+        return replace(case, evicting=False)
+    eased = replace(case, level=case.level - 1, calm_seconds=0.0, step_seconds=0.0, evicting=False)
+    return eased if eased.level > 0 else None
+
+
+def _worse(seen: Observation, case: Case, settings: BestEffortSettings) -> Case | None:
+    """While it still suffers; None = given up. After an eviction the antagonist's going is waited for."""
+    patience = settings.interference_patience_seconds
+    if case.step_seconds < patience:
+        return case
+    if case.level < STEPS:
+        return replace(case, level=case.level + 1, step_seconds=0.0)
+    if settings.interference == "evict" and case.antagonist and _present(seen, case.antagonist):
+        return replace(case, evicting=True, step_seconds=patience)
+    return case if case.evicting and case.step_seconds < 2 * patience else None
+
+
+def _findings(seen: Observation, state: InterferenceState, told: tuple[Verdict, ...]) -> Findings:
+    case = state.case
+    if case is None:
+        return Findings(verdicts=told)
+    why = f"it disturbs another pod ({case.signal}, correlation {case.correlation:.2f}); suppression did not help"
+    cap = case.base_millicores >> case.level
+    leaves = case.evicting and _present(seen, case.antagonist)
+    return Findings(cap, case.antagonist if leaves else "", why if leaves else "", told)
+
+
+def _verdicts(
+    seen: Observation, state: InterferenceState, confirmed: Iterable[Suffering], best_effort: int
+) -> Iterator[Verdict]:
+    names = {p.spec.uid: p.spec.key for p in seen.pods}
+    case = state.case
+    for one in confirmed:
+        mine = case is not None and (case.victim, case.signal) == (one.pod.spec.uid, one.signal)
+        if case is not None and mine:
+            who = f"{names[case.antagonist]} moves with it ({case.correlation:.2f})" if case.antagonist in names else ""
+            done = f"best effort is held at {case.base_millicores >> case.level} m"
+            text = "; ".join(part for part in (one.told, who or "no pod of best effort moves with it", done) if part)
+            yield Verdict(one.pod.spec.key, "Interference", text, warning=True)
+        elif one.key in state.given_up:
+            text = f"{one.told}; suppressing best effort did not help and none of its pods moves with it"
+            yield Verdict(one.pod.spec.key, "NotBestEffort", text)
+        else:
+            idle = "" if best_effort else "; best effort uses next to nothing"
+            yield Verdict(one.pod.spec.key, "Suffers", f"{one.told}{idle}", warning=True)
+
+
+def _present(seen: Observation, uid: str) -> bool:
+    return any(p.spec.uid == uid and p.spec.phase == "Running" for p in seen.pods)

@@ -1,0 +1,116 @@
+"""Disk: limits and weights per class and block device, pod by pod.
+
+A class' policy names block devices, volume groups or pods' volumes; `NodeReading.block_devices` says which device that
+is. Each pod of the class gets the limits on its own cgroup: bytes and operations a second, and a weight of 1 to 100
+percent of the ordinary one. A pod's annotation `koordinator.sh/blkioQOS` replaces its class' blocks of that name and
+type. A device that is not there is told and left out. Of several weights for one cgroup the smallest holds: stock
+kernels know one weight for all devices. Latency targets and cost models are vendor kernels' and not part of this.
+Source: Koordinator's koordlet, `blkio`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from cotenant.model.node_policy import BlkioQos, Block, IoLimits, NodePolicy
+from cotenant.model.protocol import BLKIO_QOS_ANNOTATION
+from enforcer.contract import Knob, Observation, Plan, PodReading, PodSpec, Step, Value, Verdict, Want
+from enforcer.overrides import active, class_of, overridden
+
+NAME: Final = "blkio"
+NO_DEVICE: Final = "BlockDeviceUnknown"
+ORDINARY_WEIGHT: Final = 100
+_FIELDS: Final = {
+    Knob.BLKIO_READ_BPS: "read_bps",
+    Knob.BLKIO_WRITE_BPS: "write_bps",
+    Knob.BLKIO_READ_IOPS: "read_iops",
+    Knob.BLKIO_WRITE_IOPS: "write_iops",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """The strategy; it remembers nothing."""
+
+    name: str = NAME
+
+    def initial(self) -> None:
+        """Nothing."""
+
+    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """Limits of all active pods."""
+        wants: list[Want] = []
+        told: list[Verdict] = []
+        for pod in (p for p in seen.pods if active(p.spec) and p.group is not None):
+            blocks, complaint = blocks_of(pod.spec, policy)
+            limits, missing = on_devices(pod.spec, blocks, seen.node.block_devices)
+            told += (*complaint, *missing)
+            wants += (w for w in _wants(pod, limits) if w.knob in seen.supported)
+        return Step(Plan(tuple(wants), verdicts=tuple(told)), state)
+
+
+def blocks_of(pod: PodSpec, policy: NodePolicy) -> tuple[tuple[Block, ...], tuple[Verdict, ...]]:
+    """Blocks of a pod: its class' while that is on, with those of its annotation over them."""
+    of_class = policy.classes.of(class_of(pod)).blkio_qos
+    own, told = overridden(BlkioQos(enable=of_class.enable), pod, BLKIO_QOS_ANNOTATION)
+    by_name = {(b.type, b.name): b for b in (of_class.blocks if of_class.enable else ())}
+    by_name |= {(b.type, b.name): b for b in own.blocks}
+    return tuple(by_name.values()), told
+
+
+def on_devices(
+    pod: PodSpec, blocks: Iterable[Block], devices: Mapping[str, str]
+) -> tuple[dict[str, IoLimits], tuple[Verdict, ...]]:
+    """Limits by "major:minor"; of two blocks on one device the later holds. Verdicts name blocks without a device."""
+    found: dict[str, IoLimits] = {}
+    told = []
+    for block in blocks:
+        device = device_of(block, pod, devices)
+        if device is not None and block.limits is not None:
+            found[device] = block.limits
+        elif device is None and block.type != "podvolume":
+            message = f'{pod.key}: no {block.type or "block device"} called "{block.name}" on this node'
+            told.append(Verdict(pod.key, NO_DEVICE, message, warning=True))
+    return found, tuple(told)
+
+
+def device_of(block: Block, pod: PodSpec, devices: Mapping[str, str]) -> str | None:
+    """Number "major:minor" of a block; a pod's volume is looked for among its mounts, and most pods have none of it."""
+    if not block.name:
+        return None
+    if block.type == "podvolume":
+        mounts = (d for mount, d in sorted(devices.items()) if _is_volume(mount, pod.uid, block.name))
+        return next(mounts, None)
+    names = (block.name, block.name.removeprefix("/dev/"), f"/dev/{block.name}")
+    return next((devices[name] for name in names if name in devices), None)
+
+
+def _is_volume(mount: str, uid: str, volume: str) -> bool:
+    """Whether it is .../pods/UID/volumes/PLUGIN/VOLUME, with anything below."""
+    parts = PurePosixPath(mount).parts
+    at = next((i for i in range(len(parts) - 4) if parts[i] == "pods" and parts[i + 2] == "volumes"), None)
+    return at is not None and bool(uid) and (parts[at + 1], parts[at + 4]) == (uid, volume)
+
+
+def _wants(pod: PodReading, limits: Mapping[str, IoLimits]) -> Iterator[Want]:
+    assert pod.group is not None
+    for knob, name in _FIELDS.items():
+        amounts = {device: getattr(one, name) for device, one in limits.items() if getattr(one, name)}
+        if amounts:
+            text = ",".join(f"{device} {amounts[device]}" for device in sorted(amounts, key=_numbers))
+            yield _want(pod, knob, text, "disk limits of its class")
+    weights = [one.io_weight_percent for one in limits.values() if one.io_weight_percent is not None]
+    if weights and min(weights) != ORDINARY_WEIGHT:
+        yield _want(pod, Knob.IO_WEIGHT, min(weights), "disk weight of its class")
+
+
+def _numbers(device: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in device.split(":"))
+
+
+def _want(pod: PodReading, knob: Knob, value: Value, why: str) -> Want:
+    assert pod.group is not None
+    return Want(pod.group.path, knob, value, pod.group.level, NAME, why)

@@ -1,0 +1,69 @@
+"""Best effort leaves before the node runs out of memory.
+
+    BEMemoryEvict : use * 100 // capacity >= memoryEvictThresholdPercent (70)
+    release       = capacity * (use % - lower %) / 100, lower = threshold - 2 unless set
+    order         : pods labelled BE; priority ascending, resident memory descending, name descending
+
+MemoryEvict and MemoryAllocatableEvict are `fullness`. An emergency does not wait for the cool-down: less than
+`memory_emergency_percent` is available, or all of it would be gone within the cool-down at the speed of this tick, in
+use over the threshold. The kernel would then choose a victim, and does not know whom batch pods are there for.
+Use is what the kernel does not count as available (MemAvailable), so that page cache is no use.
+Source: Koordinator's koordlet, `memoryevict`; the emergency is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotenant.model.node_policy import Thresholds
+from cotenant.model.resource import Resource
+from cotenant.settings.best_effort import BestEffortSettings
+from enforcer.contract import Observation
+from enforcer.strategies.eviction import Candidate, Task, TaskName, best_effort_only, candidate, priority_value
+from enforcer.strategies.fullness import to_release, use_bounds
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTrend:
+    """What was available in the tick before; None = no tick before."""
+
+    available_bytes: int | None = None
+
+
+def best_effort_memory(
+    seen: Observation, thresholds: Thresholds, trend: MemoryTrend, settings: BestEffortSettings
+) -> tuple[Task | None, MemoryTrend]:
+    """The task, None when there is enough memory; and what to remember."""
+    after = MemoryTrend(seen.node.memory_available_bytes)
+    threshold, lower = use_bounds(thresholds, Resource.MEMORY)
+    if not thresholds.enable or threshold is None or seen.node.memory_total_bytes <= 0:
+        return None, after
+    amount, percent = to_release(seen, Resource.MEMORY, threshold, lower)
+    short = _short_of(seen, settings)
+    urgent = short > 0 or (amount > 0 and _runs_out(seen, trend, settings))
+    amount = max(amount, short)
+    if amount <= 0:
+        return None, after
+    pods = (candidate(p) for p in seen.pods if best_effort_only(p.spec))
+    by_name = sorted(pods, key=lambda c: c.pod.key, reverse=True)
+    ordered = sorted(by_name, key=lambda c: (priority_value(c.pod), -c.use(Resource.MEMORY)))
+    why = f"{percent} % of the node's memory is used, {threshold} % allowed" + (", and it runs out" if urgent else "")
+    return Task(TaskName.BE_MEMORY, Resource.MEMORY, amount, why, ordered, _memory, urgent=urgent), after
+
+
+def _short_of(seen: Observation, settings: BestEffortSettings) -> int:
+    """Bytes that are missing to what shall always be available."""
+    least = seen.node.memory_total_bytes * settings.memory_emergency_percent // 100
+    return max(least - seen.node.memory_available_bytes, 0)
+
+
+def _runs_out(seen: Observation, trend: MemoryTrend, settings: BestEffortSettings) -> bool:
+    available = seen.node.memory_available_bytes
+    if trend.available_bytes is None or seen.elapsed_seconds <= 0:
+        return False
+    falls = (trend.available_bytes - available) / seen.elapsed_seconds
+    return falls > 0 and available <= falls * settings.memory_cooldown_seconds
+
+
+def _memory(one: Candidate) -> int:
+    return one.use(Resource.MEMORY)

@@ -1,0 +1,339 @@
+"""Memory QoS: protection from reclaim (min, low), early throttling (high), and vendor kernels' background reclaim.
+
+    min  = request * minLimitPercent // 100                 low = request * lowLimitPercent // 100, at least min
+    high = request + (limit - request) * throttlingPercent // 100, whole pages, at least min      (containers only)
+
+request: batch-memory for pods labelled BE, else memory; without a limit the node's allocatable stands in for it. Pods
+get the same of their sums; the QoS tiers the sums of their pods' min and low, because the kernel protects a cgroup no
+more than its parents. A value of 0 percent, or a knob the kernel has not, is not written: what stood there stays, be it
+the kubelet's. Source of formulas: Koordinator's koordlet, `cgroupreconcile`.
+
+Two rules of ours. memory.high never stands below max(request, usage * 1.05): a container that needs more than high
+makes progress by kilobytes a second and can be neither entered nor ended. And where it throttles all the same
+(`high_events` rise while the memory in use reaches it) for two ticks, it is given back for a while and told: the kernel
+neither kills such tasks nor refuses the write.
+Unlike koordlet, the tiers do not get memory.oom.group: one container out of memory would end every pod below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.model.node_policy import MemoryQos, NodePolicy
+from cotenant.model.node_policy_defaults import NONE_CLASS
+from cotenant.model.protocol import EXTENDED_RESOURCES, MEMORY_QOS_ANNOTATION
+from cotenant.model.qos import QosClass
+from cotenant.model.reclaimable import Band
+from cotenant.model.resource import Resource
+from enforcer.contract import (
+    ContainerReading,
+    ContainerSpec,
+    GroupReading,
+    Knob,
+    KubeQos,
+    Observation,
+    Plan,
+    PodReading,
+    PodSpec,
+    Step,
+    Verdict,
+    Want,
+)
+from enforcer.overrides import active, annotated, class_of, replaced, unreadable
+from enforcer.strategies.unchanged import Unchanged
+
+NAME: Final = "memory-qos"
+PAGE_BYTES: Final = 4096
+SLACK_PERCENT: Final = 105
+"""memory.high stands at least so far above what is used."""
+REACHED_PERCENT: Final = 95
+"""Use of memory.high from which on reclaim finds little more to drop."""
+STUCK_TICKS: Final = 2
+RELIEF_SECONDS: Final = 60.0
+LIVELOCK: Final = "MemoryThrottled"
+POLICIES: Final = ("default", "none", "auto")
+_OFF: Final = msgspec.convert(NONE_CLASS["memoryQOS"], MemoryQos)
+_MEMORY: Final = "memory"
+_BATCH: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A throttled container: its events so far, ticks in a row in which it was stuck, until when it is relieved."""
+
+    events: int
+    stuck: int = 0
+    relieved_until_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """Containers that have a memory.high of ours, or had one and are relieved of it; by cgroup path."""
+
+    watched: dict[str, Watched] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Of a container, a pod or a tier, bytes; high None = not throttled."""
+
+    minimum: int = 0
+    low: int = 0
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Throttle:
+    """What a container's memory.high is made of beside its usage; wanted None = not throttled."""
+
+    wanted: int | None
+    request: int
+    percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """What is the same of a pod from tick to tick; throttles: one a container."""
+
+    wants: tuple[Want, ...]
+    told: tuple[Verdict, ...]
+    own: Amounts
+    throttles: tuple[_Throttle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryProtection:
+    """The strategy."""
+
+    name: str = NAME
+    _known: Unchanged[_Fixed] = field(default_factory=Unchanged, repr=False, compare=False)
+
+    def initial(self) -> MemoryState:
+        """Nobody is throttled."""
+        return MemoryState()
+
+    def step(self, seen: Observation, policy: NodePolicy, state: MemoryState) -> Step[MemoryState]:
+        """Protection and throttling of every active pod, and the tiers' sums."""
+        wants: list[Want] = []
+        told: list[Verdict] = []
+        watched: dict[str, Watched] = {}
+        sums: dict[KubeQos, Amounts] = {}
+        allocatable = seen.node.allocatable.get(_MEMORY, 0)
+        pods = (p for p in seen.pods if active(p.spec))
+        basis = (policy, allocatable, seen.supported)
+        for pod, fixed in self._known.each(pods, basis, lambda p: _fixed(p, policy, allocatable, seen.supported)):
+            sums[pod.spec.kube_qos] = _plus(sums.get(pod.spec.kube_qos, Amounts()), fixed.own)
+            wants += fixed.wants
+            told += fixed.told
+            for container, throttle in zip(pod.containers, fixed.throttles, strict=True):
+                if throttle.wanted is not None:
+                    found, seen_now, verdict = _throttling(pod.spec, container, throttle, (seen, state))
+                    wants += found
+                    watched |= seen_now
+                    told += verdict
+        wants += (w for w in _tiers(seen, policy, sums) if w.knob in seen.supported)
+        return Step(Plan(tuple(wants), verdicts=tuple(told)), MemoryState(watched))
+
+
+def _fixed(pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supported: frozenset[Knob]) -> _Fixed:
+    qos, told = template(pod.spec, policy)
+    own = pod_amounts(pod.spec, qos)
+    wants, throttles = [*_pod(pod, qos, own)], []
+    for container in pod.containers:
+        amounts = container_amounts(pod.spec, container.spec, qos, allocatable_bytes)
+        wants += _container(container.group, qos, amounts)
+        high = amounts.high if Knob.MEMORY_HIGH in supported else None
+        throttles.append(_Throttle(high, _of(pod.spec, container.spec.requests), qos.throttling_percent))
+    return _Fixed(tuple(w for w in wants if w.knob in supported), told, own, tuple(throttles))
+
+
+# which policy
+
+
+def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict, ...]]:
+    """What holds for a pod: its class' policy while that is on, as its annotation wants it.
+
+    Annotation `policy`: none = nothing; auto = the class' policy also while it is off; default (or not given) = the
+    class' policy while it is on, else nothing, and field by field what the annotation itself says.
+    """
+    given, told = annotated(pod, MEMORY_QOS_ANNOTATION)
+    of_class = policy.classes.of(class_of(pod)).memory_qos
+    chosen = given.pop("policy", "default") or "default"
+    if chosen not in POLICIES:
+        bad = ValueError(f'policy is "{chosen}", not one of {", ".join(POLICIES)}')
+        given, told, chosen = {}, (unreadable(pod, MEMORY_QOS_ANNOTATION, bad),), "default"
+    if chosen == "none":
+        return _OFF, told
+    base = of_class if of_class.enable or chosen == "auto" else _OFF
+    return _field_by_field(base, given, pod, told)
+
+
+def _field_by_field(
+    base: MemoryQos, given: dict[str, Any], pod: PodSpec, told: tuple[Verdict, ...]
+) -> tuple[MemoryQos, tuple[Verdict, ...]]:
+    if not given:
+        return base, told
+    found, complaint = replaced(base, given, pod, MEMORY_QOS_ANNOTATION)
+    return found, (*told, *complaint)
+
+
+# amounts
+
+
+def pod_amounts(pod: PodSpec, qos: MemoryQos) -> Amounts:
+    """Protection of a whole pod."""
+    return _protection(sum(_of(pod, c.requests) for c in pod.containers), qos)
+
+
+def container_amounts(pod: PodSpec, container: ContainerSpec, qos: MemoryQos, allocatable_bytes: int) -> Amounts:
+    """Protection and throttling of a container; allocatable_bytes: of the node, for one without a limit."""
+    request = _of(pod, container.requests)
+    limit = _of(pod, container.limits) or allocatable_bytes
+    own = _protection(request, qos)
+    if qos.throttling_percent == 0 or limit <= 0:
+        return own
+    exact = request + (limit - request) * qos.throttling_percent // 100
+    return replace(own, high=max(exact // PAGE_BYTES * PAGE_BYTES, own.minimum))
+
+
+def _protection(request: int, qos: MemoryQos) -> Amounts:
+    minimum = request * qos.min_limit_percent // 100
+    low = request * qos.low_limit_percent // 100
+    return Amounts(minimum, max(low, minimum) if low > 0 else 0)
+
+
+def _of(pod: PodSpec, amounts: Mapping[str, int]) -> int:
+    return amounts.get(_BATCH if pod.qos_class is QosClass.BE else _MEMORY, 0)
+
+
+def _plus(one: Amounts, other: Amounts) -> Amounts:
+    return Amounts(one.minimum + other.minimum, one.low + other.low)
+
+
+def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
+    """Bytes of page cache that a pod may hold; 0 = any.
+
+    The size wins over percent of the pod's limit, and is at most that limit; an explicit switch wins over both.
+    """
+    if qos.page_cache_enable is False:
+        return 0
+    limits = [_of(pod, c.limits) for c in pod.containers]
+    limit = sum(limits) if limits and min(limits) > 0 else 0
+    if qos.page_cache_limit_bytes:
+        return min(qos.page_cache_limit_bytes, limit) if limit else qos.page_cache_limit_bytes
+    return limit * (qos.page_cache_limit_percent or 0) // 100
+
+
+# wants
+
+
+def _pod(pod: PodReading, qos: MemoryQos, own: Amounts) -> Iterator[Want]:
+    if pod.group is None:
+        return
+    yield from _protect(pod.group, own, "sum of its containers")
+    yield from _copied(pod.group, qos)
+    if qos.oom_kill_group:
+        yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
+    if cache := page_cache_limit(pod.spec, qos):
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, cache, "most page cache that it may hold")
+
+
+def _protect(group: GroupReading, own: Amounts, of: str) -> Iterator[Want]:
+    if own.minimum:
+        yield _want(group, Knob.MEMORY_MIN, own.minimum, f"never reclaimed: {of}")
+    if own.low:
+        yield _want(group, Knob.MEMORY_LOW, own.low, f"reclaimed last: {of}")
+
+
+def _copied(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
+    """Vendor kernels' values, as they are configured; a ratio of 0 is off, and its fellows mean nothing then."""
+    if qos.wmark_ratio:
+        yield _want(
+            group, Knob.MEMORY_WMARK_RATIO, qos.wmark_ratio, "background reclaim from this percent of its limit"
+        )
+        yield _want(group, Knob.MEMORY_WMARK_SCALE, qos.wmark_scale_permill, "background reclaim, size of a step")
+    if qos.wmark_min_adj:
+        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "global watermark as its class sees it")
+    if qos.priority_enable:
+        yield _want(group, Knob.MEMORY_USE_PRIORITY_OOM, 1, "out of memory goes by priority")
+        yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "priority of its class")
+
+
+def _tiers(seen: Observation, policy: NodePolicy, sums: Mapping[KubeQos, Amounts]) -> Iterator[Want]:
+    everything = Amounts()
+    for amounts in sums.values():
+        everything = _plus(everything, amounts)
+    if seen.kubepods is not None:
+        yield from _protect(seen.kubepods, everything, "sum of all pods")
+    for tier, qos_class in ((KubeQos.BURSTABLE, QosClass.LS), (KubeQos.BEST_EFFORT, QosClass.BE)):
+        group = seen.tiers.get(tier)
+        if group is not None:
+            qos = policy.classes.of(qos_class).memory_qos
+            yield from _protect(group, sums.get(tier, Amounts()), "sum of its pods")
+            yield from _copied(group, qos) if qos.enable else ()
+
+
+Throttled = tuple[tuple[Want, ...], dict[str, Watched], tuple[Verdict, ...]]
+
+
+def _throttling(
+    pod: PodSpec, container: ContainerReading, throttle: _Throttle, now: tuple[Observation, MemoryState]
+) -> Throttled:
+    """A container's memory.high, what is to be remembered of it, and what a person should know."""
+    seen, state = now
+    group = container.group
+    high = None if group is None else safe_high(throttle.wanted, throttle.request, group)
+    if group is None or high is None:
+        return (), {}, ()
+    mark = watch(state.watched.get(group.path), group, seen.at_seconds)
+    if mark.relieved_until_seconds > seen.at_seconds:
+        return (), {group.path: mark}, _stuck(pod, container, mark, seen.at_seconds)
+    why = f"throttled from {throttle.percent} % of the way from request to limit, and above its usage"
+    return (_want(group, Knob.MEMORY_HIGH, high, why),), {group.path: mark}, ()
+
+
+def _container(group: GroupReading | None, qos: MemoryQos, own: Amounts) -> Iterator[Want]:
+    if group is not None:
+        yield from _protect(group, own, "percent of its request")
+        yield from _copied(group, qos)
+        yield from _ends(group, qos)
+
+
+def _ends(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
+    if qos.oom_kill_group:
+        yield _want(group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
+
+
+def safe_high(wanted: int | None, request: int, group: GroupReading) -> int | None:
+    """memory.high that its container can live under; None = none, also while its usage is not known."""
+    if wanted is None or group.memory is None:
+        return None
+    floor = max(request, -(-group.memory.usage * SLACK_PERCENT // 100))
+    return max(wanted, -(-floor // PAGE_BYTES) * PAGE_BYTES)
+
+
+def watch(before: Watched | None, group: GroupReading, at_seconds: float) -> Watched:
+    """Count ticks in which the container was stopped at memory.high with little left to reclaim; relieve it at last."""
+    memory, high = group.memory, group.knobs.get(Knob.MEMORY_HIGH)
+    if memory is None or before is None:
+        return before or Watched(memory.high_events if memory else 0)
+    reached = isinstance(high, int) and high >= 0 and memory.working_set * 100 >= high * REACHED_PERCENT
+    stuck = before.stuck + 1 if reached and memory.high_events > before.events else 0
+    if stuck >= STUCK_TICKS:
+        return Watched(memory.high_events, 0, at_seconds + RELIEF_SECONDS)
+    return Watched(memory.high_events, stuck, before.relieved_until_seconds)
+
+
+def _stuck(pod: PodSpec, container: ContainerReading, mark: Watched, at_seconds: float) -> tuple[Verdict, ...]:
+    left = mark.relieved_until_seconds - at_seconds
+    whose = f"{pod.key}/{container.spec.name}"
+    message = f"{whose} needed more memory than memory.high let it have: not throttled for {left:.0f} s"
+    return (Verdict(pod.key, LIVELOCK, message, warning=True),)
+
+
+def _want(group: GroupReading, knob: Knob, value: int, why: str) -> Want:
+    return Want(group.path, knob, value, group.level, NAME, why)

@@ -1,0 +1,111 @@
+"""Network: classes of outgoing traffic on the node's uplink, one for each QoS class that is on.
+
+A class gets at least its egressRequest and at most its egressLimit; what nobody uses goes to LSE and LSR first, then to
+LS, and to BE last. Numbers are percent of the node's bandwidth, texts are bits per second; 0 = no promise, no limit.
+The node's bandwidth: the policy's totalNetworkBandwidth, else what the network card says. A packet belongs to the class
+of the pod whose address it comes from; pods on the host's network have none of their own and are not shaped, like the
+node itself. Only with mechanism `tc`. Incoming traffic is not shaped: by the time it can be delayed it has already used
+the link. Source: Koordinator's koordlet, hook `tcnetworkqos`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.model.node_policy import NetworkQos, NodePolicy
+from cotenant.model.qos import QosClass
+from cotenant.model.quantity import parse_bytes
+from enforcer.contract import Observation, Plan, PodSpec, Step, Surface, SurfaceWant, Verdict
+from enforcer.overrides import active, class_of
+from enforcer.surfaces import Traffic, TrafficClass, text_of
+
+NAME: Final = "network"
+LEAST_BITS: Final = 8_000
+"""A class without a promise still moves: a thousand bytes a second."""
+NO_UPLINK: Final = "UplinkUnknown"
+UNKNOWN_LINK: Final = "BandwidthUnknown"
+_CLASSES: Final = (
+    (QosClass.LSR, 0x10, 0),
+    (QosClass.LS, 0x20, 1),
+    (QosClass.SYSTEM, 0x40, 2),
+    (QosClass.BE, 0x30, 7),
+)
+"""(class, number below the root, priority)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The strategy; it remembers nothing."""
+
+    name: str = NAME
+
+    def initial(self) -> None:
+        """Nothing."""
+
+    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """Classes of the uplink, or none."""
+        link = seen.node.uplink
+        on = [row for row in _CLASSES if policy.classes.of(row[0]).network_qos.enable]
+        if not on or policy.classes.policies.net_qos_policy != "tc":
+            return Step(Plan(), state)
+        if link is None:
+            return Step(Plan(verdicts=(_no_uplink(seen.node.name),)), state)
+        total = total_bits(policy) or link.bits_per_second
+        if total <= 0:
+            return Step(Plan(verdicts=(_unknown(seen.node.name, link.device),)), state)
+        pods = [p.spec for p in seen.pods if active(p.spec)]
+        classes = tuple(
+            _class(row, policy.classes.of(row[0]).network_qos, total, addresses(pods, row[0])) for row in on
+        )
+        value = text_of(Traffic(total, classes))
+        want = SurfaceWant(Surface.TRAFFIC, link.device, value, NAME, "classes of outgoing traffic")
+        return Step(Plan(surfaces=(want,)), state)
+
+
+def total_bits(policy: NodePolicy) -> int:
+    """The node's bandwidth by the policy, bits per second; 0 = it does not say."""
+    given = policy.system.total_network_bandwidth
+    return given if isinstance(given, int) else parse_bytes(given, "totalNetworkBandwidth")
+
+
+def bits(amount: int | str, total: int) -> int:
+    """Bits per second of a setting: a whole number is percent of total, a text a quantity."""
+    return total * amount // 100 if isinstance(amount, int) else parse_bytes(amount, "network bandwidth")
+
+
+def addresses(pods: Iterable[PodSpec], qos: QosClass) -> tuple[str, ...]:
+    """Valid addresses, in order, of the pods of a class that have their own."""
+    found = {a for p in pods if not p.host_network and _counts_as(p) is qos for a in p.addresses if _is_address(a)}
+    return tuple(sorted(found))
+
+
+def _counts_as(pod: PodSpec) -> QosClass:
+    qos = class_of(pod)
+    return QosClass.LSR if qos is QosClass.LSE else qos
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return "%" not in text and bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
+
+
+def _class(row: tuple[QosClass, int, int], qos: NetworkQos, total: int, owned: tuple[str, ...]) -> TrafficClass:
+    name, number, priority = row
+    most = min(bits(qos.egress_limit, total) or total, total)
+    least = min(max(bits(qos.egress_request, total), LEAST_BITS), max(most, LEAST_BITS))
+    return TrafficClass(name.value, number, least, max(most, LEAST_BITS), priority, owned)
+
+
+def _no_uplink(node: str) -> Verdict:
+    message = f"{node}: the agent is not on the host's network, or there is no default route: traffic is not shaped"
+    return Verdict(node, NO_UPLINK, message, warning=True)
+
+
+def _unknown(node: str, device: str) -> Verdict:
+    message = f"{node}: {device} does not say its speed and the policy has no totalNetworkBandwidth: not shaped"
+    return Verdict(node, UNKNOWN_LINK, message, warning=True)

@@ -1,0 +1,75 @@
+"""CPU normalisation: on a node whose CPUs are faster than the cluster's basis, a limit of one CPU is less time.
+
+The node's annotation `node.koordinator.sh/cpu-normalization-ratio` says how much faster (its allocatable CPU is
+amplified by as much); a pod of the share pool then gets quota = ceil(limit / ratio), so that a limit means the same
+work everywhere. Pods labelled LS, and pods without a label that are not BestEffort; not those on CPUs of their own,
+whose quota is gone, nor best effort, whose quota `enforcer.container_resources` makes with the same ratio, nor those
+whose quota CPU burst moves: that starts from the same number. Source: Koordinator's koordlet, `cpunormalization`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.model.node_policy import NodePolicy
+from cotenant.model.qos import QosClass
+from enforcer.container_resources import quota_of
+from enforcer.contract import (
+    NO_LIMIT,
+    GroupReading,
+    Knob,
+    KubeQos,
+    Level,
+    Observation,
+    Plan,
+    PodReading,
+    PodSpec,
+    Step,
+    Want,
+)
+from enforcer.cpusets import assigned
+from enforcer.overrides import active
+from enforcer.quotas import moved_by_burst, read_ratio
+
+NAME: Final = "cpu-normalisation"
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """The strategy; it remembers nothing."""
+
+    name: str = NAME
+
+    def initial(self) -> None:
+        """Nothing."""
+
+    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """Quotas of the share pool's pods while the ratio is above 1."""
+        ratio, told = read_ratio(seen.node)
+        pods = (p for p in seen.pods if ratio > 1 and _shares(p.spec) and not moved_by_burst(p.spec, policy))
+        return Step(Plan(tuple(w for pod in pods for w in _wants(pod, ratio)), verdicts=told), state)
+
+
+def _shares(pod: PodSpec) -> bool:
+    labelled = pod.qos_class is QosClass.LS
+    plain = pod.qos_class is QosClass.NONE and pod.kube_qos is not KubeQos.BEST_EFFORT
+    return active(pod) and (labelled or plain) and not assigned(pod).cpus
+
+
+def _wants(pod: PodReading, ratio: float) -> Iterator[Want]:
+    """Of the containers and, when each of them has a limit, of the pod. A quota that is not enforced stays so."""
+    limits = [c.limits.get("cpu", 0) for c in pod.spec.containers]
+    if pod.group is not None and limits and min(limits) > 0:
+        yield from _want(pod.group, Level.POD, sum(limits), ratio)
+    for container in pod.containers:
+        if container.group is not None:
+            yield from _want(container.group, Level.CONTAINER, container.spec.limits.get("cpu", 0), ratio)
+
+
+def _want(group: GroupReading, level: Level, limit_millicores: int, ratio: float) -> Iterator[Want]:
+    if limit_millicores > 0 and group.knobs.get(Knob.CPU_QUOTA, NO_LIMIT) != NO_LIMIT:
+        why = f"limit of {limit_millicores}m on CPUs {ratio:g} times as fast as the cluster's basis"
+        base = quota_of(limit_millicores)
+        yield Want(group.path, Knob.CPU_QUOTA, quota_of(limit_millicores, ratio), level, NAME, why, base)

@@ -1,0 +1,183 @@
+"""Last-level cache and memory bandwidth: a group for each class, and for each pod that asks, in the processor.
+
+    cache  ways = bits of the root mask, which must be ones from bit 0; from ceil(ways * start %) to ceil(ways * end %)
+           mask = 2^end - 2^start in hexadecimal; 0 <= start < end <= 100
+    MB     Intel: percent, up to the next 10; AMD: 160 * percent // 100, all of it is 2048
+
+Groups LSR (with LSE), LS and BE exist while their class is on; a pod's annotation `node.koordinator.sh/resctrl`
+({"llc": {"schemata": {"range": [0, 30]}}, "mb": {"schemata": {"percent": 20}}}, and `schemataPerCache` for single
+domains) makes a group of its own while the node's settings allow it: a processor has few. Both are best effort: what
+cannot be read or has no bits is told and not made. Not verified on hardware. Source: Koordinator's koordlet, `resctrl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cotenant.model.node_policy import NodePolicy, ResctrlQos
+from cotenant.model.protocol import RESCTRL_ANNOTATION
+from cotenant.model.qos import QosClass
+from enforcer.contract import (
+    Observation,
+    Plan,
+    PodReading,
+    PodSpec,
+    ResctrlReading,
+    Step,
+    Surface,
+    SurfaceWant,
+    Verdict,
+)
+from enforcer.overrides import active, class_of, unreadable
+from enforcer.surfaces import ResctrlGroup, text_of
+
+NAME: Final = "resctrl"
+POD_PREFIX: Final = "koordlet-"
+UNSUPPORTED: Final = "ResctrlUnsupported"
+NO_MASK: Final = "CacheRangeEmpty"
+_GROUPS: Final = {QosClass.LSR: "LSR", QosClass.LSE: "LSR", QosClass.LS: "LS", QosClass.BE: "BE"}
+AMD_WHOLE: Final = 2048
+AMD_SCALE: Final = 160
+
+
+class _Share(msgspec.Struct, frozen=True):
+    percent: int | None = None
+    range: tuple[int, int] | None = None
+
+
+class _CacheShare(msgspec.Struct, frozen=True):
+    cacheid: int
+    percent: int | None = None
+    range: tuple[int, int] | None = None
+
+
+class _Part(msgspec.Struct, frozen=True):
+    schemata: _Share = _Share()
+    per_cache: tuple[_CacheShare, ...] = msgspec.field(default=(), name="schemataPerCache")
+
+
+class _Annotation(msgspec.Struct, frozen=True):
+    llc: _Part | None = None
+    mb: _Part | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resctrl:
+    """The strategy. pod_groups: whether pods may ask for groups of their own."""
+
+    pod_groups: bool = True
+    name: str = NAME
+
+    def initial(self) -> None:
+        """It remembers nothing."""
+
+    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """Groups of the classes that are on, and of pods that ask."""
+        offers = seen.node.resctrl
+        classes = {name: policy.classes.of(qos).resctrl_qos for qos, name in _GROUPS.items()}
+        wanted = {name: qos for name, qos in classes.items() if qos.enable}
+        pods = [p for p in seen.pods if active(p.spec)]
+        own = [p for p in pods if self.pod_groups and RESCTRL_ANNOTATION in p.spec.annotations]
+        if offers is None:
+            return Step(Plan(verdicts=_unsupported(seen) if wanted or own else ()), state)
+        made, told = _own_groups(own, offers)
+        alone = {p.spec.uid for p in own if POD_PREFIX + p.spec.uid in made}
+        for name, qos in wanted.items():
+            lines = class_schemata(qos, offers)
+            if not lines:
+                told.append(_no_mask(name, qos))
+                continue
+            members = (p for p in pods if _GROUPS.get(class_of(p.spec)) == name and p.spec.uid not in alone)
+            made[name] = ResctrlGroup(lines, _cgroups(members))
+        wants = tuple(
+            SurfaceWant(Surface.RESCTRL, name, text_of(group), NAME, "cache and memory bandwidth of its class")
+            for name, group in made.items()
+        )
+        return Step(Plan(surfaces=wants, verdicts=tuple(told)), state)
+
+
+def cache_mask(root_mask: int, start_percent: int, end_percent: int) -> int:
+    """Bits of the cache that a range of percent is; 0 when it has none, or the root mask has a gap."""
+    ways = root_mask.bit_length()
+    if root_mask != (1 << ways) - 1 or not 0 <= start_percent < end_percent <= 100:
+        return 0
+    start, end = (-(-ways * percent // 100) for percent in (start_percent, end_percent))
+    return (1 << end) - (1 << start)
+
+
+def bandwidth(percent: int, amd: bool) -> int:
+    """Value of an MB line; 0 when percent is none."""
+    if not 0 < percent <= 100:
+        return 0
+    if amd:
+        return AMD_WHOLE if percent == 100 else max(AMD_SCALE * percent // 100, 1)
+    return -(-percent // 10) * 10
+
+
+def class_schemata(qos: ResctrlQos, offers: ResctrlReading) -> tuple[str, ...]:
+    """Lines of a class' group; () when its range of the cache has no bits."""
+    mask = cache_mask(offers.cache_mask, qos.cat_range_start_percent, qos.cat_range_end_percent)
+    if offers.cache_ids and not mask:
+        return ()
+    share = bandwidth(qos.mba_percent, offers.amd)
+    return (*_cache_line(dict.fromkeys(offers.cache_ids, mask)), *_mb_line(dict.fromkeys(offers.bandwidth_ids, share)))
+
+
+def _cache_line(masks: Mapping[int, int]) -> Iterator[str]:
+    if any(masks.values()):
+        yield "L3:" + ";".join(f"{domain}={mask:x}" for domain, mask in masks.items() if mask)
+
+
+def _mb_line(shares: Mapping[int, int]) -> Iterator[str]:
+    if any(shares.values()):
+        yield "MB:" + ";".join(f"{domain}={share}" for domain, share in shares.items() if share)
+
+
+def pod_schemata(pod: PodSpec, offers: ResctrlReading) -> tuple[str, ...]:
+    """Lines of a pod's own group; DecodeError when the annotation cannot be read."""
+    given = msgspec.json.decode(pod.annotations[RESCTRL_ANNOTATION], type=_Annotation)
+    masks = {d: cache_mask(offers.cache_mask, *(s.range or (0, 0))) for d, s in _shares(given.llc, offers.cache_ids)}
+    shares = {d: bandwidth(s.percent or 0, offers.amd) for d, s in _shares(given.mb, offers.bandwidth_ids)}
+    return (*_cache_line(masks), *_mb_line(shares))
+
+
+def _shares(part: _Part | None, domains: tuple[int, ...]) -> Iterator[tuple[int, _Share | _CacheShare]]:
+    """What each domain gets: its own words, else everybody's."""
+    if part is not None:
+        own = {share.cacheid: share for share in part.per_cache}
+        yield from ((domain, own.get(domain, part.schemata)) for domain in domains)
+
+
+def _own_groups(pods: list[PodReading], offers: ResctrlReading) -> tuple[dict[str, ResctrlGroup], list[Verdict]]:
+    made: dict[str, ResctrlGroup] = {}
+    told: list[Verdict] = []
+    for pod in pods:
+        try:
+            lines = pod_schemata(pod.spec, offers)
+        except (msgspec.DecodeError, RecursionError) as bad:
+            told.append(unreadable(pod.spec, RESCTRL_ANNOTATION, bad))
+            continue
+        if lines:
+            made[POD_PREFIX + pod.spec.uid] = ResctrlGroup(lines, _cgroups([pod]))
+        else:
+            message = f"{pod.spec.key}: annotation {RESCTRL_ANNOTATION} gives it no part of the cache or bandwidth"
+            told.append(Verdict(pod.spec.key, NO_MASK, message, warning=True))
+    return made, told
+
+
+def _cgroups(pods: Iterator[PodReading] | list[PodReading]) -> tuple[str, ...]:
+    return tuple(c.group.path for pod in pods for c in pod.containers if c.group is not None)
+
+
+def _unsupported(seen: Observation) -> tuple[Verdict, ...]:
+    message = f"{seen.node.name}: cache and memory bandwidth are in the policy, but there is no resource control here"
+    return (Verdict(seen.node.name, UNSUPPORTED, message),)
+
+
+def _no_mask(name: str, qos: ResctrlQos) -> Verdict:
+    span = f"{qos.cat_range_start_percent} to {qos.cat_range_end_percent} %"
+    return Verdict(name, NO_MASK, f"class {name}: {span} of the cache has no way; no group is made", warning=True)

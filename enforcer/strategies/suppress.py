@@ -1,0 +1,288 @@
+"""Best effort gives way to everybody else's CPU: first by weight, then by a target that follows their use.
+
+1. Protection. The best-effort tier has the smallest weight, so that it runs when nobody else wants to. This is what
+   keeps latency: a group under a quota still takes its slices at equal weight until the quota is used up. cpu.idle does
+   the same, but a kubelet then fails to update its QoS cgroups and to start again, because an idle group refuses the
+   weight that it writes; so it is a choice for nodes without one.
+2. Suppression. The tier as a whole is held at the target of `suppress_target` (and `forecast_ahead`), by policy
+   - cpuset: at `suppress_cpuset`'s CPUs, in tier, pods and containers; under the kubelet's static CPU manager, which
+     owns the others, in containers only;
+   - cfsQuota: quota = max(millicores * 100 us, 2000 us), grown by at most 10 % of the machine's a round; not moved for
+     less than 1 % of the machine's, except down to 2000 us. CPUs of LSE pods, reserved ones and SYSTEM's are closed.
+   Shrinking is immediate. Off means no wants: everything goes back. At a threshold of 100 % nothing is to be kept free,
+   and weight already gives everybody else what they want: best effort may then use SLACK_PERCENT of the machine more
+   than was left in the tick before, so that it also gets what others leave between two ticks, and a quota grows at
+   once, so that a moment of others' work does not cost it seconds. After interference it grows step by step even so.
+3. Starvation. A node where nobody is idle gives an idle tier nothing, for ever. Where the policy promises best effort a
+   share (cpuSuppressMinPercent) and it got less for `starve_seconds` although it wanted to run, it is lifted to the
+   weight that yields that share among its siblings, until the node has had idle CPU for as long.
+
+Without this tick's use of the machine the last target holds. Upstream compares a small quota with "none" (-1) as if it
+were a number, and may then not write it at all; here "none" is always followed by a quota.
+Source: Koordinator's koordlet, `cpusuppress`; protection and starvation are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.model.errors import UsageError
+from cotenant.model.node_policy import NodePolicy, Thresholds
+from cotenant.model.qos import QosClass
+from cotenant.settings.best_effort import BestEffortSettings
+from enforcer.container_resources import MICROSECONDS_PER_MILLICORE, SHARES_MAX, SHARES_MIN
+from enforcer.contract import (
+    NO_LIMIT,
+    GroupReading,
+    Knob,
+    KubeQos,
+    Observation,
+    Plan,
+    Step,
+    Value,
+    Verdict,
+    Want,
+)
+from enforcer.cpusets import assigned, forbidden_cpus, format_cpus, online_cpus, parse_cpus
+from enforcer.strategies.forecast_ahead import online_ahead
+from enforcer.strategies.suppress_cpuset import choose, wanted_count
+from enforcer.strategies.suppress_target import Demand, demand, with_least
+
+NAME: Final = "cpu-suppress"
+LEAST_QUOTA_MICROSECONDS: Final = 2000
+GROWTH_PERCENT: Final = 10
+UNMOVED_PERCENT: Final = 1
+"""Of the machine's quota, both."""
+SLACK_PERCENT: Final = 10
+BUSY_PERCENT: Final = 95
+"""A node used more than this has no idle CPU."""
+WANTING_PERCENT: Final = 20
+"""Share of the time in which tasks of best effort waited for a CPU, from which on it wants more than it gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressState:
+    """What was wanted last: CPUs or quota (None = the other policy); how starvation stands."""
+
+    cpus: int | None = None
+    quota: int | None = None
+    starved_seconds: float = 0.0
+    eased_seconds: float = 0.0
+    lifted: bool = False
+    careful: bool = False
+    """It was held back for interference, and has not got back yet what it may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Millicores that best effort may use, and why; None = not known in this tick. capped: for interference."""
+
+    millicores: int | None
+    why: str
+    capped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suppress:
+    """Pure strategy."""
+
+    settings: BestEffortSettings = field(default_factory=BestEffortSettings)
+    name: str = NAME
+
+    def initial(self) -> SuppressState:
+        """Nothing held yet."""
+        return SuppressState()
+
+    def step(
+        self, seen: Observation, policy: NodePolicy, state: SuppressState, cap_millicores: int | None = None
+    ) -> Step[SuppressState]:
+        """Decide; cap_millicores: what interference leaves best effort, None = nothing found."""
+        tier = seen.best_effort_root
+        if tier is None or not policy.thresholds.enable:
+            return Step(Plan(), SuppressState())
+        use = demand(seen)
+        after = self._starvation(seen, policy.thresholds, use, state)
+        target = self._target(seen, policy.thresholds, use, cap_millicores)
+        protection = self._protection(seen, tier, policy.thresholds, after)
+        told = tuple(_outside(seen))
+        if policy.thresholds.cpu_suppress_policy == "cfsQuota":
+            at_once = self._slack(policy.thresholds) > 0 and not (target.capped or state.careful or after.lifted)
+            quota, wants = _by_quota(seen, tier, target, state, at_once)
+            wants = (*wants, *_kept_off(seen, tier))
+            careful = target.capped or (state.careful and not _reached(quota, target, seen.node.cpu_millicores))
+            after = replace(after, quota=quota, cpus=None, careful=careful)
+            return Step(Plan((*protection, *wants), verdicts=told), after)
+        count, wants, short = _by_cpuset(seen, tier, target, state)
+        return Step(Plan((*protection, *wants), verdicts=(*told, *short)), replace(after, cpus=count, quota=None))
+
+    def _target(self, seen: Observation, thresholds: Thresholds, use: Demand | None, cap: int | None) -> Target:
+        if use is None:
+            return Target(None, "the machine's use is not known in this tick: held as it was")
+        online, ahead = use.online, ""
+        if self.settings.suppress_target == "forecast-ahead":
+            online = online_ahead(use.online, seen.forecast, seen.wall_seconds, self.settings.ahead_seconds)
+            ahead = ", expected soon" if online > use.online else ""
+        percent = thresholds.cpu_suppress_threshold_percent
+        free = use.capacity * (percent + self._slack(thresholds)) // 100 - online
+        why = f"{percent} % of {use.capacity} m without {online} m of others{ahead}"
+        capped = cap is not None and cap < free
+        if cap is not None and capped:
+            free, why = cap, f"{cap} m while it disturbs others"
+        return Target(with_least(free, use, thresholds), why, capped)
+
+    def _slack(self, thresholds: Thresholds) -> int:
+        """Percent of the machine beyond what was left, where weight protects and nothing is to be kept free."""
+        whole = thresholds.cpu_suppress_threshold_percent == 100
+        return SLACK_PERCENT if whole and self.settings.protect != "none" else 0
+
+    def _protection(
+        self, seen: Observation, tier: GroupReading, thresholds: Thresholds, state: SuppressState
+    ) -> tuple[Want, ...]:
+        if self.settings.protect == "none":
+            return ()
+        if state.lifted:
+            percent = thresholds.cpu_suppress_min_percent or 0
+            shares = floor_shares(percent, _sibling_shares(seen))
+            why = f"starved: a weight that yields {percent} %"
+            idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in seen.supported else []
+            return (*idle, _want(tier, Knob.CPU_SHARES, shares, why))
+        if self.settings.protect == "idle" and Knob.CPU_IDLE in seen.supported:
+            return (_want(tier, Knob.CPU_IDLE, 1, "runs only when nobody else wants to"),)
+        return (_want(tier, Knob.CPU_SHARES, SHARES_MIN, "the smallest weight beside everybody else"),)
+
+    def _starvation(
+        self, seen: Observation, thresholds: Thresholds, use: Demand | None, state: SuppressState
+    ) -> SuppressState:
+        percent, limit = thresholds.cpu_suppress_min_percent, self.settings.starve_seconds
+        if not percent or self.settings.protect == "none":
+            return SuppressState(state.cpus, state.quota)
+        if use is None:
+            return state
+        busy = (seen.node.cpu.millicores or 0.0) * 100 >= use.capacity * BUSY_PERCENT
+        if state.lifted:
+            eased = 0.0 if busy else state.eased_seconds + seen.elapsed_seconds
+            return replace(state, eased_seconds=eased) if eased < limit else SuppressState(state.cpus, state.quota)
+        starved = use.best_effort * 100 < use.capacity * percent and (busy or _waits(seen)) and _has_work(seen)
+        total = state.starved_seconds + seen.elapsed_seconds if starved else 0.0
+        return replace(state, starved_seconds=total, eased_seconds=0.0, lifted=total >= limit)
+
+
+def floor_shares(percent: int, siblings: int) -> int:
+    """Weight beside siblings of this weight in all that yields a share of `percent`."""
+    return min(max(math.ceil(siblings * percent / max(100 - percent, 1)), SHARES_MIN), SHARES_MAX)
+
+
+def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: bool = False) -> int:
+    """The tier's next quota, microseconds per 100 ms, when the present one is `before` (NO_LIMIT = none)."""
+    wanted = max(millicores * MICROSECONDS_PER_MILLICORE, LEAST_QUOTA_MICROSECONDS)
+    if before == NO_LIMIT:
+        return wanted
+    machine = capacity_millicores * MICROSECONDS_PER_MILLICORE
+    if abs(wanted - before) * 100 < machine * UNMOVED_PERCENT and wanted != LEAST_QUOTA_MICROSECONDS:
+        return before
+    return wanted if at_once else min(wanted, before + machine * GROWTH_PERCENT // 100)
+
+
+def _reached(quota: int | None, target: Target, capacity_millicores: int) -> bool:
+    """Whether the quota is what the target says, but for what it is not moved for."""
+    if quota is None or target.millicores is None:
+        return False
+    unmoved = capacity_millicores * UNMOVED_PERCENT // 100
+    return quota >= (target.millicores - unmoved) * MICROSECONDS_PER_MILLICORE
+
+
+def _by_quota(
+    seen: Observation, tier: GroupReading, target: Target, state: SuppressState, at_once: bool
+) -> tuple[int | None, tuple[Want, ...]]:
+    before = state.quota if state.quota is not None else _number(tier.knobs.get(Knob.CPU_QUOTA))
+    wanted = target.millicores
+    quota = state.quota if wanted is None else quota_for(wanted, before, seen.node.cpu_millicores, at_once)
+    return quota, (() if quota is None else (_want(tier, Knob.CPU_QUOTA, quota, target.why),))
+
+
+def _kept_off(seen: Observation, tier: GroupReading) -> Iterator[Want]:
+    """Other CPUs than those that are nobody else's to use; nothing where there are none such, or no others."""
+    closed = forbidden_cpus(seen.node, (p.spec for p in seen.pods)) & online_cpus(seen.node)
+    left = online_cpus(seen.node) - closed
+    if not closed or not left:
+        return
+    why = "off the CPUs of LSE pods and reservations"
+    for group in _groups(seen, tier, placed=False):
+        yield _want(group, Knob.CPUSET_CPUS, format_cpus(left), why)
+
+
+def _by_cpuset(
+    seen: Observation, tier: GroupReading, target: Target, state: SuppressState
+) -> tuple[int | None, tuple[Want, ...], tuple[Verdict, ...]]:
+    everything = len(seen.node.processors)
+    before = state.cpus if state.cpus is not None else _present(tier, everything)
+    count = state.cpus if target.millicores is None else wanted_count(target.millicores, everything, before)
+    if count is None:
+        return None, (), ()
+    choice = choose(count, seen.node, (p.spec for p in seen.pods))
+    text = format_cpus(choice.cpus)
+    short = (Verdict(seen.node.name, "FewCpus", choice.short, choice.stuck),) if choice.short else ()
+    return count, tuple(_want(g, Knob.CPUSET_CPUS, text, target.why) for g in _groups(seen, tier)), short
+
+
+def _groups(seen: Observation, tier: GroupReading, placed: bool = True) -> Iterator[GroupReading]:
+    """Cgroups whose CPUs are best effort's, from the tier down; placed: containers on CPUs of their own too."""
+    inside = [p for p in seen.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT]
+    if not seen.node.kubelet_static_cpus:
+        yield tier
+        yield from (p.group for p in inside if p.group is not None)
+    moved = [p for p in inside if placed or not assigned(p.spec).cpus]
+    yield from (c.group for p in moved for c in p.containers if c.group is not None)
+
+
+def _want(group: GroupReading, knob: Knob, value: Value, why: str) -> Want:
+    return Want(group.path, knob, value, group.level, NAME, why)
+
+
+def _number(value: Value | None) -> int:
+    return value if isinstance(value, int) else NO_LIMIT
+
+
+def _present(tier: GroupReading, everything: int) -> int:
+    """How many CPUs the tier has now; all when its list is empty, absent or unreadable."""
+    try:
+        return len(parse_cpus(str(tier.knobs.get(Knob.CPUSET_CPUS, "")))) or everything
+    except UsageError:
+        return everything
+
+
+def _sibling_shares(seen: Observation) -> int:
+    """Weights beside the best-effort tier: the burstable tier's and each guaranteed pod's; all CPUs' if unreadable."""
+    beside: Iterable[GroupReading | None] = (
+        seen.tiers.get(KubeQos.BURSTABLE),
+        *(p.group for p in seen.pods if p.spec.kube_qos is KubeQos.GUARANTEED),
+    )
+    found = sum(max(_number(g.knobs.get(Knob.CPU_SHARES, 0)), 0) for g in beside if g is not None)
+    return found or 1024 * len(seen.node.processors)
+
+
+def _has_work(seen: Observation) -> bool:
+    return any(p.spec.kube_qos is KubeQos.BEST_EFFORT and p.spec.phase == "Running" for p in seen.pods)
+
+
+def _waits(seen: Observation) -> bool:
+    """Whether tasks of the tier waited for a CPU much of the time."""
+    tier = seen.best_effort_root
+    groups = [tier, *(p.group for p in seen.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT)]
+    pressed = any(g and g.cpu_pressure and g.cpu_pressure.some_avg10 >= WANTING_PERCENT for g in groups)
+    delay = sum(g.run_delay_seconds or 0.0 for g in groups[1:] if g)
+    return pressed or delay * 100 >= seen.elapsed_seconds * WANTING_PERCENT
+
+
+def _outside(seen: Observation) -> Iterator[Verdict]:
+    """Pods whose label and place in the tree disagree: one escapes suppression, the other shares it."""
+    for pod in (p.spec for p in seen.pods):
+        if pod.qos_class is QosClass.BE and pod.kube_qos is not KubeQos.BEST_EFFORT:
+            text = f"labelled BE, but Kubernetes' class is {pod.kube_qos}: it has CPU requests and is not suppressed"
+            yield Verdict(pod.key, "OutsideTier", text, warning=True)
+        elif pod.kube_qos is KubeQos.BEST_EFFORT and not pod.best_effort:
+            text = f"labelled {pod.qos_class}, but Kubernetes' class is BestEffort: it is suppressed with best effort"
+            yield Verdict(pod.key, "InsideTier", text, warning=True)

@@ -1,0 +1,92 @@
+"""Which CPUs best effort runs on: few, whole cores first, spread over sockets, none that belongs to LSE. Pure.
+
+    count = max(ceil(target / 1 core), 2), growing by at most ceil(10 % of all CPUs) a round; shrinking at once
+    from CPUs of LSR pods: count * lsr // (lsr + others); the rest from the others
+    each: pairs of hyper-threads in turn over (NUMA node, socket), largest first, ties by the lowest CPU; inside by
+          core, then CPU; single threads once fewer than two are wanted or no pair is left
+
+Source: Koordinator's koordlet, `cpusuppress`. Two differences, both where upstream has no good answer: without any LSR
+or other CPU it divides by zero, and with fewer CPUs than wanted it gives none at all, which the kernel refuses for a
+group with processes. Here best effort then gets what there is, and `Choice.short` says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, TypeVar
+
+from cotenant.model.qos import QosClass
+from cotenant.model.resource import MILLICORES_PER_CORE
+from enforcer.contract import NodeReading, PodSpec, Processor
+from enforcer.cpusets import Cpus, forbidden_cpus, owned_cpus
+
+LEAST_CPUS: Final = 2
+GROWTH_SHARE: Final = 0.1
+"""Of all CPUs, a round."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """CPUs of best effort; short: why they are not as many as wanted, or not free of others, or ""."""
+
+    cpus: Cpus
+    short: str = ""
+    stuck: bool = False
+    """There is no CPU at all for it."""
+
+
+def wanted_count(millicores: int, all_cpus: int, before: int) -> int:
+    """How many CPUs make up the target, when there were `before`."""
+    wanted = max(math.ceil(millicores / MILLICORES_PER_CORE), LEAST_CPUS)
+    return min(wanted, before + math.ceil(all_cpus * GROWTH_SHARE), max(all_cpus, 1))
+
+
+def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
+    """`count` CPUs among those that best effort may use; every CPU when none is left for it."""
+    pods = tuple(pods)
+    forbidden = forbidden_cpus(node, pods)
+    eligible = [p for p in node.processors if p.id not in forbidden]
+    if not eligible:
+        text = "every CPU is reserved or belongs to LSE pods: best effort stays on all of them"
+        return Choice(frozenset(p.id for p in node.processors), text, stuck=True)
+    lent = owned_cpus(pods, QosClass.LSR)
+    lsr = [p for p in eligible if p.id in lent]
+    others = [p for p in eligible if p.id not in lent]
+    from_lsr = count * len(lsr) // len(eligible)
+    cpus = frozenset(taken(from_lsr, lsr)) | frozenset(taken(count - from_lsr, others))
+    lacking = count - len(cpus)
+    return Choice(cpus, f"{lacking} CPUs fewer than wanted are free of LSE pods and reservations" if lacking else "")
+
+
+def taken(count: int, among: Iterable[Processor]) -> list[int]:
+    """The first `count` CPUs in the order of the rule; all of them when there are fewer."""
+    queues = _buckets(among)
+    order = [*_in_turn([list(_pairs(bucket)) for bucket in queues])]
+    chosen = [cpu for pair in order[: max(count, 0) // 2] for cpu in pair]
+    used = set(chosen)
+    left = [[p.id for p in bucket if p.id not in used] for bucket in queues]
+    return chosen + [*_in_turn(left)][: max(count - len(chosen), 0)]
+
+
+def _buckets(among: Iterable[Processor]) -> list[list[Processor]]:
+    found: dict[tuple[int, int], list[Processor]] = {}
+    for processor in sorted(among, key=lambda p: (p.core, p.id)):
+        found.setdefault((processor.numa_node, processor.socket), []).append(processor)
+    return sorted(found.values(), key=lambda bucket: (-len(bucket), min(p.id for p in bucket)))
+
+
+def _pairs(bucket: Iterable[Processor]) -> Iterator[tuple[int, int]]:
+    """Hyper-threads of one core, two at a time."""
+    for _, threads in groupby(bucket, key=lambda p: p.core):
+        ids = [p.id for p in threads]
+        yield from zip(ids[::2], ids[1::2], strict=False)
+
+
+def _in_turn(queues: list[list[_T]]) -> Iterator[_T]:
+    """One of each queue, again and again, until all are empty."""
+    for place in range(max(map(len, queues), default=0)):
+        yield from (queue[place] for queue in queues if place < len(queue))

@@ -1,0 +1,109 @@
+"""How much CPU best effort may use now: Koordinator's suppression target, with every term. Pure.
+
+    target = capacity * thresholdPercent / 100
+             - use of pods that are not best effort - use of host applications that are not best effort
+             - max(use of the system, reserved)
+    result = max(target, capacity * minPercent / 100)          only where minPercent is set
+
+Whole millicores, each term cut off. Not best effort: label other than BE and Kubernetes QoS other than BestEffort. The
+system is what remains of the machine's use without pods and host applications; a cgroup whose pod is not known (yet)
+is therefore part of it, and never counts as best effort. Reserved: the larger of the annotation `reservation` and
+capacity - allocatable. Without minPercent the result may be negative; each policy has its own least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cotenant.model.errors import QuantityError
+from cotenant.model.node_policy import Thresholds
+from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION
+from cotenant.model.qos import QosClass
+from cotenant.model.quantity import parse_millicores
+from cotenant.model.resource import MILLICORES_PER_CORE
+from enforcer.contract import CpuUse, GroupReading, KubeQos, NodeReading, Observation, PodSpec
+from enforcer.cpusets import NO_JSON, reserved_cpus
+
+_RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Who uses the CPU, millicores. None of them negative."""
+
+    capacity: int
+    latency_sensitive: int
+    """Pods and host applications that are not best effort."""
+    best_effort: int
+    system: int
+    reserved: int
+
+    @property
+    def online(self) -> int:
+        """Everything that best effort must leave room for."""
+        return self.latency_sensitive + max(self.system, self.reserved)
+
+
+class _Reservation(msgspec.Struct, frozen=True, rename="camel"):
+    resources: dict[str, str | int | float] | None = None
+    apply_policy: str = ""
+
+
+def suppressible(pod: PodSpec) -> bool:
+    """Whether the pod's use is best effort's in the formula."""
+    return pod.qos_class is QosClass.BE or pod.kube_qos is KubeQos.BEST_EFFORT
+
+
+def demand(seen: Observation) -> Demand | None:
+    """Who uses the CPU now; None while the machine's own use is not known. Pods without a figure count as system."""
+    if seen.node.cpu.millicores is None:
+        return None
+    apps = [(app.qos_class is QosClass.BE, app.group) for app in seen.host_applications]
+    parts = [*((suppressible(pod.spec), pod.group) for pod in seen.pods), *apps]
+    best_effort = _sum(group for yields, group in parts if yields)
+    others = _sum(group for yields, group in parts if not yields)
+    system = max(int(seen.node.cpu.millicores) - best_effort - others, 0)
+    return Demand(seen.node.cpu_millicores, others, best_effort, system, reserved_millicores(seen.node))
+
+
+def target_millicores(use: Demand, thresholds: Thresholds) -> int:
+    """The formula above the policies' own least."""
+    return with_least(use.capacity * thresholds.cpu_suppress_threshold_percent // 100 - use.online, use, thresholds)
+
+
+def with_least(millicores: int, use: Demand, thresholds: Thresholds) -> int:
+    """Not below the share that the policy leaves best effort in any case."""
+    percent = thresholds.cpu_suppress_min_percent
+    return millicores if percent is None else max(millicores, use.capacity * percent // 100)
+
+
+def reserved_millicores(node: NodeReading) -> int:
+    """CPU that the node keeps for what is no pod; an annotation that cannot be read counts as none."""
+    kubelet = max(node.capacity.get("cpu", 0) - node.allocatable.get("cpu", 0), 0) if node.allocatable else 0
+    return max(kubelet, _annotated(node))
+
+
+def _annotated(node: NodeReading) -> int:
+    cpus = reserved_cpus(node)
+    if cpus:
+        return MILLICORES_PER_CORE * len(cpus)
+    try:
+        found = msgspec.json.decode(node.annotations.get(NODE_RESERVATION_ANNOTATION, "{}"), type=_Reservation)
+        if found.apply_policy == _RESERVED_CPUS_ONLY:
+            return 0
+        return parse_millicores((found.resources or {}).get("cpu", 0), node.name)
+    except (*NO_JSON, QuantityError):
+        return 0
+
+
+def _sum(groups: Iterable[GroupReading | None]) -> int:
+    return sum(_whole(group.cpu) for group in groups if group is not None)
+
+
+def _whole(cpu: CpuUse) -> int:
+    return max(math.floor(cpu.millicores), 0) if cpu.millicores is not None else 0

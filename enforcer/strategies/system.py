@@ -1,0 +1,55 @@
+"""The node's own memory reserves: how early the kernel begins to reclaim.
+
+    vm.min_free_kbytes       = memory of the machine in KiB * minFreeKbytesFactor // 10000
+    vm.watermark_scale_factor = watermarkScaleFactor
+
+While it is on, for it changes the machine and not pods: by default it is off, and then nothing is written. A reserve
+larger than a twentieth of the memory is not asked for: it would leave the machine too little to run, and is a mistake.
+Source: Koordinator's koordlet, `sysreconcile` (its gate is off by default as well).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.model.node_policy import NodePolicy
+from cotenant.model.resource import KIB
+from enforcer.contract import Observation, Plan, Step, Surface, SurfaceWant, Verdict
+
+NAME: Final = "system"
+MIN_FREE: Final = "vm/min_free_kbytes"
+SCALE: Final = "vm/watermark_scale_factor"
+FACTOR_WHOLE: Final = 10_000
+LARGEST_PART: Final = 20
+TOO_MUCH: Final = "ReserveTooLarge"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """The strategy; `on`: whether the node's settings ask for it."""
+
+    on: bool = False
+    name: str = NAME
+
+    def initial(self) -> None:
+        """It remembers nothing."""
+
+    def step(self, seen: Observation, policy: NodePolicy, state: None) -> Step[None]:
+        """Both values, or none."""
+        return Step(_plan(seen, policy) if self.on else Plan(), state)
+
+
+def _plan(seen: Observation, policy: NodePolicy) -> Plan:
+    total = seen.node.memory_total_bytes // KIB
+    scale = _want(SCALE, policy.system.watermark_scale_factor, "policy's watermark scale")
+    reserve = total * policy.system.min_free_kbytes_factor // FACTOR_WHOLE
+    if reserve * LARGEST_PART > total:
+        message = f"{seen.node.name}: {reserve} KiB kept free of {total} KiB would be over a twentieth; not set"
+        return Plan(surfaces=(scale,), verdicts=(Verdict(seen.node.name, TOO_MUCH, message, warning=True),))
+    why = f"{policy.system.min_free_kbytes_factor} / {FACTOR_WHOLE} of {total} KiB"
+    return Plan(surfaces=(_want(MIN_FREE, reserve, why), scale))
+
+
+def _want(key: str, value: int, why: str) -> SurfaceWant:
+    return SurfaceWant(Surface.SYSCTL, key, str(value), NAME, why)

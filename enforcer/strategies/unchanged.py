@@ -1,0 +1,44 @@
+"""Answers that are kept while nothing changed that they were made from. Pure in what it answers.
+
+Most pods are today what they were a second ago; what a strategy wants of them is then the same. Whatever an answer
+depends on belongs into `made_from`: mostly the very objects of the tick before, which costs no comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from enforcer.contract import CgroupPath, PodReading
+
+AnswerT = TypeVar("AnswerT")
+Basis = tuple[object, ...]
+
+
+class Unchanged(Generic[AnswerT]):
+    """One answer a pod. One thread."""
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._known: dict[str, tuple[Basis, AnswerT]] = {}
+
+    def each(
+        self, pods: Iterable[PodReading], basis: Basis, answer: Callable[[PodReading], AnswerT]
+    ) -> list[tuple[PodReading, AnswerT]]:
+        """The pods with their answers; basis: what an answer is made from beside the pod and its cgroups' places."""
+        known, fresh, found = self._known, {}, []
+        for pod in pods:
+            made_from = (pod.spec, *basis, *places(pod))
+            kept = known.get(pod.spec.uid)
+            if kept is None or kept[0] != made_from:
+                kept = made_from, answer(pod)
+            fresh[pod.spec.uid] = kept
+            found.append((pod, kept[1]))
+        self._known = fresh
+        return found
+
+
+def places(pod: PodReading) -> list[CgroupPath | None]:
+    """Where its cgroup and those of its containers are, None for one that is not there."""
+    groups = [pod.group, *[container.group for container in pod.containers]]
+    return [None if group is None else group.path for group in groups]

@@ -1,0 +1,96 @@
+"""EDGE: the node's own kernel settings, kept and given back.
+
+The value that stood there before us is noted in a file before the first write, so that a killed agent's successor gives
+it back; only the settings in KEYS are ever written. A value that somebody else changes afterwards is theirs: told, not
+fought over, and left as they set it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from enforcer.contract import Surface, SurfaceWant
+
+KEYS: Final = frozenset({"vm/min_free_kbytes", "vm/watermark_scale_factor"})
+FILE: Final = "sysctl-originals.json"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What stood there, and what we wrote."""
+
+    original: str
+    ours: str
+
+
+class SysctlKeeper:
+    """Keeps Surface.SYSCTL. folder: for the note; root: /proc/sys. For one thread."""
+
+    surface: Final = Surface.SYSCTL
+
+    def __init__(self, folder: Path, root: Path = Path("/proc/sys")) -> None:
+        self._note, self._root = folder / FILE, root
+        self._kept = self._read_note()
+
+    def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
+        """Make it so; what went wrong, in words."""
+        wanted = {w.key: w.value for w in wants if w.surface is Surface.SYSCTL}
+        gone = [key for key in self._kept if key not in wanted]
+        return [*self._back_all(gone), *(line for key in wanted for line in self._set(key, wanted[key]))]
+
+    def give_back(self) -> list[str]:
+        """Everything to what stood there before."""
+        return list(self._back_all(list(self._kept)))
+
+    def _back_all(self, keys: Iterable[str]) -> Iterator[str]:
+        for key in keys:
+            yield from self._back(key)
+
+    def _set(self, key: str, value: str) -> Iterator[str]:
+        if key not in KEYS or not value.isascii() or not value.isdigit():
+            yield f'{key} = "{value}" is not for this agent to set'
+            return
+        try:
+            present = self._read(key)
+            kept = self._kept.get(key)
+            if kept is not None and present not in (kept.ours, kept.original):
+                yield f"{key}: somebody else set it to {present}; it stays theirs"
+                return
+            if present != value:
+                self._save(self._kept | {key: Kept(kept.original if kept else present, value)})
+                (self._root / key).write_text(value)
+        except OSError as refused:
+            yield f"{key}: {refused.strerror}"
+
+    def _back(self, key: str) -> Iterator[str]:
+        try:
+            kept = self._kept[key]
+            if self._read(key) == kept.ours:
+                (self._root / key).write_text(kept.original)
+            self._save({k: v for k, v in self._kept.items() if k != key})
+        except OSError as refused:
+            yield f"{key}: {refused.strerror}"
+
+    def _read(self, key: str) -> str:
+        return (self._root / key).read_text().strip()
+
+    def _read_note(self) -> dict[str, Kept]:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            found = msgspec.json.decode(self._note.read_bytes(), type=dict[str, Kept])
+            return {key: kept for key, kept in found.items() if key in KEYS}
+        return {}
+
+    def _save(self, kept: dict[str, Kept]) -> None:
+        """Whole or not at all, on the disk before it returns."""
+        fresh = self._note.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.write(msgspec.json.encode(kept))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._note)
+        self._kept = kept

@@ -1,0 +1,37 @@
+"""The named baselines that forecast a path, frozen; those that predict a node's peak are in `..peaks`.
+
+`BASELINES` are what a back-test compares with by default; `SLOW` take long and are asked for by name. Short names (B1,
+B1-gaussian, ..., B14) are those of `by_name`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forecasting.backtest.baselines.crane import CraneDsp
+from forecasting.backtest.baselines.decomposed import StlSes
+from forecasting.backtest.baselines.seasonal import GaussianSeasonalNaive, MaxPath
+from forecasting.backtest.baselines.strong import NAIVE_DAY, NAIVE_WEEK, StrongSelection
+from forecasting.base import Forecaster
+
+_NAMED: Final[dict[str, Forecaster]] = {
+    "B1": NAIVE_DAY,
+    "B1-gaussian": GaussianSeasonalNaive(),
+    "B2": NAIVE_WEEK,
+    "B3": MaxPath(),
+    "B3-slot": MaxPath(per_slot=True, name="B3 max of 7 d, per slot"),
+    "B10": CraneDsp(),
+    "B11": StlSes(),
+    "B14": StrongSelection(),
+}
+SHORT_NAMES: Final = tuple(_NAMED)
+BASELINE: Final = "B1"
+"""What relative losses are relative to, always: the seasonal naive of the day with empirical residual quantiles."""
+STRONG: Final = "B14"
+SLOW: Final = ("B11",)
+DEFAULT: Final = tuple(name for name in _NAMED if name not in SLOW)
+
+
+def by_name(short: str) -> Forecaster:
+    """A baseline by its short name; KeyError for any other."""
+    return _NAMED[short]

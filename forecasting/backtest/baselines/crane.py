@@ -1,0 +1,90 @@
+"""B10: the estimators of Crane's DSP (dynamic signal processing), the better one by its own back-test. Pure and frozen.
+
+Two ideas: the highest value of the same time of day over the past periods, and a Fourier series of the strongest
+low frequencies with a margin. Each is tried on the last day from what stood before it; under-estimates weigh
+-ln(1 - x) / ln(1.25), over-estimates their share x. The answer is one path; every level is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import FloatMatrix, TimeGrid
+from forecasting.backtest.baselines.seasonal import by_day
+from forecasting.base import Array, conform
+from forecasting.empirical import row_quantiles
+
+Floats = npt.NDArray[np.floating[Any]]
+
+MARGINS: Final = (0.01, 0.10, 0.15, 0.20)
+FEWEST_BINS, MOST_BINS = 3, 100
+_CLIPPED: Final = np.array([0.001, 0.999])
+_UNDER: Final = float(np.log(1.25))
+_WORST: Final = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class CraneDsp:
+    """Max of the slot, or the strongest Fourier bins x (1 + margin), whichever lost less on the last day."""
+
+    name: str = "B10 crane dsp (fft + max)"
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster."""
+        day = grid.slots_per_day
+        clean = _clean(history)
+        whole = clean.shape[1] // day * day
+        clean = clean[:, clean.shape[1] - whole :]
+        if whole < 2 * day:
+            return conform(np.full((len(history), horizon, len(LEVELS)), np.nan, dtype=np.float32), history)
+        tried = _candidates(clean[:, :-day], day, day)
+        best = np.argmin([_loss(clean[:, -day:], path) for path in tried], axis=0)
+        ahead = np.stack(_candidates(clean, day, horizon))[best, np.arange(len(clean))]
+        return conform(np.repeat(ahead[:, :, None], len(LEVELS), axis=2), history)
+
+
+def _clean(history: FloatMatrix) -> Floats:
+    """Gaps filled on a straight line, then clipped to the percentiles 0.1 and 99.9; NaN where nothing is known."""
+    filled = history.astype(np.float64)
+    slots = np.arange(history.shape[1])
+    for row in np.flatnonzero(np.isnan(history).any(axis=1)):
+        known = ~np.isnan(history[row])
+        if known.any():
+            filled[row] = np.interp(slots, slots[known], history[row, known])
+    low, high = row_quantiles(filled, _CLIPPED).T
+    return np.clip(filled, low[:, None], high[:, None])
+
+
+def _candidates(clean: Floats, day: int, horizon: int) -> list[Floats]:
+    """Max of the slot, then the Fourier path with each margin, each (n, horizon)."""
+    phase = np.arange(horizon) % day
+    highest = by_day(clean.astype(np.float32), day).max(axis=1)[:, phase]
+    path = _fourier(clean, day)[:, phase]
+    return [highest, *((1 + margin) * path for margin in MARGINS)]
+
+
+def _fourier(clean: Floats, day: int) -> Floats:
+    """The first day of the periodic continuation from the strongest frequencies below one an hour, (n, day), >= 0."""
+    spectrum = np.fft.rfft(np.nan_to_num(clean), axis=1)
+    size = np.abs(spectrum)
+    slow = np.arange(spectrum.shape[1]) * day < 24 * clean.shape[1]
+    size = np.where(slow, size, 0.0)
+    kept = max(FEWEST_BINS, min(MOST_BINS, spectrum.shape[1]))
+    order = np.argsort(-size, axis=1, kind="stable")[:, :kept]
+    chosen = np.zeros_like(spectrum)
+    np.put_along_axis(chosen, order, np.take_along_axis(spectrum, order, axis=1), axis=1)
+    chosen[:, ~slow] = 0
+    return np.maximum(np.fft.irfft(chosen, n=clean.shape[1], axis=1)[:, :day], 0)
+
+
+def _loss(actual: Floats, path: Floats) -> Floats:
+    """Mean asymmetric loss of each path, (n,)."""
+    away = np.divide(path - actual, np.abs(actual), out=np.zeros(actual.shape), where=np.abs(actual) > 0)
+    under = -np.log1p(-np.minimum(-np.minimum(away, 0), _WORST)) / _UNDER
+    loss: Floats = np.where(away < 0, under, away).mean(axis=1)
+    return np.nan_to_num(loss)

@@ -1,0 +1,67 @@
+"""B11: statsmodels' STL of the day with simple exponential smoothing of the rest. Pure, slow, frozen."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from forecasting.base import Array, conform
+
+Floats = npt.NDArray[np.floating[Any]]
+
+_NORMAL: Final = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
+
+
+@dataclass(frozen=True, slots=True)
+class StlSes:
+    """STL on hourly means + SES of the deseasonalised rest; normal quantiles of its errors; gaps filled.
+
+    The variance h steps ahead is that of one step x (1 + (h - 1) a^2), a the smoothing (Hyndman et al. 2008, 6.3).
+    """
+
+    name: str = "B11 stl + ses (statsmodels, hourly)"
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster."""
+        factor = max(1, HOUR_SECONDS // grid.step_seconds)
+        block = history[:, history.shape[1] % factor :].reshape(len(history), history.shape[1] // factor, factor)
+        seen = ~np.isnan(block)
+        count = seen.sum(axis=2)
+        total = np.where(seen, block, 0.0).sum(axis=2, dtype=np.float64)
+        hourly = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
+        period = max(2, grid.slots_per_day // factor)
+        hours = -(-horizon // factor)
+        paths = np.full((len(history), hours, len(LEVELS)), np.nan)
+        for row, series in enumerate(hourly):
+            known = ~np.isnan(series)
+            if known.sum() >= 2 * period:
+                slots = np.arange(len(series))
+                paths[row] = _forecast(np.interp(slots, slots[known], series[known]), period, hours)
+        return conform(np.repeat(paths, factor, axis=1)[:, :horizon], history)
+
+
+def _forecast(series: Floats, period: int, hours: int) -> Floats:
+    """Quantiles (hours, L) of one series without gaps."""
+    from statsmodels.tsa.holtwinters import SimpleExpSmoothing
+    from statsmodels.tsa.seasonal import STL
+
+    if np.ptp(series) == 0:
+        return np.full((hours, len(LEVELS)), series[-1])
+    seasonal = STL(series, period=period, robust=False).fit().seasonal
+    rest = series - seasonal
+    with warnings.catch_warnings():
+        # A rest that is all noise has no best smoothing; any is as good.
+        warnings.simplefilter("ignore")
+        fitted = SimpleExpSmoothing(rest, initialization_method="estimated").fit()
+    deviation = float(np.sqrt(np.mean((rest - fitted.fittedvalues) ** 2)))
+    point = seasonal[-period:][np.arange(hours) % period] + fitted.forecast(1)[0]
+    widening = np.sqrt(1 + np.arange(hours) * float(fitted.params["smoothing_level"]) ** 2)
+    ahead: Floats = point[:, None] + deviation * widening[:, None] * _NORMAL
+    return ahead

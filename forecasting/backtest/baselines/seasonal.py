@@ -1,0 +1,75 @@
+"""B1 with Gaussian residuals, B3 and B10: simple answers to "what will tomorrow look like". Pure and frozen.
+
+(B1 with empirical residuals and B2 are `forecasting.members.seasonal_naive`, pinned by a test of their numbers.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import FloatMatrix, TimeGrid
+from forecasting.base import Array, conform
+
+Floats = npt.NDArray[np.floating[Any]]
+
+NORMAL: Final = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
+"""Quantiles of the standard normal distribution at LEVELS."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianSeasonalNaive:
+    """Same slot of the last day + normal quantiles x the root mean square of past differences, as GIFT-Eval has it."""
+
+    name: str = "B1 seasonal naive day (Gaussian residuals)"
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster."""
+        day = grid.slots_per_day
+        apart = history[:, day:] - history[:, : max(0, history.shape[1] - day)]
+        seen = ~np.isnan(apart)
+        count = seen.sum(axis=1)
+        squares = np.where(seen, apart, 0.0).astype(np.float64) ** 2
+        variance = np.divide(squares.sum(axis=1), count, out=np.full(len(history), np.nan), where=count > 0)
+        point = newest_of_slot(history, day, horizon)
+        return conform(point[:, :, None] + np.sqrt(variance)[:, None, None] * NORMAL, history)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPath:
+    """B3: the highest value of the last days, one for all slots or one a slot of the day; every level is the same."""
+
+    days: int = 7
+    per_slot: bool = False
+    name: str = "B3 max of 7 d, flat"
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster."""
+        day = grid.slots_per_day
+        block = by_day(history, day)[:, -self.days :]
+        known = np.where(np.isnan(block), -np.inf, block)
+        highest = known.max(axis=1, initial=-np.inf)[:, np.arange(horizon) % day]
+        if not self.per_slot:
+            highest = np.repeat(known.max(axis=(1, 2), initial=-np.inf)[:, None], horizon, axis=1)
+        point = np.where(np.isneginf(highest), np.nan, highest)
+        return conform(np.repeat(point[:, :, None], len(LEVELS), axis=2), history)
+
+
+def by_day(history: FloatMatrix, day: int) -> FloatMatrix:
+    """History cut into days counted back from its end, (n, days, day); the oldest is filled with gaps."""
+    days = -(-history.shape[1] // day)
+    padded = np.pad(history, ((0, 0), (days * day - history.shape[1], 0)), constant_values=np.nan)
+    return padded.reshape(len(history), days, day)
+
+
+def newest_of_slot(history: FloatMatrix, day: int, horizon: int) -> FloatMatrix:
+    """Newest known value of each slot of the day, laid out over the horizon, (n, horizon)."""
+    newest = np.full((len(history), day), np.nan, dtype=np.float32)
+    for past in by_day(history, day).transpose(1, 0, 2):
+        newest = np.where(np.isnan(past), newest, past)
+    return newest[:, np.arange(horizon) % day]

@@ -1,0 +1,97 @@
+"""B14: the strong cheap selection, the baseline to beat. Pure and frozen: it stays as it is while the engine improves.
+
+Seven members; five one-day back-tests before the origin; each member's mean pinball loss at the levels 0.1 .. 0.9
+relative to that of the seasonal naive of the day, its logarithm held within 0.01..100 and averaged with weights 0.8^k,
+the newest day first; shrunk towards the mean over all series as if by two more days; the quantile average of the two
+best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import FloatMatrix, TimeGrid
+from forecasting.base import LEVEL_ARRAY, Array, Forecaster, conform
+from forecasting.losses import pinball
+from forecasting.members.recent import RecentQuantiles
+from forecasting.members.seasonal_naive import SeasonalNaive
+from forecasting.members.slot import SlotQuantiles
+
+Floats = npt.NDArray[np.floating[Any]]
+
+NAIVE_DAY: Final = SeasonalNaive(days=1, name="B1 seasonal naive day (empirical residuals)")
+NAIVE_WEEK: Final = SeasonalNaive(days=7, name="B2 seasonal naive week (empirical residuals)")
+POOL: Final[tuple[Forecaster, ...]] = (
+    NAIVE_DAY,
+    NAIVE_WEEK,
+    RecentQuantiles(half_life_hours=12, name="recent-12h"),
+    RecentQuantiles(half_life_hours=3, name="recent-3h"),
+    RecentQuantiles(half_life_hours=1, name="recent-1h"),
+    SlotQuantiles(days=14, reach=3, name="slots-14d"),
+    SlotQuantiles(days=4, reach=1, name="slots-4d"),
+)
+ORIGINS: Final = 5
+DECAY: Final = 0.8
+PRIOR_DAYS: Final = 2.0
+_LIMIT: Final = float(np.log(100))
+_SCORED: Final = LEVELS.index(0.9) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class StrongSelection:
+    """The quantile average of the two members that did best on this series' last five days."""
+
+    name: str = "B14 strong selection"
+    pool: Sequence[Forecaster] = POOL
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster."""
+        best = two_best(scores(log_ratios(self.pool, history, grid)))
+        ahead = np.stack([member.quantiles(history, grid, horizon) for member in self.pool])
+        column = np.arange(len(history))
+        return conform((ahead[best[0], column] + ahead[best[1], column]) / 2, history)
+
+
+def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid) -> Floats:
+    """Logarithm of each member's loss relative to the first one's, (members, back-tests, n), newest back-test first.
+
+    NaN where a day cannot be judged: less than half a day known before it, or less than a quarter of it known.
+    """
+    day = grid.slots_per_day
+    tests = max(0, min(ORIGINS, grid.size // day - 1))
+    found = np.full((len(pool), tests, len(history)), np.nan)
+    for test in range(tests):
+        cut = grid.size - (test + 1) * day
+        past, before = history[:, :cut], TimeGrid(grid.start_seconds, grid.step_seconds, cut)
+        actual = history[:, cut : cut + day]
+        made = (member.quantiles(past, before, day)[..., :_SCORED] for member in pool)
+        loss = np.stack([pinball(actual, path, LEVEL_ARRAY[:_SCORED]) for path in made])
+        judged = ((~np.isnan(past)).sum(axis=1) >= day // 2) & ((~np.isnan(actual)).sum(axis=1) >= day // 4)
+        # Two losses that are both next to nothing against the level are equal.
+        floor = 1e-6 * np.nan_to_num(np.abs(actual)).mean(axis=1) + np.finfo(np.float32).tiny
+        ratio = np.log((loss + floor) / (loss[:1] + floor))
+        found[:, test] = np.where(judged, np.clip(ratio, -_LIMIT, _LIMIT), np.nan)
+    return found
+
+
+def scores(log_ratio: Floats) -> Floats:
+    """Weighted mean over back-tests, shrunk to the mean over all series, (members, n); smaller is better."""
+    weights = DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio[0])
+    mass = weights.sum(axis=0)
+    total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)
+    tested = mass > 0
+    everyone = (total[:, tested] / mass[tested]).mean(axis=1) if tested.any() else np.zeros(len(log_ratio))
+    shrunk: Floats = (total + PRIOR_DAYS * everyone[:, None]) / (mass + PRIOR_DAYS)
+    return shrunk
+
+
+def two_best(found: Floats) -> npt.NDArray[np.intp]:
+    """The two members with the smallest scores of each series, (2, n); the earlier one of equals."""
+    order: npt.NDArray[np.intp] = found.argsort(axis=0, kind="stable")[:2]
+    return order

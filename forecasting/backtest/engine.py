@@ -1,0 +1,66 @@
+"""The engine as a contender: the forecasts that the product serves, from the same past as everybody's. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from cotenant.model.forecast import WindowKind
+from cotenant.model.histogram import CPU_BUCKETS, HistogramBatch
+from cotenant.model.identity import NodeRef
+from cotenant.model.portrait import Portraits
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, Statistic, Usage
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.backtest.contenders import Answer
+from forecasting.backtest.plan import Past
+from forecasting.engine import HORIZON, STEP_SECONDS, forecast
+
+ENGINE: Final = "cotenant"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineContender:
+    """The forecasts that the product serves: from the measured values, next 24 hours on half hours only."""
+
+    resource: Resource = Resource.CPU
+    settings: ForecastingSettings = field(default_factory=ForecastingSettings)
+    name: str = ENGINE
+
+    def answer(self, past: Past, horizon: int) -> Answer:
+        """See Contender; ValueError for another step or horizon than the engine's."""
+        if horizon != HORIZON or past.coarse_grid.step_seconds != STEP_SECONDS:
+            raise ValueError("the engine forecasts 24 hours on half hours")
+        refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
+        usage = Usage(refs, past.fine_grid, past.fine, self.resource, Statistic.MEAN)
+        made = forecast(usage, _no_portraits(self.resource), self.settings)
+        peaks = np.array([any(w.kind is WindowKind.PEAK for w in found) for found in made.windows], dtype=bool)
+        shape = made.level(0.5) if made.timing is None else made.timing
+        return Answer(made.quantiles, shape, peaks, made.peak)
+
+
+def _no_portraits(resource: Resource) -> Portraits[NodeRef]:
+    """Portraits of no series: every series of a back-test has a history of its own."""
+    none = np.zeros(0)
+    return Portraits(
+        refs=(),
+        resource=resource,
+        step_seconds=300,
+        end_seconds=0,
+        histograms=HistogramBatch.empty(0, CPU_BUCKETS, DAY_SECONDS),
+        startup_max=none,
+        startup_samples=none,
+        first_seconds=none,
+        last_seconds=none,
+        seen=none,
+        square_sums=none,
+        daily_maxima=np.zeros((0, 7)),
+        daily_sums=np.zeros((0, 7)),
+        daily_counts=np.zeros((0, 7)),
+        slot_sums=np.zeros((0, 2, 48)),
+        slot_counts=np.zeros((0, 2, 48)),
+        slot_maxima=np.zeros((0, 7, 48)),
+        pattern=(),
+    )

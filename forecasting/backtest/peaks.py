@@ -1,0 +1,279 @@
+"""Predictors of a node's next 24-hour peak that others use today: what calibrated reclaim has to beat. Pure and frozen.
+
+Definitions follow "Take it to the limit: peak prediction-driven resource overcommitment in datacenters" (Bashir et al.,
+EuroSys 2021): usage is capped at the pod's limit, a prediction is never above the sum of limits, and a pod with fewer
+than two hours of samples counts with its limit. The forecast engine does not use this file: baselines stay as they are
+while it improves.
+
+Shapes: every method works on any number of nodes at once, as leading axes of `usage` (..., pods, slots) and `limits`
+(..., pods). A pod that a node does not have is a row of gaps with limit 0. Gaps are NaN. Units are those of the usage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import DAY_SECONDS, TimeGrid
+from forecasting.backtest.baselines.crane import CraneDsp
+from forecasting.empirical import row_quantiles, weighted_quantiles
+
+Floats = npt.NDArray[np.floating[Any]]
+
+MINIMUM_SAMPLES: Final = 24
+"""Samples below which a pod counts with its limit: 2 h at 5 minutes."""
+_HALF_LIVES_KEPT: Final = 10
+
+
+class PeakPredictor(Protocol):
+    """Predicts the highest usage of a node over the next 24 hours from its pods' past."""
+
+    @property
+    def name(self) -> str:
+        """Name in every figure, with the parameters that matter."""
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
+        """Peak of each node (...), in the unit of usage, from usage (..., pods, slots) that ends at the origin."""
+
+
+def oracle(after: Floats, limits: Floats) -> Floats:
+    """B12: the highest total of the pods over the slots that came, (...); NaN where nothing was measured."""
+    return _highest(node_total(after, limits))
+
+
+def node_total(usage: Floats, limits: Floats) -> Floats:
+    """Sum over pods of usage capped at its limit, (..., slots); a slot with no sample at all is NaN."""
+    seen = ~np.isnan(usage)
+    total: Floats = np.where(seen, np.minimum(usage, limits[..., None]), 0.0).sum(axis=-2, dtype=np.float64)
+    return np.where(seen.any(axis=-2), total, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class NoOvercommit:
+    """B13: the sum of limits; nothing can be reclaimed."""
+
+    name: str = "B13 no overcommit"
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:  # noqa: ARG002 - the contract's
+        """See PeakPredictor."""
+        total: Floats = limits.sum(axis=-1, dtype=np.float64)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class BorgDefault:
+    """B6: a fixed share of the sum of limits."""
+
+    share: float = 0.9
+    name: str = "B6 borg-default 0.9"
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:  # noqa: ARG002 - the contract's
+        """See PeakPredictor."""
+        total: Floats = self.share * limits.sum(axis=-1, dtype=np.float64)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class MaxOfDays:
+    """B3: the highest total of the last days x a factor; the variant per slot has the same peak."""
+
+    days: int = 7
+    factor: float = 1.0
+    name: str = "B3 max of 7 d"
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
+        """See PeakPredictor."""
+        recent = usage[..., -self.days * slots_per_day :]
+        return _bounded(self.factor * _highest(node_total(recent, limits)), usage, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class VpaLike:
+    """B4: per pod, the percentile of a histogram with a half-life of 24 h, + 15 %; summed over pods."""
+
+    percentile: float = 0.9
+    margin: float = 0.15
+    name: str = "B4 vpa p90 + 15 %"
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
+        """See PeakPredictor."""
+        per_pod = (1 + self.margin) * _decayed(_capped(usage, limits), self.percentile, slots_per_day)
+        return _sum_of(per_pod, usage, limits, MINIMUM_SAMPLES)
+
+
+@dataclass(frozen=True, slots=True)
+class KoordinatorMin:
+    """B5: Koordinator's smaller reclaimable, which is the larger of two peaks, + 10 %: pods summed, and their total.
+
+    Percentile of histograms with a half-life of 12 h (CPU; memory: p98 and 24 h); a pod younger than `cold_days` counts
+    with its limit. `first_bucket` (in the unit of usage; 25 millicores or 5 MiB there) rounds percentiles up to the end
+    of their bucket as its histograms do, buckets growing by 5 %; 0 takes exact percentiles.
+    """
+
+    percentile: float = 0.95
+    half_life_days: float = 0.5
+    margin: float = 0.10
+    cold_days: float = 1.0
+    first_bucket: float = 0.0
+    name: str = "B5 koordinator min-reclaim"
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
+        """See PeakPredictor."""
+        half_life, raised = self.half_life_days * slots_per_day, 1 + self.margin
+        per_pod = raised * self._rounded(_decayed(_capped(usage, limits), self.percentile, half_life))
+        pods = _sum_of(per_pod, usage, limits, max(1, round(self.cold_days * slots_per_day)))
+        total = raised * self._rounded(_decayed(node_total(usage, limits), self.percentile, half_life))
+        return np.fmax(pods, _bounded(total, usage, limits))
+
+    def _rounded(self, values: Floats) -> Floats:
+        """End of the bucket that holds a value: bucket k starts at first x (1.05^k - 1) / 0.05."""
+        if not self.first_bucket:
+            return values
+        growth = 0.05
+        bucket = np.floor(np.log1p(values * growth / self.first_bucket) / np.log1p(growth) + 1e-9)
+        ends: Floats = self.first_bucket * ((1 + growth) ** (bucket + 1) - 1) / growth
+        return ends
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCentralLike:
+    """B7: per pod, the percentile of usage / limit over the last hours x the limit of now; summed over pods."""
+
+    percentile: float = 0.99
+    hours: float = 10.0
+    name: str = "B7 rc-like p99, 10 h"
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
+        """See PeakPredictor."""
+        recent = _capped(_last_hours(usage, self.hours, slots_per_day), limits)
+        per_pod = row_quantiles(recent, np.array([self.percentile]))[..., 0]
+        return _sum_of(per_pod, usage, limits, MINIMUM_SAMPLES)
+
+
+@dataclass(frozen=True, slots=True)
+class NSigma:
+    """B8: mean + N sample standard deviations of total usage / total limit over the last hours x the limits of now."""
+
+    sigmas: float = 5.0
+    hours: float = 10.0
+    name: str = "B8 n-sigma 5, 10 h"
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
+        """See PeakPredictor."""
+        warm = _samples(usage) >= MINIMUM_SAMPLES
+        recent = np.where(warm[..., None], _last_hours(usage, self.hours, slots_per_day), np.nan)
+        there = np.where(np.isnan(recent), 0.0, limits[..., None]).sum(axis=-2)
+        used = node_total(recent, limits)
+        ratio = np.divide(used, there, out=np.full(there.shape, np.nan), where=there > 0)
+        peak = np.minimum(1.0, _mean(ratio) + self.sigmas * _deviation(ratio))
+        cold = np.where(warm, 0.0, limits).sum(axis=-1)
+        known = (limits * warm).sum(axis=-1)
+        result: Floats = np.where(np.isnan(peak), known, peak * known) + cold
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class CranePeak:
+    """B10: the highest point of Crane's path for the node's total."""
+
+    name: str = "B10 crane dsp (fft + max)"
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
+        """See PeakPredictor."""
+        total = node_total(usage, limits)
+        flat = total.reshape(-1, total.shape[-1]).astype(np.float32)
+        grid = TimeGrid(0, DAY_SECONDS // slots_per_day, flat.shape[1])
+        path = CraneDsp().quantiles(flat, grid, slots_per_day)[:, :, -1].max(axis=1)
+        known = ~np.isnan(flat).all(axis=1)
+        return _bounded(np.where(known, path, np.nan).reshape(total.shape[:-1]), usage, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Larger:
+    """The larger of predictors, node by node: B9 is that of B7 and B8."""
+
+    of: tuple[PeakPredictor, ...]
+    name: str
+
+    def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
+        """See PeakPredictor."""
+        found: Floats = np.max([p.peaks(usage, limits, slots_per_day) for p in self.of], axis=0)
+        return found
+
+
+PEAK_BASELINES: Final[tuple[PeakPredictor, ...]] = (
+    MaxOfDays(),
+    MaxOfDays(factor=1.1, name="B3 max of 7 d x 1.1"),
+    MaxOfDays(days=14, name="B3 max of 14 d"),
+    VpaLike(),
+    VpaLike(percentile=0.95, name="B4 vpa p95 + 15 %"),
+    KoordinatorMin(),
+    BorgDefault(),
+    ResourceCentralLike(),
+    NSigma(),
+    CranePeak(),
+    Larger((ResourceCentralLike(), NSigma()), name="B9 max(n-sigma 5, rc-like p99)"),
+    NoOvercommit(),
+)
+"""Every static predictor at its published parameters; B12 is `oracle`, which knows the future."""
+
+
+def _capped(usage: Floats, limits: Floats) -> Floats:
+    return np.minimum(usage, limits[..., None])
+
+
+def _samples(usage: Floats) -> npt.NDArray[np.intp]:
+    count: npt.NDArray[np.intp] = (~np.isnan(usage)).sum(axis=-1)
+    return count
+
+
+def _last_hours(usage: Floats, hours: float, slots_per_day: int) -> Floats:
+    return usage[..., -max(1, round(hours * slots_per_day / 24)) :]
+
+
+def _highest(values: Floats) -> Floats:
+    """Maximum of the last axis without NaN; NaN where there is nothing."""
+    highest: Floats = np.where(np.isnan(values), -np.inf, values).max(axis=-1, initial=-np.inf)
+    return np.where(np.isneginf(highest), np.nan, highest)
+
+
+def _bounded(peak: Floats, usage: Floats, limits: Floats) -> Floats:
+    """At most the sum of limits, which also stands in where nothing is known; cold pods add their limit."""
+    warm = _samples(usage) >= MINIMUM_SAMPLES
+    cold, everything = np.where(warm, 0.0, limits).sum(axis=-1), limits.sum(axis=-1, dtype=np.float64)
+    result: Floats = np.where(np.isnan(peak), everything, np.minimum(peak + cold, everything))
+    return result
+
+
+def _sum_of(per_pod: Floats, usage: Floats, limits: Floats, samples: int) -> Floats:
+    """Sum over pods of their peak, at most their limit; the limit itself where samples are too few."""
+    known = (_samples(usage) >= samples) & ~np.isnan(per_pod)
+    total: Floats = np.where(known, np.minimum(per_pod, limits), limits).sum(axis=-1, dtype=np.float64)
+    return total
+
+
+def _decayed(values: Floats, percentile: float, half_life: float) -> Floats:
+    """Percentile of the last axis, a sample's weight halving every `half_life` slots."""
+    kept = values[..., -int(np.ceil(_HALF_LIVES_KEPT * half_life)) :]
+    weights = np.exp2(-np.arange(kept.shape[-1])[::-1] / half_life)
+    flat = weighted_quantiles(kept.reshape(-1, kept.shape[-1]), weights, np.array([percentile]))
+    return flat.reshape(values.shape[:-1])
+
+
+def _mean(values: Floats) -> Floats:
+    seen = ~np.isnan(values)
+    count = seen.sum(axis=-1)
+    total = np.where(seen, values, 0.0).sum(axis=-1, dtype=np.float64)
+    mean: Floats = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return mean
+
+
+def _deviation(values: Floats) -> Floats:
+    """Sample standard deviation; 0 of a single value."""
+    count = (~np.isnan(values)).sum(axis=-1)
+    squares = np.nan_to_num((values - _mean(values)[..., None]) ** 2).sum(axis=-1)
+    deviation: Floats = np.sqrt(squares / np.maximum(count - 1, 1))
+    return deviation

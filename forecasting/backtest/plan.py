@@ -1,0 +1,136 @@
+"""Rolling origins: where forecasts are made, what they may see, and what came. Pure.
+
+A `Past` holds nothing from the origin on, so no contender can look ahead whatever it does; the values that came are
+handed to the scores alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a back-test rolls through a history; origins lie on whole slots of `step_seconds`.
+
+    A series is forecast at an origin when at least `known_share` of its history is not a gap, and judged when half of
+    its horizon is not: what comes never decides what contenders see.
+    """
+
+    history_days: int = 14
+    every_hours: float = 6.0
+    horizon_hours: int = 24
+    step_seconds: int = 1800
+    known_share: float = 0.5
+
+    @property
+    def horizon(self) -> int:
+        """Slots that are forecast."""
+        return self.horizon_hours * HOUR_SECONDS // self.step_seconds
+
+    @property
+    def slots_per_day(self) -> int:
+        """Slots in 24 hours."""
+        return DAY_SECONDS // self.step_seconds
+
+
+JUDGED_SHARE: Final = 0.5
+HALF_HOURS: Final = Plan()
+"""14 days of history, every 6 hours, 24 hours ahead on half hours."""
+HOURLY_WEEK: Final = Plan(horizon_hours=168, step_seconds=HOUR_SECONDS)
+"""The same, 7 days ahead on whole hours."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Past:
+    """What a contender sees of n series: values at the step of the measurement and joined to the plan's step.
+
+    fine: (n, fine_grid.size); coarse: (n, coarse_grid.size), means, gaps NaN. Both grids end at the origin.
+    """
+
+    fine: FloatMatrix
+    fine_grid: TimeGrid
+    coarse: FloatMatrix
+    coarse_grid: TimeGrid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """One origin: the past of some rows; of those that are judged, what came.
+
+    rows: (m,) of the judged ones; judged: (n,), which rows of the past they are; actual: (m, horizon); highest: (m,),
+    the highest fine value that came.
+    """
+
+    origin_seconds: int
+    rows: npt.NDArray[np.intp]
+    past: Past
+    judged: npt.NDArray[np.bool_]
+    actual: FloatMatrix
+    highest: FloatMatrix
+
+
+def origins(grid: TimeGrid, plan: Plan, most: int | None = None) -> tuple[int, ...]:
+    """Moments at which to forecast: the first whole day of history to the last whole horizon, Unix seconds.
+
+    `most` keeps that many, evenly spread; every second one of 6-hourly origins would only see two times of day, so
+    they are spread over all origins by a step that visits each time of day.
+    """
+    every = round(plan.every_hours * HOUR_SECONDS)
+    first = -(-(grid.start_seconds + plan.history_days * DAY_SECONDS) // plan.step_seconds) * plan.step_seconds
+    last = grid.end_seconds - plan.horizon_hours * HOUR_SECONDS
+    every = max(plan.step_seconds, every // plan.step_seconds * plan.step_seconds)
+    found = range(first, last + 1, every)
+    if most is None or len(found) <= most:
+        return tuple(found)
+    return tuple(found[int((k + 0.5) * len(found) / most)] for k in range(most))
+
+
+def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Plan) -> Trial:
+    """Cut one origin out of values (n, grid.size), whose step divides the plan's."""
+    step = grid.step_seconds
+    if plan.step_seconds % step or (origin_seconds - grid.start_seconds) % step:
+        raise ValueError(f"a step of {step} s does not divide {plan.step_seconds} s")
+    cut = grid.index_of(origin_seconds)
+    first = max(0, cut - plan.history_days * DAY_SECONDS // step)
+    factor = plan.step_seconds // step
+    first += (cut - first) % factor
+    past, after = values[:, first:cut], values[:, cut : cut + plan.horizon * factor]
+    shown = np.flatnonzero(_known(past) >= max(plan.known_share, 1e-9))
+    judged = _known(after[shown]) >= JUDGED_SHARE
+    fine, came = past[shown], after[shown[judged]]
+    start = grid.start_seconds + first * step
+    seen = Past(
+        fine=fine,
+        fine_grid=TimeGrid(start // step * step, step, cut - first),
+        coarse=joined(fine, factor),
+        coarse_grid=TimeGrid(start, plan.step_seconds, (cut - first) // factor),
+    )
+    return Trial(origin_seconds, shown[judged], seen, judged, joined(came, factor), _highest(came))
+
+
+def joined(values: FloatMatrix, factor: int) -> FloatMatrix:
+    """Means of every `factor` slots without gaps, (n, slots / factor); NaN where all are gaps."""
+    block = values.reshape(len(values), values.shape[1] // factor, factor)
+    seen = ~np.isnan(block)
+    count = seen.sum(axis=2)
+    total = np.where(seen, block, 0.0).sum(axis=2, dtype=np.float64)
+    mean: FloatMatrix = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0).astype(np.float32)
+    return mean
+
+
+def _known(values: FloatMatrix) -> npt.NDArray[np.float64]:
+    """Share of each row that is not a gap."""
+    share: npt.NDArray[np.float64] = (~np.isnan(values)).sum(axis=1) / max(1, values.shape[1])
+    return share
+
+
+def _highest(values: FloatMatrix) -> FloatMatrix:
+    highest = np.where(np.isnan(values), -np.inf, values).max(axis=1, initial=-np.inf)
+    return np.where(np.isneginf(highest), np.nan, highest).astype(np.float32)

@@ -1,0 +1,261 @@
+"""Run contenders over rolling origins, shard by shard, into a ledger of compact scores. Pure.
+
+A shard is at most a few thousand series; of each trial only a handful of numbers a series are kept, so memory is bound
+by the shard and by the ledger: about 45 bytes a contender, series and origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.progress import Progress, Silent
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
+from forecasting.backtest.contenders import MEDIAN, Answer, Contender
+from forecasting.backtest.plan import Plan, Trial, joined, trial
+from forecasting.backtest.windows import amplitude, compare, equal_peaks, matched, window_starts
+from forecasting.base import LEVEL_ARRAY
+
+Floats = npt.NDArray[np.floating[Any]]
+
+SCORED_LEVELS: Final = tuple(level for level in LEVELS if level <= 0.9)
+"""Levels of the weighted quantile loss: 0.1 .. 0.9."""
+PEAK_LEVELS: Final = (0.5, 0.95)
+_INNER: Final = len(SCORED_LEVELS)
+_LOW, _HIGH = LEVELS.index(0.1), LEVELS.index(0.9)
+_OUTSIDE_WEIGHT: Final = 2 / 0.2
+"""Winkler's penalty of the central 80 % interval."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """Some series: values (n, grid.size) and their limits (n,), NaN where unknown, in the unit of the values."""
+
+    names: tuple[str, ...]
+    grid: TimeGrid
+    values: FloatMatrix
+    limits: FloatMatrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ledger:
+    """Scores of C contenders on n series at K origins; NaN where a series did not take part.
+
+    of_trial, (n, K): slots; scale (mean |actual|); naive (mean |y(t) - y(t - 24 h)| of the history); age_days; real
+    (the day has a peak); equal (several of one height); windows (its peaks above half height).
+    of_contender, (C, n, K): loss (mean pinball over SCORED_LEVELS and slots); error (mean |actual - median|); winkler
+    (80 % interval); hit, iou, capture, late_minutes; claims; height ((forecast - actual) / actual 24-hour peak);
+    windows_said and windows_matched (within an hour of an actual one); peak_held_50 and _95 (actual 24-hour peak at or
+    below that level of the peak head).
+    covered: (C, n, K, L), slots at or below each level; level_loss: (C, L), sums over all slots; hourly: (C, 24, L),
+    slots covered of hourly_slots (24,); acf_24h, mean, limits: (n,).
+    """
+
+    plan: Plan
+    contenders: tuple[str, ...]
+    names: tuple[str, ...]
+    origins: tuple[int, ...]
+    of_trial: dict[str, FloatMatrix]
+    of_contender: dict[str, FloatMatrix]
+    covered: npt.NDArray[np.uint16]
+    level_loss: Floats
+    hourly: Floats
+    hourly_slots: Floats
+    acf_24h: FloatMatrix
+    mean: FloatMatrix
+    limits: FloatMatrix
+
+    def index(self, contender: str) -> int:
+        """Place of a contender by its name."""
+        return self.contenders.index(contender)
+
+
+TRIAL_FIELDS: Final = ("slots", "scale", "naive", "age_days", "real", "equal", "windows")
+CONTENDER_FIELDS: Final = (
+    "loss",
+    "error",
+    "winkler",
+    "hit",
+    "iou",
+    "capture",
+    "late_minutes",
+    "claims",
+    "height",
+    "windows_said",
+    "windows_matched",
+    "peak_held_50",
+    "peak_held_95",
+)
+
+
+def run(
+    shards: Iterable[Shard],
+    contenders: Sequence[Contender],
+    plan: Plan,
+    at: Sequence[int],
+    progress: Progress | None = None,
+) -> Ledger:
+    """Let every contender forecast at every origin `at` (Unix seconds) of every shard."""
+    watch = progress or Silent()
+    parts = [_of_shard(shard, contenders, plan, at, watch) for shard in shards]
+    if not parts:
+        nothing = np.empty((0, 0), dtype=np.float32)
+        parts = [_ledger(Shard((), TimeGrid(0, 300, 0), nothing, nothing.sum(axis=1)), contenders, plan, at)]
+    return join(parts)
+
+
+def join(parts: Sequence[Ledger]) -> Ledger:
+    """One ledger of the series of all parts, which have the same contenders and origins."""
+    first = parts[0]
+    return Ledger(
+        plan=first.plan,
+        contenders=first.contenders,
+        names=tuple(name for part in parts for name in part.names),
+        origins=first.origins,
+        of_trial={k: np.concatenate([p.of_trial[k] for p in parts]) for k in TRIAL_FIELDS},
+        of_contender={k: np.concatenate([p.of_contender[k] for p in parts], axis=1) for k in CONTENDER_FIELDS},
+        covered=np.concatenate([p.covered for p in parts], axis=1),
+        level_loss=np.sum([p.level_loss for p in parts], axis=0),
+        hourly=np.sum([p.hourly for p in parts], axis=0),
+        hourly_slots=np.sum([p.hourly_slots for p in parts], axis=0),
+        acf_24h=np.concatenate([p.acf_24h for p in parts]),
+        mean=np.concatenate([p.mean for p in parts]),
+        limits=np.concatenate([p.limits for p in parts]),
+    )
+
+
+def _ledger(shard: Shard, contenders: Sequence[Contender], plan: Plan, at: Sequence[int]) -> Ledger:
+    size, count, many = len(shard.names), len(at), len(contenders)
+    return Ledger(
+        plan=plan,
+        contenders=tuple(c.name for c in contenders),
+        names=shard.names,
+        origins=tuple(at),
+        of_trial={k: np.full((size, count), np.nan, dtype=np.float32) for k in TRIAL_FIELDS},
+        of_contender={k: np.full((many, size, count), np.nan, dtype=np.float32) for k in CONTENDER_FIELDS},
+        covered=np.zeros((many, size, count, len(LEVELS)), dtype=np.uint16),
+        level_loss=np.zeros((many, len(LEVELS))),
+        hourly=np.zeros((many, 24, len(LEVELS))),
+        hourly_slots=np.zeros(24),
+        acf_24h=daily_acf(shard.values, shard.grid),
+        mean=_means(shard.values).astype(np.float32),
+        limits=shard.limits.astype(np.float32),
+    )
+
+
+def _of_shard(
+    shard: Shard, contenders: Sequence[Contender], plan: Plan, at: Sequence[int], progress: Progress
+) -> Ledger:
+    ledger = _ledger(shard, contenders, plan, at)
+    first = np.where(np.isnan(shard.values).all(axis=1), 0, (~np.isnan(shard.values)).argmax(axis=1))
+    born = shard.grid.start_seconds + first * shard.grid.step_seconds
+    for column, moment in enumerate(at):
+        one = trial(shard.values, shard.grid, moment, plan)
+        if len(one.rows):
+            _note_trial(ledger, one, column, (moment - born[one.rows]) / DAY_SECONDS)
+        for place, contender in enumerate(contenders):
+            if len(one.rows):
+                answer = contender.answer(one.past, plan.horizon).take(one.judged)
+                _note_answer(ledger, one, (place, column), answer)
+            progress.advance()
+    return ledger
+
+
+def _note_trial(ledger: Ledger, one: Trial, column: int, age_days: Floats) -> None:
+    step, day = ledger.plan.step_seconds, ledger.plan.slots_per_day
+    seen, coarse = ~np.isnan(one.actual), one.past.coarse[one.judged]
+    found = {
+        "slots": seen.sum(axis=1),
+        "scale": _means(np.abs(one.actual)),
+        "naive": _means(np.abs(coarse[:, day:] - coarse[:, :-day])),
+        "age_days": age_days,
+        "real": amplitude(one.actual[:, :day]),
+        "equal": equal_peaks(one.actual[:, :day], step),
+        "windows": window_starts(one.actual[:, :day], step).sum(axis=1),
+    }
+    for name, values in found.items():
+        ledger.of_trial[name][one.rows, column] = values
+    hour = _hours(one, ledger.plan)
+    np.add.at(ledger.hourly_slots, hour, seen.sum(axis=0))
+
+
+def _note_answer(ledger: Ledger, one: Trial, at: tuple[int, int], answer: Answer) -> None:
+    (place, column), rows = at, one.rows
+    error = one.actual[..., None] - answer.quantiles
+    losses = np.maximum(LEVEL_ARRAY * error, (LEVEL_ARRAY - 1) * error)
+    below = error <= 0  # a gap is never below
+    low, high = answer.quantiles[..., _LOW], answer.quantiles[..., _HIGH]
+    outside = np.maximum(low - one.actual, 0) + np.maximum(one.actual - high, 0)
+    noted = {
+        "loss": _means(losses[..., :_INNER].mean(axis=2)),
+        "error": _means(np.abs(error[..., MEDIAN])),
+        "winkler": _means(np.where(np.isnan(one.actual), np.nan, high - low) + _OUTSIDE_WEIGHT * outside),
+        **_peaks(ledger.plan, one, answer),
+    }
+    for name, values in noted.items():
+        ledger.of_contender[name][place, rows, column] = values
+    ledger.covered[place, rows, column] = below.sum(axis=1)
+    ledger.level_loss[place] += np.nan_to_num(losses).sum(axis=(0, 1))
+    np.add.at(ledger.hourly[place], _hours(one, ledger.plan), below.sum(axis=0))
+
+
+def _peaks(plan: Plan, one: Trial, answer: Answer) -> dict[str, Floats]:
+    """What is noted of the first day's peaks, each (m,)."""
+    step, day = plan.step_seconds, plan.slots_per_day
+    actual, shape = one.actual[:, :day], answer.shape[:, :day]
+    found = compare(actual, shape, step)
+    starts = window_starts(shape, step) & answer.claims[:, None]
+    # The highest value is that of the whole horizon: it says nothing of the first day where that is longer.
+    highest = one.highest if plan.horizon == day else np.full_like(one.highest, np.nan)
+    said = np.where(np.isnan(answer.peak[:, MEDIAN]), shape.max(axis=1), answer.peak[:, MEDIAN])
+    unknown = np.isnan(answer.peak[:, 0]) | np.isnan(highest)
+    held = {
+        f"peak_held_{round(100 * q)}": np.where(unknown, np.nan, highest <= answer.peak[:, LEVELS.index(q)])
+        for q in PEAK_LEVELS
+    }
+    return {
+        "hit": found.hit,
+        "iou": found.iou,
+        "capture": found.capture,
+        "late_minutes": found.late_minutes,
+        "claims": answer.claims,
+        "height": np.divide(said - highest, highest, out=np.full(len(said), np.nan), where=highest > 0),
+        "windows_said": starts.sum(axis=1),
+        "windows_matched": matched(window_starts(actual, step), starts, step),
+        **held,
+    }
+
+
+def _hours(one: Trial, plan: Plan) -> npt.NDArray[np.intp]:
+    """UTC hour of the day of each slot of the horizon."""
+    times = one.origin_seconds + plan.step_seconds * np.arange(plan.horizon)
+    hours: npt.NDArray[np.intp] = times // HOUR_SECONDS % 24
+    return hours
+
+
+def _means(values: Floats) -> Floats:
+    seen = ~np.isnan(values)
+    count = seen.sum(axis=1)
+    total = np.where(seen, values, 0.0).sum(axis=1, dtype=np.float64)
+    mean: Floats = np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+    return mean
+
+
+def daily_acf(values: FloatMatrix, grid: TimeGrid) -> FloatMatrix:
+    """Autocorrelation at 24 h of hourly means over the whole series, (n,); NaN below two days or without variance."""
+    factor = max(1, HOUR_SECONDS // grid.step_seconds)
+    hourly = joined(values[:, values.shape[1] % factor :], factor)
+    lag = max(1, DAY_SECONDS // (factor * grid.step_seconds))
+    if hourly.shape[1] < 2 * lag:
+        return np.full(len(values), np.nan, dtype=np.float32)
+    away = hourly - _means(hourly)[:, None]
+    both = away[:, lag:] * away[:, :-lag]
+    variance = _means(away**2)
+    share = np.divide(_means(both), variance, out=np.full(len(values), np.nan), where=variance > 0)
+    acf: FloatMatrix = share.astype(np.float32)
+    return acf

@@ -1,0 +1,258 @@
+"""From a ledger to scores with intervals: relative loss, coverage, calibration, peaks; by stratum. Pure.
+
+relWQL: of each series and origin the ratio of a contender's mean pinball loss (levels 0.1 .. 0.9) to a NAMED baseline's
+(the ratio of weighted quantile losses, as both have the same scale), held within 0.01..100; its geometric mean over a
+series' origins, then over series. Series whose baseline lost nothing, or that used nothing, are dropped and counted.
+Intervals are 95 %, by a paired bootstrap over series; over origins where there are fewer than 20 series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from forecasting.backtest.run import Ledger
+
+Floats = npt.NDArray[np.floating[Any]]
+Flags = npt.NDArray[np.bool_]
+
+DRAWS: Final = 1000
+FEWEST_SERIES: Final = 20
+_DRAWN_AT_ONCE: Final = 2_000_000
+"""Numbers drawn at once: bounds memory."""
+RATIO_LIMIT: Final = float(np.log(100))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with its 95 % interval, on how many series and trials it rests, and how many series were dropped."""
+
+    value: float
+    low: float
+    high: float
+    series: int
+    trials: int
+    dropped: int = 0
+
+
+NOTHING: Final = Interval(float("nan"), float("nan"), float("nan"), 0, 0)
+
+
+def bootstrap(values: Floats, seed: int = 0) -> Interval:
+    """Mean over series of the mean over origins of values (n, K), NaN left out, and its interval."""
+    kept = ~np.isnan(values).all(axis=1)
+    known = values[kept]
+    if not len(known):
+        return NOTHING
+    seen = ~np.isnan(known)
+    filled = np.where(seen, known, 0.0).astype(np.float64)
+    rng = np.random.default_rng(seed)
+    per_series = filled.sum(axis=1) / seen.sum(axis=1)
+    if len(known) >= FEWEST_SERIES:
+        portions = np.array_split(np.arange(DRAWS), max(1, DRAWS * len(known) // _DRAWN_AT_ONCE))
+        drawn = (rng.integers(0, len(known), (len(some), len(known))) for some in portions)
+        found = np.concatenate([per_series[rows].mean(axis=1) for rows in drawn])
+    else:
+        found = _over_origins(filled, seen, rng)
+    low, high = np.nanquantile(found, [0.025, 0.975])
+    return Interval(float(per_series.mean()), float(low), float(high), len(known), int(seen.sum()))
+
+
+def _over_origins(filled: Floats, seen: Flags, rng: np.random.Generator) -> Floats:
+    """Means of draws of origins, (DRAWS,): over series of the mean over the drawn origins."""
+    origins = seen.shape[1]
+    picked = rng.integers(0, origins, (DRAWS, origins))
+    times = np.array([np.bincount(draw, minlength=origins) for draw in picked]).T
+    count = seen.astype(np.float64) @ times
+    means = np.divide(filled @ times, count, out=np.full(count.shape, np.nan), where=count > 0)
+    some: Floats = (~np.isnan(means)).sum(axis=0)
+    found: Floats = np.divide(np.nansum(means, axis=0), some, out=np.full(DRAWS, np.nan), where=some > 0)
+    return found
+
+
+def log_ratio(ledger: Ledger, contender: str, baseline: str) -> Floats:
+    """Logarithm of the ratio of losses of each series and origin, (n, K); NaN where there is none."""
+    own, base = (ledger.of_contender["loss"][ledger.index(name)].astype(np.float64) for name in (contender, baseline))
+    usable = (base > 0) & (ledger.of_trial["scale"] > 0)
+    ratio = np.divide(np.maximum(own, np.finfo(np.float32).tiny), base, out=np.full(own.shape, np.nan), where=usable)
+    logs: Floats = np.clip(np.log(ratio), -RATIO_LIMIT, RATIO_LIMIT)
+    return logs
+
+
+def relative(ledger: Ledger, contender: str, baseline: str, mask: Flags | None = None) -> Interval:
+    """Relative WQL of a contender against a baseline on the masked trials (n, K) or series (n,)."""
+    chosen = _mask(ledger, mask)
+    logs = np.where(chosen, log_ratio(ledger, contender, baseline), np.nan)
+    tried = (chosen & ~np.isnan(ledger.of_contender["loss"][ledger.index(baseline)])).any(axis=1)
+    return _exp(bootstrap(logs), int((tried & np.isnan(logs).all(axis=1)).sum()))
+
+
+def against(ledger: Ledger, contender: str, other: str, baseline: str, mask: Flags | None = None) -> Interval:
+    """Relative WQL of a contender divided by that of another contender, paired: below 1 is better than the other."""
+    apart = log_ratio(ledger, contender, baseline) - log_ratio(ledger, other, baseline)
+    return _exp(bootstrap(np.where(_mask(ledger, mask), apart, np.nan)), 0)
+
+
+def _exp(found: Interval, dropped: int) -> Interval:
+    value, low, high = np.exp([found.value, found.low, found.high])
+    return Interval(float(value), float(low), float(high), found.series, found.trials, dropped)
+
+
+def _mask(ledger: Ledger, mask: Flags | None) -> Flags:
+    if mask is None:
+        return np.ones((len(ledger.names), len(ledger.origins)), dtype=bool)
+    return np.broadcast_to(mask[:, None] if mask.ndim == 1 else mask, (len(ledger.names), len(ledger.origins)))
+
+
+def pooled_wql(ledger: Ledger, contender: str, mask: Flags | None = None) -> float:
+    """2 x total pinball loss / total |actual| over the masked trials."""
+    loss, scale = ledger.of_contender["loss"][ledger.index(contender)], ledger.of_trial["scale"]
+    slots = ledger.of_trial["slots"]
+    used = _mask(ledger, mask) & ~np.isnan(loss)
+    total = float((slots * scale)[used].sum(dtype=np.float64))
+    return 2 * float((slots * loss)[used].sum(dtype=np.float64)) / total if total > 0 else float("nan")
+
+
+def mase(ledger: Ledger, contender: str, mask: Flags | None = None) -> float:
+    """Mean over series of the mean over origins of |error of the median| / naive error of the history."""
+    error, naive = ledger.of_contender["error"][ledger.index(contender)], ledger.of_trial["naive"]
+    ratio = np.divide(error, naive, out=np.full(error.shape, np.nan), where=naive > 0)
+    return _mean_of_series(np.where(_mask(ledger, mask), ratio, np.nan))
+
+
+def coverage(ledger: Ledger, contender: str, mask: Flags | None = None) -> Floats:
+    """Share of slots at or below each level, pooled over the masked trials, (L,)."""
+    used = _mask(ledger, mask)
+    below = ledger.covered[ledger.index(contender)][used].sum(axis=0, dtype=np.float64)
+    slots = float(np.nan_to_num(ledger.of_trial["slots"])[used].sum(dtype=np.float64))
+    return below / slots if slots else np.full(len(LEVELS), np.nan)
+
+
+def hourly_coverage(ledger: Ledger, contender: str) -> Floats:
+    """Coverage of each UTC hour, (24, L)."""
+    slots = ledger.hourly_slots[:, None]
+    found: Floats = np.divide(
+        ledger.hourly[ledger.index(contender)], slots, out=np.full((24, len(LEVELS)), np.nan), where=slots > 0
+    )
+    return found
+
+
+def worst_decile(ledger: Ledger, contender: str, mask: Flags | None = None) -> Floats:
+    """Mean coverage of the tenth of the series with the lowest coverage, level by level, (L,)."""
+    used = _mask(ledger, mask)
+    below = np.where(used[..., None], ledger.covered[ledger.index(contender)], 0).sum(axis=1, dtype=np.float64)
+    slots = np.where(used, np.nan_to_num(ledger.of_trial["slots"]), 0).sum(axis=1, dtype=np.float64)
+    share = np.sort(below[slots > 0] / slots[slots > 0][:, None], axis=0)
+    return share[: max(1, len(share) // 10)].mean(axis=0) if len(share) else np.full(len(LEVELS), np.nan)
+
+
+def pinball_by_level(ledger: Ledger, contender: str) -> Floats:
+    """Mean pinball loss of each level over all slots, (L,), in the unit of the values."""
+    slots = float(np.nan_to_num(ledger.of_trial["slots"]).sum(dtype=np.float64))
+    losses: Floats = ledger.level_loss[ledger.index(contender)] / max(slots, 1.0)
+    return losses
+
+
+def winkler(ledger: Ledger, contender: str, mask: Flags | None = None) -> float:
+    """Mean Winkler score of the 80 % interval relative to the mean of what came."""
+    scale = ledger.of_trial["scale"]
+    score = ledger.of_contender["winkler"][ledger.index(contender)]
+    used = _mask(ledger, mask) & ~np.isnan(score)
+    total = float(scale[used].sum(dtype=np.float64))
+    return float(score[used].sum(dtype=np.float64)) / total if total > 0 else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class PeakScores:
+    """Peaks of trials that have one: means over series of the mean over origins, with intervals where they matter.
+
+    height_50, height_90: quantiles over trials of (forecast - actual) / actual 24-hour peak; abstain_*: of the answer
+    "no peak"; equal: share of these days that have several peaks of the same height; held_95: share of actual peaks at
+    or below the 0.95 level of the peak head; window_*: of all peaks of these days, paired within an hour.
+    """
+
+    hit: Interval
+    capture: Interval
+    iou: float
+    late_minutes: float
+    height_50: float
+    height_90: float
+    abstain_precision: float
+    abstain_recall: float
+    equal: float
+    held_95: float
+    window_precision: float
+    window_recall: float
+
+
+def peaks(ledger: Ledger, contender: str, mask: Flags | None = None) -> PeakScores:
+    """Scores of peak windows on the masked trials."""
+    of = {name: values[ledger.index(contender)] for name, values in ledger.of_contender.items()}
+    used = _mask(ledger, mask) & ~np.isnan(of["claims"])
+    real, claims = ledger.of_trial["real"] > 0, of["claims"] > 0
+    moving = used & real
+
+    def within(values: Floats) -> Floats:
+        return np.where(moving, values, np.nan)
+
+    heights = of["height"][moving & ~np.isnan(of["height"])]
+    low, high = np.quantile(heights, [0.5, 0.9]) if heights.size else (np.nan, np.nan)
+    quiet, silent = used & ~real, used & ~claims
+    return PeakScores(
+        hit=bootstrap(within(of["hit"])),
+        capture=bootstrap(within(of["capture"])),
+        iou=_mean_of_series(within(of["iou"])),
+        late_minutes=_mean_of_series(np.abs(within(of["late_minutes"]))),
+        height_50=float(low),
+        height_90=float(high),
+        abstain_precision=_share(quiet & silent, silent),
+        abstain_recall=_share(quiet & silent, quiet),
+        equal=_share(moving & (ledger.of_trial["equal"] > 0), moving),
+        held_95=_mean_of_series(np.where(used, of["peak_held_95"], np.nan)),
+        window_precision=_quotient(of["windows_matched"], of["windows_said"], moving),
+        window_recall=_quotient(of["windows_matched"], ledger.of_trial["windows"], moving),
+    )
+
+
+def _share(part: Flags, whole: Flags) -> float:
+    return float(part.sum() / whole.sum()) if whole.any() else float("nan")
+
+
+def _quotient(part: Floats, whole: Floats, used: Flags) -> float:
+    total = float(whole[used].sum(dtype=np.float64))
+    return float(part[used].sum(dtype=np.float64)) / total if total else float("nan")
+
+
+def _mean_of_series(values: Floats) -> float:
+    seen = ~np.isnan(values)
+    count = seen.sum(axis=1)
+    total = np.where(seen, values, 0.0).sum(axis=1, dtype=np.float64)
+    return float((total[count > 0] / count[count > 0]).mean()) if (count > 0).any() else float("nan")
+
+
+# --- strata ---
+
+_OF_ACF: Final[Mapping[str, Callable[[Floats], Flags]]] = {
+    "ACF24 > 0.5": lambda acf: acf > 0.5,
+    "ACF24 0.2-0.5": lambda acf: (acf >= 0.2) & (acf <= 0.5),
+    "ACF24 < 0.2": lambda acf: acf < 0.2,
+}
+_OF_AGE: Final = {"age < 1 d": (0.0, 1.0), "age 1-3 d": (1.0, 3.0), "age 3-7 d": (3.0, 7.0), "age > 7 d": (7.0, np.inf)}
+IDLE_SHARE: Final = 0.01
+
+
+def strata(ledger: Ledger) -> dict[str, Flags]:
+    """Trials (n, K) of each stratum that is not empty: by season, by use of the limit, by age at the origin."""
+    shape = (len(ledger.names), len(ledger.origins))
+    age, share = ledger.of_trial["age_days"], ledger.mean / ledger.limits
+    found = {name: np.broadcast_to(test(ledger.acf_24h)[:, None], shape) for name, test in _OF_ACF.items()}
+    found["idle (mean < 1 % of limit)"] = np.broadcast_to((share < IDLE_SHARE)[:, None], shape)
+    found["active (mean >= 1 % of limit)"] = np.broadcast_to((share >= IDLE_SHARE)[:, None], shape)
+    found |= {name: (age >= low) & (age < high) for name, (low, high) in _OF_AGE.items()}
+    there = ~np.isnan(ledger.of_trial["slots"])
+    return {name: mask & there for name, mask in found.items() if (mask & there).any()}

@@ -1,0 +1,133 @@
+"""Peak windows of a day, forecast against actual: hit, overlap, capture, timing, and "there is no peak". Pure.
+
+The peak window of a path is its run of `hours` with the highest mean. Actual days whose (p95 - p5) / mean is at most
+AMPLITUDE have no peak; the right answer there is to claim none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import HOUR_SECONDS
+from forecasting.empirical import row_quantiles
+
+Floats = npt.NDArray[np.floating[Any]]
+Flags = npt.NDArray[np.bool_]
+
+AMPLITUDE: Final = 0.3
+"""Smallest (p95 - p5) / mean of a day that has a peak worth forecasting."""
+WINDOW_HOURS: Final = 2.0
+EQUAL: Final = 0.95
+"""A second window that reaches this share of the highest is another peak of the same height."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowScores:
+    """Of each path, (n,), NaN where the actual day cannot be judged.
+
+    hit: 1 where the windows start within an hour of each other; iou: intersection over union of the two; capture: mean
+    use inside the forecast window relative to that inside the actual one; late_minutes: forecast start minus actual
+    start on the clock's circle.
+    """
+
+    hit: Floats
+    iou: Floats
+    capture: Floats
+    late_minutes: Floats
+
+
+def amplitude(path: Floats) -> Flags:
+    """Whether (p95 - p5) / mean of each path (n, H) is above AMPLITUDE; gaps are ignored."""
+    low, high = row_quantiles(path, np.array([0.05, 0.95])).T
+    seen = ~np.isnan(path)
+    mean = np.where(seen, path, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(seen.sum(axis=1), 1)
+    moving: Flags = (high - low) > AMPLITUDE * mean
+    return moving
+
+
+def run_means(path: Floats, width: int) -> Floats:
+    """Mean of each run of `width` slots, (n, H - width + 1); NaN where it holds a gap."""
+    total = np.cumsum(np.pad(path.astype(np.float64), ((0, 0), (1, 0))), axis=1)
+    if not np.isnan(path).any():
+        means: Floats = (total[:, width:] - total[:, :-width]) / width
+        return means
+    runs = np.lib.stride_tricks.sliding_window_view(path.astype(np.float64), width, axis=1)
+    return np.asarray(runs.mean(axis=2))
+
+
+def best_start(path: Floats, width: int) -> npt.NDArray[np.intp]:
+    """First slot of the run with the highest mean, (n,); -1 where every run holds a gap."""
+    means = run_means(path, width)
+    known = np.where(np.isnan(means), -np.inf, means)
+    start: npt.NDArray[np.intp] = np.where(np.isneginf(known.max(axis=1, initial=-np.inf)), -1, known.argmax(axis=1))
+    return start
+
+
+def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> WindowScores:
+    """Windows of forecast shapes (n, H) against those of actual values (n, H)."""
+    width = max(1, round(hours * HOUR_SECONDS / step_seconds))
+    real, said = best_start(actual, width), best_start(shape, width)
+    judged = (real >= 0) & (said >= 0)
+    apart = (said - real).astype(np.float64)
+    shared = np.maximum(0, width - np.abs(apart))
+    means = run_means(actual, width)
+    row = np.arange(len(actual))
+    at_real, at_said = means[row, np.maximum(real, 0)], means[row, np.maximum(said, 0)]
+    capture = np.divide(at_said, at_real, out=np.full(len(actual), np.nan), where=judged & (at_real > 0))
+    minutes, day = apart * step_seconds / 60, 24 * 60
+    return WindowScores(
+        hit=np.where(judged, np.abs(minutes) <= 60, np.nan),
+        iou=np.where(judged, shared / (2 * width - shared), np.nan),
+        capture=capture,
+        late_minutes=np.where(judged, (minutes + day / 2) % day - day / 2, np.nan),
+    )
+
+
+def equal_peaks(actual: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> Flags:
+    """Days with a second window, apart from the highest, that reaches EQUAL of its height, (n,)."""
+    width = max(1, round(hours * HOUR_SECONDS / step_seconds))
+    means = np.nan_to_num(run_means(actual, width))
+    best = means.argmax(axis=1)
+    apart = np.abs(np.arange(means.shape[1])[None, :] - best[:, None]) >= width
+    second = np.where(apart, means, 0.0).max(axis=1, initial=0.0)
+    highest = means.max(axis=1, initial=0.0)
+    both: Flags = (second >= EQUAL * highest) & (highest > 0)
+    return both
+
+
+def window_starts(path: Floats, step_seconds: int) -> Flags:
+    """Where the peak windows of each path (n, H) start, (n, H): runs of an hour and more above half of its height.
+
+    The path is smoothed over three slots; half of its height is its lowest value + 0.5 x (highest - lowest).
+    """
+    filled = np.nan_to_num(path)
+    padded = np.pad(filled, ((0, 0), (1, 1)), mode="edge")
+    smooth = (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3
+    low, high = smooth.min(axis=1, keepdims=True), smooth.max(axis=1, keepdims=True)
+    inside = (smooth >= (low + high) / 2) & (high > low)
+    starts: Flags = inside & ~np.pad(inside, ((0, 0), (1, 0)))[:, :-1]
+    for ahead in range(1, max(1, round(HOUR_SECONDS / step_seconds))):
+        starts &= np.pad(inside, ((0, 0), (0, ahead)))[:, ahead:]
+    return starts
+
+
+def matched(real: Flags, said: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
+    """How many windows of each day (n, H) can be paired one to one with starts within an hour, (n,).
+
+    On a line, taking for each real window in order the earliest free one in reach pairs as many as any assignment can.
+    """
+    reach, size = max(0, round(HOUR_SECONDS / step_seconds)), real.shape[1]
+    free = said.copy()
+    count = np.zeros(len(real), dtype=np.intp)
+    for slot in range(size):
+        open_still = real[:, slot].copy()
+        for near in range(max(0, slot - reach), min(size, slot + reach + 1)):
+            pair = open_still & free[:, near]
+            count += pair
+            free[:, near] &= ~pair
+            open_still &= ~pair
+    return count

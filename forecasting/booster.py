@@ -1,0 +1,190 @@
+"""One gradient booster for all series of a shard: what the choice's quantiles are off by, told by how members differ.
+
+Pure and deterministic (a seed draws the rows); scikit-learn is loaded when a booster is trained, never on import. Rows
+are half hours of rehearsed days: features and targets are distances from the median of the choice, in units of a
+scale that each series takes from its own band and past losses, so that millicores and bytes, idle and busy series
+teach each other. It learns from rehearsed days but the newest, and is weighed by how it did on that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import FloatMatrix
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.base import LEVEL_ARRAY, Array, in_order
+
+Floats = npt.NDArray[np.floating[Any]]
+
+SEED: Final = 0
+TRAINED_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Levels with a model of their own; those between are linear between them, those above lie as in the choice."""
+_ITERATIONS, _RATE, _LEAVES, _FEWEST_IN_LEAF, _BINS = 30, 0.15, 15, 60, 63
+_FARTHEST: Final = 60.0
+"""Targets are held within this many scales: one outlier must not bend a tree."""
+_ABSURD: Final = 1e9
+"""Where distances end: of a series that was constant and is no longer."""
+_RECENT_SLOTS: Final = (1, 2, 6, 12, 24, 48, 336)
+_LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment:
+    """What is known at an origin: history (n, T), members' forecasts (M, n, H, L), the choice's path (n, H, L).
+
+    base (n,): mean absolute change from day to day before the origin. The slots may be thinned: every `stride`-th.
+    """
+
+    history: FloatMatrix
+    forecasts: Array
+    path: Array
+    base: Floats
+    stride: int = 1
+
+    def thinned(self, stride: int) -> Moment:
+        """Every stride-th slot ahead."""
+        return Moment(self.history, self.forecasts[:, :, ::stride], self.path[:, ::stride], self.base, stride)
+
+
+def scale_of(path: Array, base: Floats) -> Floats:
+    """Unit of distances, (n,): geometric mean of the band's width and the usual change from day to day, never 0."""
+    width = (path[:, :, _HIGH] - path[:, :, _LOW] + path[:, :, _UPPER] - path[:, :, _MIDDLE]).mean(axis=1)
+    scale: Floats = np.sqrt((width + 0.02 * base) * base)
+    return scale
+
+
+def feature_names(members: Sequence[str]) -> tuple[str, ...]:
+    """Names of the columns of `features`."""
+    of_members = [f"{kind} of {name}" for kind in ("median", "q10", "q90") for name in members]
+    recent = [f"mean of the last {slots} slots" for slots in _RECENT_SLOTS]
+    own = ["deviation of the last day", "mean", "deviation of the last 2 h", "slots ahead"]
+    return (*of_members, *recent, *own, "q10 of the choice", "q90 of the choice", "q95 of the choice", "log scale")
+
+
+def features(moment: Moment, scale: Floats) -> Array:
+    """Columns (n, H, F) of every slot ahead, in units of `scale` from the choice's median."""
+    count, slots = moment.path.shape[:2]
+    unit, centre = scale[:, None, None], moment.path[:, :, _MIDDLE, None]
+    of_members = [
+        (np.moveaxis(moment.forecasts[..., level], 0, -1) - centre) / unit for level in (_MIDDLE, _LOW, _HIGH)
+    ]
+    recent = np.stack([_mean(moment.history[:, -k:]) for k in _RECENT_SLOTS], axis=1)[:, None, :]
+    own = np.stack([_spread(moment.history[:, -48:]), _mean(moment.history), _spread(moment.history[:, -4:])], axis=1)
+    band = moment.path[:, :, (_LOW, _HIGH, _UPPER)] - centre
+    shape = (count, slots, 1)
+    columns = (
+        *of_members,
+        (recent - centre) / unit,
+        np.broadcast_to(own[:, None, :] / unit, (count, slots, 3)),
+        np.broadcast_to(moment.stride * np.arange(slots)[None, :, None], shape),
+        band / unit,
+        np.broadcast_to(np.log(unit / moment.base[:, None, None]), shape),
+    )
+    joined: Array = np.concatenate(columns, axis=2).clip(-_ABSURD, _ABSURD).astype(np.float32)
+    return joined
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Booster:
+    """Trained models, one a level of TRAINED_LEVELS; `rows` and `series` are what they learned from."""
+
+    models: tuple[Any, ...]
+    rows: int
+    series: int
+    threads: int
+
+    def quantiles(self, moment: Moment, scale: Floats) -> Array:
+        """Quantiles (n, H, L) of the slots ahead."""
+        columns = features(moment, scale)
+        flat = columns.reshape(-1, columns.shape[2])
+        with _limited(self.threads):
+            away = np.stack([model.predict(flat).reshape(columns.shape[:2]) for model in self.models], axis=-1)
+        path = moment.path[:, :, _MIDDLE, None] + _every_level(away) * scale[:, None, None]
+        path[:, :, _HIGH + 1 :] += moment.path[:, :, _HIGH + 1 :] - moment.path[:, :, _HIGH, None]
+        return in_order(path.astype(np.float32))
+
+
+def train(moments: Sequence[Moment], actual: FloatMatrix, settings: ForecastingSettings) -> Booster | None:
+    """A booster from rehearsed moments and what came (moments, n, H); None where there is too little to learn from."""
+    series = actual.shape[1]
+    if not settings.booster_rows or series < settings.booster_minimum_series or not moments:
+        return None
+    drawn = _rows(actual, settings.booster_rows)
+    columns, targets = zip(*(_sample(m, a, d) for m, a, d in zip(moments, actual, drawn, strict=True)), strict=True)
+    x, y = np.concatenate(columns), np.concatenate(targets)
+    if len(y) < 2 * _FEWEST_IN_LEAF * _LEAVES:
+        return None
+    return Booster(_fitted(x, y, settings.booster_threads), len(y), series, settings.booster_threads)
+
+
+def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
+    """Which known slots to learn from, (moments, n, H)."""
+    known = np.flatnonzero(~np.isnan(actual))
+    if len(known) > most:
+        known = np.random.default_rng(SEED).choice(known, most, replace=False)
+    chosen = np.zeros(actual.size, dtype=bool)
+    chosen[known] = True
+    return chosen.reshape(actual.shape)
+
+
+def _sample(moment: Moment, actual: FloatMatrix, drawn: npt.NDArray[np.bool_]) -> tuple[Array, Floats]:
+    scale = scale_of(moment.path, moment.base)
+    target = (actual - moment.path[:, :, _MIDDLE]) / scale[:, None]
+    return features(moment, scale)[drawn], np.clip(target[drawn], -_FARTHEST, _FARTHEST)
+
+
+def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
+    # Loaded here: most processes of the house never train, and some must stay light.
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    with _limited(threads):
+        return tuple(
+            HistGradientBoostingRegressor(
+                loss="quantile",
+                quantile=level,
+                max_iter=_ITERATIONS,
+                learning_rate=_RATE,
+                max_leaf_nodes=_LEAVES,
+                min_samples_leaf=_FEWEST_IN_LEAF,
+                max_bins=_BINS,
+                early_stopping=False,
+                random_state=SEED,
+            ).fit(x, y)
+            for level in TRAINED_LEVELS
+        )
+
+
+def _limited(threads: int) -> AbstractContextManager[Any]:
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+    limits: AbstractContextManager[Any] = threadpool_limits(limits=threads, user_api="openmp")
+    return limits
+
+
+def _every_level(away: Floats) -> Floats:
+    """All of LEVELS from the trained ones, linear between and flat beyond, on the last axis."""
+    trained = np.array(TRAINED_LEVELS)
+    levels = np.minimum(LEVEL_ARRAY, trained[-1])
+    above = np.clip(np.searchsorted(trained, levels), 1, len(trained) - 1)
+    part = (levels - trained[above - 1]) / (trained[above] - trained[above - 1])
+    between: Floats = away[..., above - 1] * (1 - part) + away[..., above] * part
+    return between
+
+
+def _mean(values: FloatMatrix) -> Floats:
+    """Mean without gaps, 0 where nothing is known, (n,)."""
+    seen = ~np.isnan(values)
+    mean: Floats = np.where(seen, values, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    return mean
+
+
+def _spread(values: FloatMatrix) -> Floats:
+    """Standard deviation without gaps, 0 where nothing is known, (n,)."""
+    return np.sqrt(_mean(((values - _mean(values)[:, None]) ** 2).astype(np.float32)))

@@ -1,0 +1,134 @@
+"""Days that are not like their weekday: public holidays and the operator's own events. Pure, from the settings.
+
+A public holiday, or an event without a factor, is a day of rest: its slots are forecast from the Sundays and days of
+rest of the history, slot by slot, and it is left out of what ordinary days learn from. An event with a factor is an
+ordinary time with so much more or less to do. Days are those of the settings' time zone; holidays come from the
+`holidays` library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.errors import SettingsError
+from cotenant.model.usage import FloatMatrix, TimeGrid
+from cotenant.settings.forecasting import CalendarEvent, ForecastingSettings
+from forecasting.base import LEVEL_ARRAY, Array, in_order
+from forecasting.empirical import row_quantiles
+
+Flags = npt.NDArray[np.bool_]
+
+SUNDAY: Final = 6
+REACH: Final = 2
+"""Neighbouring slots that speak for a slot of a day of rest: there are few such days."""
+FEWEST: Final = 3
+"""Values behind the quantiles of a slot, or the ordinary forecast stays."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calendar:
+    """What is special about each past and coming slot.
+
+    off: days of rest, (grid.size + horizon,), Sundays not among them; sunday: likewise; factor: 1 on ordinary slots.
+    """
+
+    grid: TimeGrid
+    off: Flags
+    sunday: Flags
+    factor: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, grid: TimeGrid, horizon: int, settings: ForecastingSettings) -> Calendar:
+        """For a history grid and the horizon after it; SettingsError for a country that the library does not know."""
+        size = grid.size + horizon
+        times = grid.start_seconds + grid.step_seconds * np.arange(size)
+        off, factor = np.zeros(size, dtype=bool), np.ones(size, dtype=np.float32)
+        if not settings.holidays and not settings.events:
+            return cls(grid, off, off, factor)
+        zone = ZoneInfo(settings.time_zone)
+        days = [datetime.fromtimestamp(int(second), zone).date() for second in times]
+        public = _public(settings.holidays, days)
+        off |= np.array([day in public for day in days], dtype=bool)
+        for event in settings.events:
+            inside = _inside(event, times, zone)
+            if event.factor is None:
+                off |= inside
+            else:
+                factor[inside] *= event.factor
+        return cls(grid, off, np.array([day.weekday() == SUNDAY for day in days], dtype=bool), factor)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every slot is an ordinary one."""
+        return not self.off.any() and bool((self.factor == 1).all())
+
+    @property
+    def busiest(self) -> float:
+        """The largest factor ahead, at least 1: what the day's highest value is scaled by."""
+        return max(1.0, float(self.factor[self.grid.size :].max(initial=1.0)))
+
+    def ordinary(self, history: FloatMatrix) -> FloatMatrix:
+        """History (n, grid.size) without days of rest, and with events brought back to the usual level."""
+        if self.plain:
+            return history
+        past = slice(0, self.grid.size)
+        made: FloatMatrix = np.where(self.off[past], np.float32(np.nan), history / self.factor[past])
+        return made
+
+    def special(self, path: Array, history: FloatMatrix) -> Array:
+        """Forecast (n, horizon, L) with days of rest after their like, and events scaled."""
+        if self.plain:
+            return path
+        ahead = slice(self.grid.size, None)
+        made = path * self.factor[ahead][None, :, None]
+        rest = np.flatnonzero(self.off[ahead])
+        if rest.size:
+            like = self._of_rest(history, rest)
+            made[:, rest] = np.where(np.isnan(like), made[:, rest], like)
+        return in_order(made)
+
+    def _of_rest(self, history: FloatMatrix, slots: npt.NDArray[np.intp]) -> Array:
+        """Quantiles of coming slots from the same times of past days of rest, (n, slots, L); NaN: too few known."""
+        day, size = self.grid.slots_per_day, self.grid.size
+        idle = np.flatnonzero(self.off[:size] | self.sunday[:size])
+        made = np.full((len(history), len(slots), len(LEVEL_ARRAY)), np.nan, dtype=np.float32)
+        for place, slot in enumerate(slots.tolist()):
+            apart = (idle - (size + slot)) % day
+            near = history[:, idle[np.minimum(apart, day - apart) <= REACH]]
+            known = (~np.isnan(near)).sum(axis=1) >= FEWEST
+            made[known, place] = row_quantiles(near[known], LEVEL_ARRAY)
+        return made
+
+
+def _public(country: str, days: Sequence[date]) -> frozenset[date]:
+    if not country or not days:
+        return frozenset()
+    from holidays import country_holidays
+
+    code, _, part = country.partition("-")
+    try:
+        found = country_holidays(code, subdiv=part or None, years=range(min(days).year, max(days).year + 1))
+    except NotImplementedError as error:
+        raise SettingsError(
+            f"forecasting.holidays: {country!r} is not known: {error}",
+            fix="Give a country such as DE, or one with its part such as DE-BY or US-CA.",
+        ) from error
+    return frozenset(found)
+
+
+def _inside(event: CalendarEvent, times: npt.NDArray[np.int64], zone: ZoneInfo) -> Flags:
+    first, last = (date.fromisoformat(text) for text in (event.first_day, event.last_day or event.first_day))
+    start, end = _midnight(first, zone), _midnight(last + timedelta(days=1), zone)
+    inside: Flags = (times >= start) & (times < end)
+    return inside
+
+
+def _midnight(day: date, zone: ZoneInfo) -> float:
+    return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC).timestamp()

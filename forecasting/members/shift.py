@@ -1,0 +1,122 @@
+"""The usual day, moved by how far usage stands from it now; the move fades over the hours ahead. Pure.
+
+Follows a level that has left its profile without forgetting the shape of the day. The band widens with the distance
+ahead, as the same rule erred at that distance in the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
+from forecasting.base import LEVEL_ARRAY, Array, conform
+from forecasting.empirical import row_quantiles
+
+Floats = npt.NDArray[np.floating[Any]]
+
+_BAND_ENDS: Final = (0, 1, 2, 4, 8, 16, 32)
+"""Slots ahead at which a new band of errors begins: near errors are narrow and change fast."""
+_ERRORS_KEPT: Final = 224
+"""Past errors behind each band, evenly spread over the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftedProfile:
+    """Mid-mean of each time of day + decayed residual of now x 0.5^(time ahead / fade) + quantiles of past errors.
+
+    Past errors are those of the same rule at the same distance.
+    """
+
+    days: int
+    level_half_life_hours: float
+    fade_hours: float
+    name: str
+    relative: bool = False
+    """Residuals and errors are ratios: a level that rose by half lifts the peak by more than the valley."""
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster."""
+        if not self.relative:
+            return conform(self._raw(history, grid, horizon), history)
+        unit = _unit(history)
+        raw = self._raw(np.log1p(history / unit), grid, horizon)
+        return conform(np.expm1(raw) * unit[:, :, None], history)
+
+    def _raw(self, history: Floats, grid: TimeGrid, horizon: int) -> Floats:
+        day = grid.slots_per_day
+        profile = _profile(history, day, self.days)
+        usual = profile[:, (np.arange(history.shape[1] + horizon) - history.shape[1]) % day]
+        residual = (history - usual[:, : history.shape[1]]).astype(np.float32)
+        level = _decayed(residual, self.level_half_life_hours * HOUR_SECONDS / grid.step_seconds)
+        answer = np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan)
+        for first, after in _bands(horizon):
+            middle = (first + after - 1) // 2 + 1
+            kept = 0.5 ** (middle * grid.step_seconds / HOUR_SECONDS / self.fade_hours)
+            spread = row_quantiles(_errors(residual, level, middle, kept), LEVEL_ARRAY)
+            now = kept * level[:, -1:] if history.shape[1] else np.full((len(history), 1), np.nan)
+            centre = usual[:, history.shape[1] + first : history.shape[1] + after] + now
+            answer[:, first:after] = centre[:, :, None] + spread[:, None, :]
+        return answer
+
+
+def _unit(history: FloatMatrix) -> Floats:
+    """A tenth of the mean of each series, (n, 1): amounts well below it count as alike; 1 where it is 0."""
+    seen = ~np.isnan(history)
+    mean = np.where(seen, history, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(seen.sum(axis=1), 1)
+    unit: Floats = np.where(mean > 0, mean / 10, 1.0)[:, None]
+    return unit
+
+
+def _bands(horizon: int) -> Iterator[tuple[int, int]]:
+    ends = [*(end for end in _BAND_ENDS if end < horizon), horizon]
+    return pairwise(ends)
+
+
+def _profile(history: Floats, day: int, days: int) -> Floats:
+    """Mid-mean of each slot of the day over the last days, phase 0 right after the origin, smoothed, (n, day).
+
+    The mid-mean (mean of the middle half, Tukey) has the efficiency of a mean and shrugs off single days.
+    """
+    whole = min(days, -(-history.shape[1] // day))
+    tail = history[:, max(0, history.shape[1] - whole * day) :].astype(np.float64)
+    padded = np.pad(tail, ((0, 0), (whole * day - tail.shape[1], 0)), constant_values=np.nan)
+    ordered = np.sort(padded.reshape(len(history), whole, day), axis=1)
+    count = (~np.isnan(ordered)).sum(axis=1, keepdims=True)
+    rank = np.arange(whole)[None, :, None]
+    weight = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
+    total, mass = (np.nan_to_num(ordered) * weight).sum(axis=1), weight.sum(axis=1)
+    middle = np.divide(total, mass, out=np.full(mass.shape, np.nan), where=mass > 0)
+    around = np.stack([np.roll(middle, 1, axis=1), middle, middle, np.roll(middle, -1, axis=1)])
+    known = ~np.isnan(around)
+    smooth: Floats = np.divide(
+        np.nan_to_num(around).sum(axis=0), known.sum(axis=0), out=np.full(middle.shape, np.nan), where=known.any(axis=0)
+    )
+    return smooth
+
+
+def _decayed(residual: Floats, half_life: float) -> Array:
+    """Exponentially weighted mean of the residuals up to each slot; a gap keeps the one before, (n, slots)."""
+    gain = 1 - 0.5 ** (1 / half_life)
+    level = np.empty(residual.T.shape, dtype=np.float32)
+    now = np.full(len(residual), np.nan)
+    for slot, value in enumerate(np.ascontiguousarray(residual.T)):
+        started = np.where(np.isnan(now), value, now + gain * (value - now))
+        now = np.where(np.isnan(value), now, started)
+        level[slot] = now
+    return np.ascontiguousarray(level.T)
+
+
+def _errors(residual: Array, level: Array, ahead: int, kept: float) -> Array:
+    """Residuals minus what was said of them `ahead` slots before, at most _ERRORS_KEPT of them, the newest included."""
+    pairs = residual.shape[1] - ahead
+    if pairs <= 0:
+        return np.empty((len(residual), 0), dtype=np.float32)
+    stride = -(-pairs // _ERRORS_KEPT)
+    some = slice((pairs - 1) % stride, None, stride)
+    return residual[:, ahead:][:, some] - np.float32(kept) * level[:, :pairs][:, some]

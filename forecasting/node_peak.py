@@ -1,0 +1,164 @@
+"""The calibrated peak of nodes: how high usage may get in the next 24 hours, at a risk that back-tests held. Pure.
+
+    5-minute totals -> records of six-hour maxima (`peak_records`) -> base + calibrated spread (`peak_risk`) -> peaks
+
+A node with too short a record gets Koordinator's formula for reclaimable capacity (its priority-class and pod
+predictors, the larger peak) and says so. Memory obeys a rule of its own: its peak is never below the highest of the
+last day, because what was given away can only be had back by eviction, and its risk has a setting of its own. Pods that
+run but have no past yet count with what they request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import RefT
+from cotenant.model.reasons import Reason
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Usage
+from cotenant.settings.node_peak import NodePeakSettings
+from forecasting.empirical import weighted_quantiles
+from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
+from forecasting.peak_risk import Calibrated, Prepared, calibrate
+
+Floats = npt.NDArray[np.floating[Any]]
+Flags = npt.NDArray[np.bool_]
+
+FALLBACK: Final = "koordinator"
+_MARGIN: Final = 1.1
+_PERCENTILE: Final = {Resource.CPU: 0.95, Resource.MEMORY: 0.98}
+_HALF_LIFE_DAYS: Final = {Resource.CPU: 0.5, Resource.MEMORY: 1.0}
+_HALF_LIVES_KEPT: Final = 10
+_NODES_AT_ONCE: Final = 2000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodePeaks(Generic[RefT]):
+    """Peaks of n nodes at R risks, (n, R) in the unit of usage, falling with the risk; NaN where the reason is NO_DATA.
+
+    violation: share of back-tested decisions that were passed, measured forward, (n, R), NaN = none; days: of tested
+    decisions, (n,); model: per node, what the peak rests on; reason: OK, or why Koordinator's formula stands in.
+    """
+
+    refs: tuple[RefT, ...]
+    resource: Resource
+    risks: tuple[float, ...]
+    peaks: Floats
+    violation: Floats
+    days: npt.NDArray[np.intp]
+    model: tuple[str, ...]
+    reason: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """Of n nodes, (n,) each, in the unit of usage.
+
+    limits: above which nothing can be used; cold: requests of running pods without a past.
+    """
+
+    limits: Floats
+    cold: Floats
+
+    @classmethod
+    def of(cls, limits: npt.ArrayLike) -> Room:
+        """Without cold pods."""
+        known = np.asarray(limits, dtype=np.float64)
+        return cls(known, np.zeros_like(known))
+
+
+def node_peaks(
+    usage: Usage[RefT], room: Room, risks: Sequence[float], settings: NodePeakSettings, pods: Floats | None = None
+) -> NodePeaks[RefT]:
+    """Peaks of the 24 hours after `usage`, the node totals, which are capped at the limits.
+
+    risks: shares, at least one, any order. pods: (n,), Koordinator's sum of pod peaks (`pod_peaks`), if there is one;
+    it counts only where its formula stands in.
+    """
+    if usage.resource is None:
+        raise ValueError("a node's peak needs usage of a resource")
+    limits = np.maximum(room.limits, np.finfo(np.float32).tiny)
+    values = np.clip(usage.values, 0, limits[:, None])
+    slots = usage.grid.slots_per_day
+    of = _records(values, slots, settings)
+    prepared = Prepared.of(of, limits, usage.resource)
+    made = [calibrate(prepared, risk, settings) for risk in risks]
+    first = made[0] if made else None
+    short: Flags = np.less(of.days[:, -1], settings.minimum_days if first else RECORD_DAYS + 1)
+    fallback = koordinator_peaks(values, slots, usage.resource, pods)
+    peaks = _in_order(np.stack([_column(found, short, fallback, limits) for found in made], axis=1), risks)
+    if usage.resource is Resource.MEMORY:
+        peaks = np.fmax(peaks, of.day[:, -1:])
+    return NodePeaks(
+        refs=usage.refs,
+        resource=usage.resource,
+        risks=tuple(risks),
+        peaks=np.minimum(peaks + room.cold[:, None], limits[:, None]),
+        violation=_violation(made, short),
+        days=np.where(short, 0, first.days if first else 0),
+        model=tuple(FALLBACK if s or first is None else first.shapes for s in short.tolist()),
+        reason=_reasons(np.asarray(np.isnan(peaks).all(axis=1)), short),
+    )
+
+
+def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource, pods: Floats | None = None) -> Floats:
+    """1.1 x the decayed percentile of node totals (n, slots), at least the pods' sum, (n,); NaN without samples.
+
+    Source: koordlet's peak predictor: p95 and a half-life of 12 h for CPU, p98 and 24 h for memory.
+    """
+    total = _MARGIN * _decayed(usage, slots_per_day, resource)
+    return total if pods is None else np.fmax(total, pods)
+
+
+def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
+    """1.1 x the decayed percentile of each pod, (pods,); a pod younger than 24 h counts with its request."""
+    cold = np.isfinite(usage).sum(axis=1) < slots_per_day
+    found = _MARGIN * _decayed(usage, slots_per_day, resource)
+    result: Floats = np.where(cold | np.isnan(found), requests, found)
+    return result
+
+
+def _records(values: Floats, slots_per_day: int, settings: NodePeakSettings) -> Records:
+    """Of all decisions that calibration may look at, nodes in parts so that memory stays bounded."""
+    blocks = block_maxima(values, slots_per_day)
+    decisions = settings.calibration_days * BLOCKS_PER_DAY + 1
+    parts = [records(blocks[i : i + _NODES_AT_ONCE], decisions) for i in range(0, max(1, len(blocks)), _NODES_AT_ONCE)]
+    names = Records.__slots__
+    return Records(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _column(found: Calibrated | None, short: Flags, fallback: Floats, limits: Floats) -> Floats:
+    if found is None:
+        return fallback
+    result: Floats = np.where(short, fallback, found.peaks * limits)
+    return result
+
+
+def _in_order(peaks: Floats, risks: Sequence[float]) -> Floats:
+    """A smaller risk never gets a lower peak: shapes are chosen for each risk by itself."""
+    order = np.argsort(risks)[::-1]
+    ordered = np.fmax.accumulate(peaks[:, order], axis=1)
+    result: Floats = ordered[:, np.argsort(order)]
+    return result
+
+
+def _violation(made: Sequence[Calibrated | None], short: Flags) -> Floats:
+    columns = [np.where(short, np.nan, np.nan if found is None else found.violation) for found in made]
+    return np.stack(columns, axis=1)
+
+
+def _reasons(nothing: Flags, short: Flags) -> tuple[Reason, ...]:
+    names = np.select([nothing, short], [Reason.NO_DATA.value, Reason.SHORT_RECORD.value], Reason.OK.value)
+    return tuple(Reason(name) for name in names.tolist())
+
+
+def _decayed(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
+    half_life = _HALF_LIFE_DAYS[resource] * slots_per_day
+    kept = usage[:, -int(_HALF_LIVES_KEPT * half_life) :]
+    weights = np.exp2(-np.arange(kept.shape[1])[::-1] / half_life)
+    return weighted_quantiles(kept, weights, np.array([_PERCENTILE[resource]]))[:, 0]

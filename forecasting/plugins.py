@@ -1,0 +1,89 @@
+"""Models of somebody else's: found by name, guarded, and put beside the built-in members. Pure but for the import.
+
+A plug-in is a class without arguments that keeps the contract of `Forecaster`; the entry point group is
+`cotenant.forecasters`, and `forecasting.plugins` in the settings names those that compete. They are back-tested,
+chosen, blended and calibrated like the members. What one stumbles over costs only its own chance: `Guarded` answers
+with the history's own quantiles in its place, says so once, and selection finds better.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+import numpy as np
+import structlog
+
+from cotenant.model.errors import CotenantError, SettingsError
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import FloatMatrix, TimeGrid
+from forecasting.base import Array, Forecaster, conform
+from forecasting.members import MEMBERS
+
+GROUP: Final = "cotenant.forecasters"
+
+
+class Guarded:
+    """A forecaster that keeps the contract whatever the one inside does."""
+
+    def __init__(self, inner: Forecaster, name: str) -> None:
+        """The name is the entry point's: two plug-ins cannot take the same."""
+        self.name = name
+        self._inner = inner
+        self._told = False
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """Its answer made lawful; the history's own quantiles where it raises or answers in another shape."""
+        shape = (len(history), horizon, len(LEVELS))
+        given = history.copy()
+        given.flags.writeable = False
+        try:
+            raw = np.asarray(self._inner.quantiles(given, grid, horizon), dtype=np.float32)
+            if raw.shape != shape:
+                raise ValueError(f"an answer of shape {raw.shape}, not {shape}")
+        except Exception as error:  # noqa: BLE001 - whatever it stumbles over, the others go on
+            self._tell(error)
+            raw = np.full(shape, np.nan, dtype=np.float32)
+        return conform(np.where(np.isfinite(raw), raw, np.float32(np.nan)), history)
+
+    def _tell(self, error: Exception) -> None:
+        if not self._told:
+            structlog.get_logger(__name__).error("forecaster failed", forecaster=self.name, error=repr(error))
+        self._told = True
+
+
+@lru_cache(maxsize=8)
+def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
+    """The built-in members and the named plug-ins.
+
+    SettingsError for a name that is not installed, taken or given twice; CotenantError for one that does not load.
+    """
+    installed = {point.name: point for point in entry_points(group=GROUP)} if names else {}
+    taken = {member.name for member in MEMBERS}
+    added: list[Forecaster] = []
+    for name in names:
+        if name in taken:
+            raise SettingsError(f"forecasting.plugins: {name!r} is there already", fix="Give each model a name once.")
+        if name not in installed:
+            raise SettingsError(f"forecasting.plugins: no forecaster is named {name!r}", fix=_hint(name, installed))
+        taken.add(name)
+        added.append(Guarded(_loaded(installed[name]), name))
+    return (*MEMBERS, *added)
+
+
+def _hint(name: str, installed: dict[str, EntryPoint]) -> str:
+    near = difflib.get_close_matches(name, installed, n=1)
+    known = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
+    return f"Did you mean {near[0]}?" if near else f"Installed are {known}."
+
+
+def _loaded(point: EntryPoint) -> Forecaster:
+    try:
+        made: Forecaster = point.load()()
+    except Exception as error:
+        raise CotenantError(
+            f"forecaster {point.name} ({point.value}) does not load: {error}", fix="Update or remove the plug-in."
+        ) from error
+    return made

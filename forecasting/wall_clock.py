@@ -1,0 +1,75 @@
+"""History and forecasts on the clock on the wall: days of 23 and 25 hours, for those whose users change theirs. Pure.
+
+Models know slots of a day, and people's days follow local time. A history across a change of the clocks is therefore
+moved onto the offset that holds at the origin: the hour that never was is a gap, the one that came twice is its mean.
+What is forecast is moved back. Away from changes nothing is touched. Offsets: the IANA zone of the settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import FloatMatrix, TimeGrid
+
+Slots = npt.NDArray[np.intp]
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WallClock:
+    """Slots that the clocks have moved since (until) each past (coming) slot, as seen from the origin.
+
+    past: (grid.size,), ahead: (horizon,); 0 everywhere in a zone or a season without changes.
+    """
+
+    past: Slots
+    ahead: Slots
+
+    @classmethod
+    def of(cls, grid: TimeGrid, horizon: int, zone: str) -> WallClock:
+        """For a history grid and the horizon after it, in a zone that the settings have checked."""
+        there = ZoneInfo(zone)
+        slots = grid.start_seconds + np.arange(grid.size + horizon + 1) * grid.step_seconds
+        daily = {_offset(second, there) for second in (*slots[:: grid.slots_per_day].tolist(), int(slots[-1]))}
+        if len(daily) == 1:
+            return cls(np.zeros(grid.size, dtype=np.intp), np.zeros(horizon, dtype=np.intp))
+        every = np.array([_offset(second, there) for second in slots[:-1].tolist()])
+        moved = ((every - every[grid.size]) // grid.step_seconds).astype(np.intp)
+        return cls(moved[: grid.size], moved[grid.size :])
+
+    @property
+    def still(self) -> bool:
+        """Whether no clock changes in sight."""
+        return not self.past.any() and not self.ahead.any()
+
+    def local(self, history: FloatMatrix) -> FloatMatrix:
+        """History (n, grid.size) with each value at the slot of its local time."""
+        if not self.past.any():
+            return history
+        size = history.shape[1]
+        target = np.arange(size) + self.past
+        inside = (target >= 0) & (target < size)
+        seen = ~np.isnan(history[:, inside])
+        total = np.zeros_like(history)
+        count = np.zeros(history.shape, dtype=np.int8)
+        np.add.at(total.T, target[inside], np.where(seen, history[:, inside], 0).T)
+        np.add.at(count.T, target[inside], seen.T.astype(np.int8))
+        made: FloatMatrix = np.where(count > 0, total / np.maximum(count, 1), np.float32(np.nan)).astype(np.float32)
+        return made
+
+    def absolute(self, ahead: Array) -> Array:
+        """Forecast (n, horizon, ...) by local slots, read at the slots that really come; a day repeats at its end."""
+        if not self.ahead.any():
+            return ahead
+        horizon = len(self.ahead)
+        return ahead[:, (np.arange(horizon) + self.ahead) % horizon]
+
+
+def _offset(seconds: int, zone: ZoneInfo) -> int:
+    offset = datetime.fromtimestamp(seconds, zone).utcoffset()
+    return round(offset.total_seconds()) if offset else 0

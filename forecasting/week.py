@@ -1,0 +1,149 @@
+"""A week ahead, hour by hour: members that know a day or a week, blended by how they did on the last weeks. Pure.
+
+For looking further than the 24 hours that decisions rest on. Each member forecasts the week that began 7, 8, 9 and 10
+days ago from what stood before it; its weight falls with its loss there, shrunk towards its loss over all series. With
+exponential smoothing of what STL leaves (ETS) among the members nothing was gained: bench.decisions_week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.forecast import LEVELS
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from cotenant.model.week import WEEK_HOURS, RefT, Weeks
+from cotenant.settings.forecasting import ForecastingSettings
+from forecasting.base import Array, Forecaster, in_order
+from forecasting.calendars import Calendar
+from forecasting.losses import pinball
+from forecasting.members.recent import RecentQuantiles
+from forecasting.members.seasonal_naive import SeasonalNaive
+from forecasting.members.shift import ShiftedProfile
+from forecasting.members.slot import SlotQuantiles
+from forecasting.selection import combine, level_of
+from forecasting.wall_clock import WallClock
+
+Floats = npt.NDArray[np.float64]
+
+MODEL: Final = "week-blend"
+DAY: Final = DAY_SECONDS // HOUR_SECONDS
+MEMBERS: Final[tuple[Forecaster, ...]] = (
+    SeasonalNaive(days=7, name="seasonal-naive-week"),
+    SeasonalNaive(days=1, name="seasonal-naive-day"),
+    RecentQuantiles(half_life_hours=12, name="recent-12h"),
+    RecentQuantiles(half_life_hours=72, name="recent-72h"),
+    SlotQuantiles(days=14, reach=1, name="slots-14d"),
+    SlotQuantiles(days=4, reach=1, name="slots-4d"),
+    ShiftedProfile(days=14, level_half_life_hours=24, fade_hours=10_000, name="shift-14d"),
+    ShiftedProfile(days=14, level_half_life_hours=24, fade_hours=10_000, name="scale-14d", relative=True),
+)
+"""The first is what the measured loss is relative to."""
+BACK_DAYS: Final = (7, 8, 9, 10)
+"""How long ago the weeks began on which members are tried."""
+SHORTEST_DAYS: Final = 3
+"""History before such a week, and before the week ahead."""
+SHARPNESS, PRIOR = 8.0, 4.0
+"""How fast a weight falls with the log of the loss; weeks that the mean over all series counts for."""
+_LOW, _HIGH = LEVELS.index(0.1), LEVELS.index(0.9)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """Members on past weeks: log loss relative to the first (weeks, M, n), and the newest week's blend, unseen."""
+
+    ratios: Floats
+    loss: Floats
+    covered: Floats
+
+
+def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
+    """The 168 hours after the last whole hour of usage, whose step must divide an hour.
+
+    Series without SHORTEST_DAYS of history, or with more gaps than values, get NaN.
+    """
+    if usage.resource is None or HOUR_SECONDS % usage.grid.step_seconds:
+        raise ValueError("a week ahead needs usage of a resource at a step that divides an hour")
+    days = max(settings.history_days, 2 * 7)
+    hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(days * DAY)
+    values = np.where(np.isfinite(hourly.values) & (hourly.values >= 0), hourly.values, np.float32(np.nan))
+    clock = WallClock.of(hourly.grid, WEEK_HOURS, settings.time_zone)
+    calendar = Calendar.of(hourly.grid, WEEK_HOURS, settings)
+    path, loss, covered = blended(clock.local(calendar.ordinary(values)), hourly.grid)
+    path = calendar.special(clock.absolute(path), values)
+    path[~_enough(values)] = np.nan
+    return Weeks(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS), path, loss, covered)
+
+
+def blended(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats]:
+    """Quantiles (n, 168, L) after an hourly history; loss and coverage (n,) of the last week, NaN where untested."""
+    tried = _tried(history, grid)
+    weight = _weights(tried.ratios)
+    ahead = np.stack([member.quantiles(history, grid, WEEK_HOURS) for member in MEMBERS])
+    return in_order(combine(ahead, weight)), tried.loss, tried.covered
+
+
+def _tried(history: FloatMatrix, grid: TimeGrid) -> Tried:
+    """Each past week from what stood before it; the newest is forecast with the weights of the older ones."""
+    size = len(history)
+    cuts = [cut for days in BACK_DAYS if (cut := grid.size - days * DAY) >= SHORTEST_DAYS * DAY]
+    if not cuts:
+        none = np.full(size, np.nan)
+        return Tried(np.zeros((0, len(MEMBERS), size)), none, none)
+    weeks_ahead = [(_ahead(history, grid, cut), history[:, cut : cut + WEEK_HOURS]) for cut in cuts]
+    ratios = np.stack([_ratio(came, made, level_of(history)) for made, came in weeks_ahead])
+    made, came = weeks_ahead[0]
+    served = in_order(combine(made, _weights(ratios[1:])))
+    inside = (came >= served[:, :, _LOW]) & (came <= served[:, :, _HIGH])
+    known = ~np.isnan(came)
+    covered = np.where(known.any(axis=1), (inside & known).sum(axis=1) / np.maximum(known.sum(axis=1), 1), np.nan)
+    loss, naive = pinball(came, served), pinball(came, made[0])
+    return Tried(ratios, np.where(naive > 0, loss / np.where(naive > 0, naive, 1), np.nan), covered)
+
+
+def _ahead(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:
+    before = TimeGrid(grid.start_seconds, grid.step_seconds, cut)
+    return np.stack([member.quantiles(history[:, :cut], before, WEEK_HOURS) for member in MEMBERS])
+
+
+def _ratio(came: FloatMatrix, made: Sequence[Array] | Array, level: Floats) -> Floats:
+    """log(loss / the first member's), (M, n); 0 where nothing came."""
+    loss = np.array([pinball(came, one) for one in made]) + 1e-6 * level
+    return np.nan_to_num(np.log(loss / loss[:1]))
+
+
+def _weights(ratios: Floats) -> Floats:
+    """(M, n) from the log ratios of some weeks; equal where there was none."""
+    tests, members, size = ratios.shape
+    if not tests:
+        return np.full((members, size), 1.0 / members)
+    mean = ratios.mean(axis=0)
+    score = (tests * mean + PRIOR * mean.mean(axis=1, keepdims=True)) / (tests + PRIOR)
+    weight = np.exp(-SHARPNESS * (score - score.min(axis=0)))
+    return np.asarray(weight / weight.sum(axis=0))
+
+
+def _enough(values: FloatMatrix) -> npt.NDArray[np.bool_]:
+    """Whether each series spans SHORTEST_DAYS and is known for half of that span, (n,)."""
+    seen = ~np.isnan(values)
+    span = values.shape[1] - seen.argmax(axis=1)
+    count = seen.sum(axis=1)
+    enough: npt.NDArray[np.bool_] = (count > 0) & (span >= SHORTEST_DAYS * DAY) & (2 * count >= span)
+    return enough
+
+
+@dataclass(frozen=True, slots=True)
+class WeekBlend:
+    """The same as a forecaster of hourly values, for back-tests."""
+
+    name: str = "week ahead (as served)"
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster; ValueError for another step or a longer horizon."""
+        if grid.step_seconds != HOUR_SECONDS or horizon > WEEK_HOURS:
+            raise ValueError("a week ahead is hourly")
+        return blended(history, grid)[0][:, :horizon]

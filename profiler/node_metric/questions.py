@@ -1,0 +1,135 @@
+"""What is asked of Prometheus for NodeMetric: seven queries a round, whatever the number of nodes. Pure.
+
+Node usage is the root cgroup's (working set for memory), or node_exporter's where the kubelet's root group is not
+scraped. Rates reach over four scrapes, so that two lost ones leave a value; percentiles are of such short means. The
+sum per node over containers gives the system's samples; pods are asked once a round, over the plain window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cotenant.model.resource import Resource
+from cotenant.model.usage import TimeGrid
+from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, ROOT, Kind, Part
+from profiler.prometheus.plan import Population, Query, shards
+from profiler.prometheus.promql import Matcher, equal, named, none_of, of_labels, selector
+
+MINUTE_SECONDS: Final = 60
+EXPORTER_CPU: Final = "node_cpu_seconds_total"
+EXPORTER_TOTAL: Final = "node_memory_MemTotal_bytes"
+EXPORTER_AVAILABLE: Final = "node_memory_MemAvailable_bytes"
+IDLE_MODES: Final = ("idle", "iowait", "steal")
+_BY_NODE: Final = "node,instance"
+_BY_POD: Final = "namespace,pod"
+
+
+class Ask(StrEnum):
+    """What an answer is; also the name of its part."""
+
+    NODE_CPU = "node-cpu"
+    NODE_MEMORY = "node-memory"
+    NODE_TIME = "node-time"
+    ALL_PODS_CPU = "all-pods-cpu"
+    ALL_PODS_MEMORY = "all-pods-memory"
+    POD_CPU = "pod-cpu"
+    POD_MEMORY = "pod-memory"
+
+
+ASKED: Final[Mapping[Ask, Resource]] = {
+    Ask.NODE_CPU: Resource.CPU,
+    Ask.NODE_MEMORY: Resource.MEMORY,
+    Ask.ALL_PODS_CPU: Resource.CPU,
+    Ask.ALL_PODS_MEMORY: Resource.MEMORY,
+    Ask.POD_CPU: Resource.CPU,
+    Ask.POD_MEMORY: Resource.MEMORY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is known of the server: scrape interval, labels of the cluster, whether root groups are scraped, people."""
+
+    scrape_seconds: int
+    labels: Mapping[str, str]
+    has_roots: bool
+    population: Population
+    max_points: int
+
+    @property
+    def step_seconds(self) -> int:
+        """Between two samples: a minute, or the next whole minutes after a scrape."""
+        return -(-max(self.scrape_seconds, 1) // MINUTE_SECONDS) * MINUTE_SECONDS
+
+    @property
+    def window_seconds(self) -> int:
+        """Reach of a short rate."""
+        return max(4 * self.scrape_seconds, self.step_seconds)
+
+    @property
+    def gauge_seconds(self) -> int:
+        """How old a gauge's last sample may be."""
+        return max(self.step_seconds, self.scrape_seconds + self.scrape_seconds // 2)
+
+
+def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tuple[Ask, Query]]:
+    """All queries of one round: samples on the grid, and the pods' mean of the last `plain_seconds` at its end."""
+    for part in (*_nodes(scene), *_sums(scene)):
+        yield Ask(part.name), Query((part,), samples)
+    end = TimeGrid(samples.end_seconds - samples.step_seconds, samples.step_seconds, 1)
+    yield Ask.NODE_TIME, Query((_times(scene),), end)
+    people = scene.population.containers
+    for part in _pods(scene, plain_seconds):
+        for shard, _ in shards(people, scene.max_points):
+            yield Ask(part.name), Query((part,), end, shard)
+
+
+def _part(scene: Scene, ask: Ask, shape: tuple[str, str], *matchers: Matcher) -> Part:
+    kind = Kind.CONTAINER if ask in (Ask.POD_CPU, Ask.POD_MEMORY) else Kind.NODE
+    own = of_labels(scene.labels)
+    return Part(ask.value, kind, (), (*matchers, *own), *shape, step_seconds=scene.step_seconds)
+
+
+def _over(function: str, reach_seconds: int, *outer: str) -> tuple[str, str]:
+    """Head and tail around a selector: outer (outer (function(selector[reach])))."""
+    return "".join(f"{o} (" for o in outer) + f"{function}(", f"[{reach_seconds}s])" + ")" * len(outer)
+
+
+def _nodes(scene: Scene) -> Iterator[Part]:
+    highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
+    if scene.has_roots:
+        last = _over("last_over_time", scene.gauge_seconds, highest)
+        yield _part(scene, Ask.NODE_CPU, _over("rate", scene.window_seconds, highest), named(CPU), *ROOT)
+        yield _part(scene, Ask.NODE_MEMORY, last, named(MEMORY), *ROOT)
+        return
+    busy = _over("rate", scene.window_seconds, f"sum by ({_BY_NODE})")
+    yield _part(scene, Ask.NODE_CPU, busy, named(EXPORTER_CPU), none_of("mode", IDLE_MODES))
+    free = selector((named(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
+    yield _part(scene, Ask.NODE_MEMORY, (f"{highest} (", f" - {free})"), named(EXPORTER_TOTAL))
+
+
+def _sums(scene: Scene) -> Iterator[Part]:
+    """Per node the sum over its containers, each counted once however many series it has."""
+    outer = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{_BY_POD},container)")
+    rate, last = (
+        _over("rate", scene.window_seconds, *outer),
+        _over("last_over_time", scene.gauge_seconds, *outer),
+    )
+    yield _part(scene, Ask.ALL_PODS_CPU, rate, named(CPU), *CONTAINERS)
+    yield _part(scene, Ask.ALL_PODS_MEMORY, last, named(MEMORY), *CONTAINERS)
+
+
+def _times(scene: Scene) -> Part:
+    source = (named(CPU), *ROOT) if scene.has_roots else (named(EXPORTER_CPU), equal("mode", "idle"))
+    return _part(scene, Ask.NODE_TIME, (f"max by ({_BY_NODE}) (timestamp(", "))"), *source)
+
+
+def _pods(scene: Scene, plain_seconds: int) -> Iterator[Part]:
+    outer = (f"sum by ({_BY_POD})", f"max by ({_BY_POD},container)")
+    rate = _over("rate", max(plain_seconds, 4 * scene.scrape_seconds), *outer)
+    average = _over("avg_over_time", max(plain_seconds, scene.gauge_seconds), *outer)
+    yield _part(scene, Ask.POD_CPU, rate, named(CPU), *CONTAINERS)
+    yield _part(scene, Ask.POD_MEMORY, average, named(MEMORY), *CONTAINERS)

@@ -1,0 +1,186 @@
+"""EDGE: asks Prometheus what NodeMetrics need, once a round, few samples at a time.
+
+The samples of the longest window are kept from round to round, so that a round asks for the new minutes only. The
+survey (scrape interval, namespaces, whether root groups are scraped) is renewed every quarter of an hour. A query that
+fails ends the round with its error: half a report would count a pod's usage as the system's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from cotenant.model.collect_policy import CollectPolicy
+from cotenant.model.errors import NoData
+from cotenant.model.resource import Resource
+from cotenant.model.usage import HOUR_SECONDS, TimeGrid
+from cotenant.settings.profiler import PrometheusSettings
+from profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
+from profiler.node_metric.status import Observed
+from profiler.node_metric.windows import Floats, Track
+from profiler.prometheus import asking, decode, survey
+from profiler.prometheus.client import Client
+from profiler.prometheus.plan import Query
+from profiler.prometheus.promql import named, of_labels, selector
+
+SURVEY_SECONDS: Final = 900
+NODE_INFO: Final = "kube_node_info"
+_SCALES: Final = {Resource.CPU: 1000.0, Resource.MEMORY: 1.0}
+_NODE_TRACKS: Final = {Resource.CPU: Ask.NODE_CPU, Resource.MEMORY: Ask.NODE_MEMORY}
+_SUM_TRACKS: Final = {Resource.CPU: Ask.ALL_PODS_CPU, Resource.MEMORY: Ask.ALL_PODS_MEMORY}
+_POD_ASKS: Final = {Resource.CPU: Ask.POD_CPU, Resource.MEMORY: Ask.POD_MEMORY}
+
+
+class _Piece(NamedTuple):
+    """Series of one answer, or of a part of one that was split: values (series, samples) from `start_seconds` on."""
+
+    labels: tuple[decode.Labels, ...]
+    values: Floats
+    start_seconds: int
+
+
+_Answers = dict[Ask, list[_Piece]]
+
+
+class NodeMetricSource:
+    """Usage of all nodes and pods now; for one thread."""
+
+    def __init__(self, settings: PrometheusSettings) -> None:
+        """Nothing is asked yet."""
+        self._settings = settings
+        self._client = Client(settings)
+        self._scene: Scene | None = None
+        self._surveyed_seconds = 0
+        self._tracks: dict[Ask, Track] = {}
+        self._addresses: dict[str, str] = {}
+
+    @property
+    def queries(self) -> int:
+        """Queries sent so far."""
+        return self._client.account.queries
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._client.close()
+
+    def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
+        """What was sampled up to now. addresses: internal IP -> node, beside those that kube-state-metrics knows.
+
+        SourceError when a query fails, NoData when the server has no sample of any node.
+        """
+        scene = self._surveyed(now_seconds)
+        addresses = {**self._addresses, **addresses}
+        grid = self._grid(scene, now_seconds, policy)
+        answers = self._answers(scene, grid, policy)
+        for ask in (*_NODE_TRACKS.values(), *_SUM_TRACKS.values()):
+            track = _track(answers[ask], grid, addresses, _SCALES[ASKED[ask]])
+            known = self._tracks.get(ask)
+            keep = max(policy.longest_seconds, scene.step_seconds)
+            fits = known is not None and known.step_seconds == track.step_seconds
+            self._tracks[ask] = known.followed_by(track, keep) if known is not None and fits else track
+        newest = _newest(answers[Ask.NODE_TIME], addresses)
+        if not newest:
+            raise NoData(
+                f"{self._client.url} has no recent sample of any node",
+                fix=f"Scrape the kubelets' cAdvisor metrics (the root group, id=/) or node_exporter ({EXPORTER_CPU}).",
+            )
+        return Observed(
+            {r: self._tracks[ask] for r, ask in _NODE_TRACKS.items()},
+            {r: self._tracks[ask] for r, ask in _SUM_TRACKS.items()},
+            newest,
+            *_pods(answers),
+        )
+
+    def _surveyed(self, now_seconds: int) -> Scene:
+        """What the server holds, asked again when the last answer is old."""
+        if self._scene is None or now_seconds - self._surveyed_seconds >= SURVEY_SECONDS:
+            names = self._client.names(now_seconds - HOUR_SECONDS, now_seconds)
+            text = survey.question(self._settings.labels, names)
+            told = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
+            found = survey.findings(told, names, self._settings.scrape_interval_seconds)
+            self._scene = Scene(
+                found.rates.scrape_seconds,
+                self._settings.labels,
+                found.population.nodes > 0 or EXPORTER_CPU not in names,
+                found.population,
+                self._settings.max_points_per_query,
+            )
+            self._addresses = self._known_addresses(now_seconds) if NODE_INFO in names else {}
+            self._surveyed_seconds = now_seconds
+        return self._scene
+
+    def _known_addresses(self, now_seconds: int) -> dict[str, str]:
+        text = selector((named(NODE_INFO), *of_labels(self._settings.labels)))
+        told = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
+        return {labels["internal_ip"]: labels["node"] for labels, _ in told if {"internal_ip", "node"} <= labels.keys()}
+
+    def _grid(self, scene: Scene, now_seconds: int, policy: CollectPolicy) -> TimeGrid:
+        """The samples to ask for: those since the last round and one before, for late ones; all at first."""
+        step = scene.step_seconds
+        end = now_seconds // step * step
+        size = max(1, policy.longest_seconds // step)
+        known = self._tracks.get(Ask.NODE_CPU)
+        if known is not None and known.step_seconds == step and known.values.shape[1] >= size:
+            size = min(size, max(1, (end - known.end_seconds) // step) + 1)
+        return TimeGrid(end - size * step, step, size)
+
+    def _answers(self, scene: Scene, grid: TimeGrid, policy: CollectPolicy) -> _Answers:
+        asked = list(queries(scene, grid, policy.aggregate_seconds))
+        out: _Answers = defaultdict(list)
+        answered = asking.ask_all(self._client, [q for _, q in asked], self._settings.in_flight, _read)
+        for (ask, _), answer in zip(asked, answered, strict=True):
+            for _, error in answer.failed:
+                raise error
+            out[ask] += answer.found
+        return out
+
+
+def _read(result: msgspec.Raw, query: Query) -> _Piece:
+    found = decode.samples(result, query)
+    return _Piece(found.labels, found.values, query.grid.start_seconds)
+
+
+def _node(labels: decode.Labels, addresses: Mapping[str, str]) -> str:
+    address = labels.instance.rpartition(":")[0] or labels.instance
+    return labels.node or addresses.get(address, address)
+
+
+def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], scale: float) -> Track:
+    """One row for each node: the highest of its series."""
+    named = [[_node(x, addresses) for x in piece.labels] for piece in pieces]
+    nodes = tuple(sorted({n for names in named for n in names}))
+    row = {node: i for i, node in enumerate(nodes)}
+    values = np.full((len(nodes), grid.size), np.nan)
+    for names, piece in zip(named, pieces, strict=True):
+        first = grid.index_of(piece.start_seconds)
+        part = values[:, first : first + piece.values.shape[1]]
+        np.fmax.at(part, np.array([row[n] for n in names], dtype=np.intp), piece.values * scale)
+    return Track(nodes, grid.end_seconds, grid.step_seconds, values)
+
+
+def _newest(pieces: list[_Piece], addresses: Mapping[str, str]) -> dict[str, float]:
+    newest: dict[str, float] = {}
+    for piece in pieces:
+        for one, time in zip(piece.labels, piece.values[:, -1].tolist(), strict=True):
+            name = _node(one, addresses)
+            newest[name] = max(newest.get(name, 0.0), time)
+    return newest
+
+
+def _pods(answers: _Answers) -> tuple[tuple[tuple[str, str], ...], dict[Resource, Floats]]:
+    """Names of the pods, and their usage of each resource."""
+    told = {r: _of_pods(answers[ask], _SCALES[r]) for r, ask in _POD_ASKS.items()}
+    names = tuple(dict.fromkeys(key for some in told.values() for key in some))
+    return names, {r: np.array([some.get(n, np.nan) for n in names], dtype=np.float64) for r, some in told.items()}
+
+
+def _of_pods(pieces: list[_Piece], scale: float) -> dict[tuple[str, str], float]:
+    return {
+        (labels.namespace, labels.pod): value
+        for piece in pieces
+        for labels, value in zip(piece.labels, (piece.values[:, -1] * scale).tolist(), strict=True)
+    }

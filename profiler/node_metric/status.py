@@ -1,0 +1,191 @@
+"""From samples and pods to NodeMetric's status, all nodes at once. Pure.
+
+Plain usage is the mean of the policy's window; the system's is the node's less its pods', never below 0 (host
+applications are not known to Prometheus). updateTime is the newest sample's, not the time of writing: a node whose
+scrapes stopped grows old. A node without a sample, or without any usage, has no status.
+
+prodReclaimable is what prod has requested and will not use in the next 24 hours:
+max(sum of prod requests - (1 + margin) x quantile of the prod peak's forecast, 0). Koordinator's predictors have the
+same meaning with a margin of 10 % over percentiles of the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cotenant.model.cluster import Pod
+from cotenant.model.collect_policy import CollectPolicy, go_duration
+from cotenant.model.qos import PriorityClass, QosClass, with_default
+from cotenant.model.resource import Amounts, Resource
+from profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean, spans
+
+DEFAULT_MARGIN_PERCENT: Final = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """What one round of queries told, in millicores and bytes.
+
+    nodes: samples of node usage; sums: of the sum over a node's pods; newest: when each node was last sampled (Unix
+    seconds); pods: (namespace, name) of the pods with their mean usage, (len(pods),), NaN = unknown.
+    """
+
+    nodes: Mapping[Resource, Track]
+    sums: Mapping[Resource, Track]
+    newest: Mapping[str, float]
+    pods: tuple[tuple[str, str], ...]
+    usage: Mapping[Resource, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class ProdOutlook:
+    """Per node, from our forecast: what prod requested and will not use, and the peak it will have."""
+
+    reclaimable: Amounts = field(default_factory=dict)
+    peak: Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One node's status, and the time of its newest sample in whole Unix seconds."""
+
+    node: str
+    time_seconds: int
+    status: Mapping[str, Any]
+    usage: Amounts
+    system: Amounts
+
+
+def prod_reclaimable(requests: Floats, peaks: Floats, margin_percent: float = DEFAULT_MARGIN_PERCENT) -> Floats:
+    """max(requests - (1 + margin) x peaks, 0) element by element; NaN (no forecast) gives 0."""
+    left = requests - (100.0 + margin_percent) / 100.0 * peaks
+    return np.where(np.isfinite(left), np.maximum(left, 0.0), 0.0)
+
+
+def reports(
+    observed: Observed, pods: Sequence[Pod], policy: CollectPolicy, prod: Mapping[str, ProdOutlook]
+) -> list[Report]:
+    """One report for each node that can be reported, by name. `pods`: those that run, with their node and classes."""
+    names = tuple(sorted(observed.newest))
+    placed = _Placed(observed, pods, names)
+    plain, system = {}, {}
+    windows: tuple[dict[Resource, list[_Window]], ...] = ({}, {})
+    for resource in Resource:
+        nodes, sums = observed.nodes[resource].of(names), observed.sums[resource].of(names)
+        plain[resource] = mean(nodes.last(policy.aggregate_seconds))
+        system[resource] = np.maximum(plain[resource] - placed.sums[resource], 0.0)
+        podless = np.isnan(sums.values).all(axis=1, keepdims=True)
+        left = np.maximum(nodes.values - np.where(podless, 0.0, sums.values), 0.0)
+        rest = Track(names, nodes.end_seconds, nodes.step_seconds, left)
+        for into, track in zip(windows, (nodes, rest), strict=True):
+            into[resource] = _windows(track, policy)
+    out = []
+    for row, name in enumerate(names):
+        usage, rest_usage = _amounts(plain, row), _amounts(system, row)
+        if not usage:
+            continue
+        of_node, of_system = (_aggregates(some, row, policy) for some in windows)
+        node_metric = {
+            "nodeUsage": _usage(usage),
+            "aggregatedNodeUsages": of_node,
+            "systemUsage": _usage(rest_usage),
+            "aggregatedSystemUsages": of_system,
+        }
+        time = int(observed.newest[name])
+        status = {"updateTime": _moment(time), "nodeMetric": node_metric, "podsMetric": placed.metrics[row]}
+        out.append(Report(name, time, status | outlook_status(prod.get(name)), usage, rest_usage))
+    return out
+
+
+class _Window(NamedTuple):
+    """One duration: each node's aggregates in the order of KINDS, and whether its samples span enough."""
+
+    amounts: list[list[int]]
+    enough: list[bool]
+
+
+class _Placed:
+    """Running pods on their nodes: the sum of their usage, (nodes,), and each node's podsMetric."""
+
+    def __init__(self, observed: Observed, pods: Sequence[Pod], names: Sequence[str]) -> None:
+        row_of = {name: row for row, name in enumerate(names)}
+        index_of = {key: i for i, key in enumerate(observed.pods)}
+        running = [p for p in pods if p.running and p.node in row_of and (p.namespace, p.name) in index_of]
+        rows = np.fromiter((row_of[p.node] for p in running), dtype=np.intp, count=len(running))
+        picked = np.fromiter((index_of[p.namespace, p.name] for p in running), dtype=np.intp, count=len(running))
+        found = {r: np.asarray(observed.usage[r][picked]) for r in Resource}
+        self.sums = {r: np.bincount(rows, np.nan_to_num(found[r]), minlength=len(names)) for r in Resource}
+        self.metrics: list[list[dict[str, Any]]] = [[] for _ in names]
+        texts = (_texts(Resource.CPU, found[Resource.CPU]), _texts(Resource.MEMORY, found[Resource.MEMORY]))
+        for pod, row, cpu, memory in zip(running, rows.tolist(), *texts, strict=True):
+            if metric := _pod_metric(pod, cpu, memory):
+                self.metrics[row].append(metric)
+
+
+def _pod_metric(pod: Pod, cpu: str, memory: str) -> dict[str, Any]:
+    """One entry of podsMetric, empty for a pod whose usage is unknown; an unknown resource or class is left out."""
+    resources = {name: text for name, text in (("cpu", cpu), ("memory", memory)) if text}
+    if not resources:
+        return {}
+    metric: dict[str, Any] = {"namespace": pod.namespace, "name": pod.name, "podUsage": {"resources": resources}}
+    if (priority := with_default(pod.qos, pod.priority)) is not PriorityClass.NONE:
+        metric["priority"] = priority.value
+    if pod.qos is not QosClass.NONE:
+        metric["qos"] = pod.qos.value
+    return metric
+
+
+def _windows(track: Track, policy: CollectPolicy) -> list[_Window]:
+    """One window for each of the policy's durations."""
+    cut = [(track.last(d), d) for d in policy.durations_seconds]
+    return [
+        _Window(
+            np.rint(np.nan_to_num(aggregated(values))).astype(np.int64).tolist(),
+            spans(values, track.step_seconds, d).tolist(),
+        )
+        for values, d in cut
+    ]
+
+
+def _aggregates(windows: Mapping[Resource, list[_Window]], row: int, policy: CollectPolicy) -> list[dict[str, Any]]:
+    """One node's aggregated usages; a window is left out when the samples of no resource span enough of it."""
+    out = []
+    for i, duration in enumerate(policy.durations_seconds):
+        known = {r: w[i].amounts[row] for r, w in windows.items() if w[i].enough[row]}
+        if known:
+            kinds = {name: _usage({r: v[j] for r, v in known.items()}) for j, name in enumerate(KINDS)}
+            out.append({"duration": go_duration(duration), "usage": kinds})
+    return out
+
+
+def _amounts(values: Mapping[Resource, Floats], row: int) -> dict[Resource, int]:
+    return {r: round(float(v[row])) for r, v in values.items() if np.isfinite(v[row])}
+
+
+def _texts(resource: Resource, values: Floats) -> Iterator[str]:
+    """Each amount as its quantity, empty for an unknown one."""
+    unit = "m" if resource is Resource.CPU else ""
+    whole = np.where(np.isfinite(values), np.rint(np.nan_to_num(values)), -1).astype(np.int64).tolist()
+    return (f"{v}{unit}" if v >= 0 else "" for v in whole)
+
+
+def _usage(amounts: Amounts) -> dict[str, Any]:
+    """Millicores as 138m and bytes as a plain number, as Koordinator's agent writes them."""
+    return {"resources": {r.value: f"{v}m" if r is Resource.CPU else str(v) for r, v in amounts.items()}}
+
+
+def outlook_status(prod: ProdOutlook | None) -> dict[str, Any]:
+    """The part of the status that is a forecast; empty without one."""
+    if prod is None:
+        return {}
+    parts = {"prodReclaimableMetric": prod.reclaimable, "prodPeakMetric": prod.peak}
+    return {name: {"resource": _usage(amounts)} for name, amounts in parts.items() if amounts}
+
+
+def _moment(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,160 @@
+"""Whose turn it is to write a node's metric: the fresher report wins, and ours never pushes a living agent aside. Pure.
+
+Who reported last is whoever the API server names as manager of status.updateTime. An agent that wrote within two of
+its report intervals is alive (one missed report is jitter, two are silence) and its report stands, whatever ours says.
+Our own is replaced when a newer sample is there and either usage moved or the published time is about to grow stale:
+Koordinator's scheduler counts a metric as expired after three intervals.
+
+A status can be written only to an object that exists: for a new node the first decision makes the object, the next one
+its status. The spec is written once, and again only when the collect policy or the node changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.model.collect_policy import CollectPolicy, go_duration
+from cotenant.model.intent import Address, Apply
+from cotenant.model.nodemetric import NodeMetric
+from cotenant.model.protocol import NODE_AGENT, SLO_GROUP
+from cotenant.model.resource import Amounts
+from profiler.node_metric.status import ProdOutlook, Report, outlook_status
+
+PLURAL: Final = "nodemetrics"
+SILENT_INTERVALS: Final = 2
+STALE_INTERVALS: Final = 1.5
+"""Age from which ours is renewed though nothing moved: a round later, with the samples' own delay on top, it would be
+close to the three intervals after which the scheduler takes it for expired."""
+MOVED_FRACTION: Final = 0.05
+
+
+class Turn(StrEnum):
+    """What becomes of our report of a node, and why."""
+
+    WRITE = "write"
+    AGENT = "the node's own agent reports it"
+    NO_NEWER = "no newer sample"
+    STEADY = "usage did not move"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Objects to make or correct, statuses to write, and how many reports came to each turn."""
+
+    specs: tuple[Apply, ...] = ()
+    statuses: tuple[Apply, ...] = ()
+    turns: Mapping[Turn, int] = field(default_factory=dict)
+
+
+def steps(found: Iterable[Report], there: Mapping[str, NodeMetric], view: View) -> Steps:
+    """What to write for these reports; a report of a node that no longer exists is dropped."""
+    specs, statuses = [], []
+    turns = dict.fromkeys(Turn, 0)
+    for report in (r for r in found if r.node in view.nodes):
+        known = there.get(report.node)
+        turn = turn_of(report, known, view)
+        turns[turn] += 1
+        if turn is Turn.AGENT:
+            continue
+        if known is None or not _as_wanted(known, view, report.node):
+            specs.append(_spec(report.node, view))
+        if turn is Turn.WRITE and known is not None:
+            statuses.append(_status(report))
+    return Steps(tuple(specs), tuple(statuses), turns)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """nodes: name -> uid of those that exist; manager: our field manager."""
+
+    nodes: Mapping[str, str]
+    manager: str
+    policy: CollectPolicy
+    now_seconds: float
+
+
+def outlooks(prod: Mapping[str, ProdOutlook], there: Mapping[str, NodeMetric], view: View) -> list[Apply]:
+    """The forecast's part of the status where our own node agent reports the rest, as far as it moved.
+
+    Another agent writes that part itself. A node without an outlook loses the one that was published.
+    """
+    found = []
+    for node, metric in there.items():
+        if node not in view.nodes or metric.reporter != NODE_AGENT or not alive(metric, view.now_seconds):
+            continue
+        wanted = prod.get(node)
+        if _apart(wanted.reclaimable if wanted else {}, metric.prod_reclaimable):
+            body = _object(node) | {"status": outlook_status(wanted)}
+            found.append(Apply(Address(SLO_GROUP, PLURAL, node), body, subresource="status", why="forecast of prod"))
+    return found
+
+
+def turn_of(report: Report, there: NodeMetric | None, view: View) -> Turn:
+    """Whether our report of a node is to be written over what is there."""
+    if there is None or there.update_seconds is None:
+        return Turn.WRITE
+    if there.reporter != view.manager:
+        return Turn.AGENT if alive(there, view.now_seconds) else Turn.WRITE
+    if report.time_seconds <= there.update_seconds:
+        return Turn.NO_NEWER
+    grows_stale = view.now_seconds - there.update_seconds >= STALE_INTERVALS * view.policy.report_seconds
+    return Turn.WRITE if grows_stale or _moved(report, there) else Turn.STEADY
+
+
+def alive(there: NodeMetric, now_seconds: float) -> bool:
+    """Whether the report that is there is young enough for its reporter to be at work.
+
+    One from the future, beyond what clocks differ, is a wrong clock and proves nothing.
+    """
+    asked = there.collect.get("reportIntervalSeconds")
+    reach = SILENT_INTERVALS * (asked if isinstance(asked, int) and asked > 0 else CollectPolicy().report_seconds)
+    return there.update_seconds is not None and -reach <= now_seconds - there.update_seconds <= reach
+
+
+def unreported(nodes: Iterable[str], there: Mapping[str, NodeMetric], view: View) -> list[str]:
+    """Nodes that no agent reports: when there is none, nothing need be asked of Prometheus."""
+    return [
+        n for n in nodes if (o := there.get(n)) is None or o.reporter == view.manager or not alive(o, view.now_seconds)
+    ]
+
+
+def _moved(report: Report, there: NodeMetric) -> bool:
+    """Whether the node's or the system's usage changed by more than a twentieth, or a resource came or went."""
+    return _apart(report.usage, there.node_usage) or _apart(report.system, there.system_usage)
+
+
+def _apart(now: Amounts, before: Amounts) -> bool:
+    return now.keys() != before.keys() or any(abs(now[r] - before[r]) > MOVED_FRACTION * before[r] for r in now)
+
+
+def _as_wanted(there: NodeMetric, view: View, node: str) -> bool:
+    """Whether spec and owner are what we would write; fields that others add do not matter."""
+    wanted = _collect(view.policy).items()
+    return view.nodes[node] in there.owner_uids and all(there.collect.get(key) == value for key, value in wanted)
+
+
+def _collect(policy: CollectPolicy) -> dict[str, Any]:
+    return {
+        "aggregateDurationSeconds": policy.aggregate_seconds,
+        "reportIntervalSeconds": policy.report_seconds,
+        "nodeAggregatePolicy": {"durations": [go_duration(d) for d in policy.durations_seconds]},
+        "nodeMemoryCollectPolicy": policy.memory_policy,
+    }
+
+
+def _spec(node: str, view: View) -> Apply:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": view.nodes[node]}
+    body = _object(node, ownerReferences=[owner]) | {"spec": {"metricCollectPolicy": _collect(view.policy)}}
+    return Apply(Address(SLO_GROUP, PLURAL, node), body, why="how the node is measured")
+
+
+def _status(report: Report) -> Apply:
+    body = _object(report.node) | {"status": report.status}
+    return Apply(Address(SLO_GROUP, PLURAL, report.node), body, subresource="status", why="usage from Prometheus")
+
+
+def _object(node: str, **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": {"name": node, **metadata}}

@@ -1,0 +1,101 @@
+"""Samples of nodes on a regular grid, and the aggregates that NodeMetric publishes of them. Pure.
+
+Percentiles are of the nearest rank: the ceil(p x n)-th smallest of n samples, so that each is a value that was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+PERCENTILES: Final[tuple[tuple[str, int], ...]] = (("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99))
+KINDS: Final[tuple[str, ...]] = ("avg", *(name for name, _ in PERCENTILES))
+"""Order of the last axis of `aggregated`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Track:
+    """Samples of named nodes every `step_seconds`, the last at `end_seconds`; values (nodes, samples), NaN = none."""
+
+    nodes: tuple[str, ...]
+    end_seconds: int
+    step_seconds: int
+    values: Floats
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or len(self.values) != len(self.nodes):
+            raise ValueError(f"values {self.values.shape} for {len(self.nodes)} nodes")
+
+    def last(self, duration_seconds: int) -> Floats:
+        """The samples of the last `duration_seconds`, (nodes, samples)."""
+        count = max(1, duration_seconds // self.step_seconds)
+        return self.values[:, -count:]
+
+    def of(self, nodes: Sequence[str]) -> Track:
+        """The same for these nodes in this order; a node without samples has NaN."""
+        if tuple(nodes) == self.nodes:
+            return self
+        row = {name: i for i, name in enumerate(self.nodes)}
+        padded = np.vstack((self.values, np.full((1, self.values.shape[1]), np.nan)))
+        picked = np.fromiter((row.get(n, len(self.nodes)) for n in nodes), dtype=np.intp, count=len(nodes))
+        return Track(tuple(nodes), self.end_seconds, self.step_seconds, padded[picked])
+
+    def followed_by(self, newer: Track, keep_seconds: int) -> Track:
+        """Both as one, the last `keep_seconds` of it; the newer one wins where both have a sample.
+
+        A node of which nothing is left is dropped. ValueError when the grids do not fit.
+        """
+        apart = newer.end_seconds - self.end_seconds
+        if newer.step_seconds != self.step_seconds or apart % self.step_seconds:
+            raise ValueError("tracks of different grids")
+        nodes = tuple(sorted({*self.nodes, *newer.nodes}))
+        count = keep_seconds // self.step_seconds
+        old = _placed(self.of(nodes).values, count, apart // self.step_seconds)
+        new = _placed(newer.of(nodes).values, count, 0)
+        values = np.where(np.isfinite(new), new, old)
+        left = np.flatnonzero(np.isfinite(values).any(axis=1))
+        names = tuple(nodes[i] for i in left)
+        return Track(names, newer.end_seconds, self.step_seconds, values[left])
+
+
+def _placed(values: Floats, count: int, before: int) -> Floats:
+    """The last `count` columns of a grid on which the values end `before` columns before its end."""
+    out = np.full((len(values), count), np.nan)
+    if 0 <= before < count:
+        size = min(count - before, values.shape[1])
+        out[:, count - before - size : count - before] = values[:, values.shape[1] - size :]
+    return out
+
+
+def mean(values: Floats) -> Floats:
+    """Mean of each row, NaN for a row without samples; (n,)."""
+    known = np.isfinite(values)
+    total = np.where(known, values, 0.0).sum(axis=1)
+    return np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nan)
+
+
+def aggregated(values: Floats) -> Floats:
+    """Average and percentiles of each row in the order of KINDS, (n, 5); NaN for a row without samples."""
+    ordered = np.sort(values, axis=1)  # NaN last
+    counts = np.isfinite(values).sum(axis=1)
+    percents = np.array([percent for _, percent in PERCENTILES])
+    # Whole numbers: a product of fractions may fall a hair above the rank and count one too many.
+    ranks = -(-counts[:, None] * percents[None, :] // 100)
+    picked = np.take_along_axis(ordered, np.maximum(ranks - 1, 0), axis=1)
+    picked = np.where(counts[:, None] > 0, picked, np.nan)
+    return np.hstack((mean(values)[:, None], picked))
+
+
+def spans(values: Floats, step_seconds: int, duration_seconds: int) -> npt.NDArray[np.bool_]:
+    """Whether each row's samples lie more than half of the duration apart, first to last; (n,)."""
+    known = np.isfinite(values)
+    first = known.argmax(axis=1)
+    final = values.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
+    apart = (final - first) * step_seconds
+    return np.asarray(known.any(axis=1) & (2 * apart > duration_seconds))

@@ -1,0 +1,101 @@
+"""Terms of all nodes for one resource as columns: what the formulas read, whoever filled it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.resource import Resource
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+AMOUNT_CAP: Final = 2**52
+"""Terms are clipped here, so that sums of absurd inputs stay exact integers in a double."""
+
+UNKNOWN: Final = -1
+"""In `node_used`: not reported."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeColumns:
+    """Terms of n nodes for one resource, (n,) each, in its unit, whole and >= 0 where nothing else is said.
+
+    reserved: not offered to pods, by the kubelet or an annotation; system_used: outside of pods and host applications;
+    host_batch, host_mid: host applications whose class is above batch, above mid; node_used: all of it, UNKNOWN = not
+    reported; hp_used, hp_request, hp_max: sums over HP pods of usage, request and the larger of both; prod_request,
+    prod_used: over prod pods and pods without a class; prod_reclaimable: requested by them and not used, by forecast;
+    prod_peak: forecast of the 24-hour peak of prod_used, NaN = none; violation: share of back-tested
+    decisions whose peak was passed, NaN = not measured; origins: days of them; cpu_ratio: CPU normalization, 1 = none;
+    third_batch, third_mid: taken by other schedulers; measured_seconds: Unix time of the newest report, NaN = none.
+    """
+
+    nodes: tuple[str, ...]
+    resource: Resource
+    capacity: Integers
+    reserved: Integers
+    system_used: Integers
+    host_batch: Integers
+    host_mid: Integers
+    node_used: Integers
+    hp_used: Integers
+    hp_request: Integers
+    hp_max: Integers
+    prod_request: Integers
+    prod_used: Integers
+    prod_reclaimable: Integers
+    prod_peak: Floats
+    violation: Floats
+    origins: Integers
+    cpu_ratio: Floats
+    third_batch: Integers
+    third_mid: Integers
+    measured_seconds: Floats
+
+    def take(self, i: int) -> NodeColumns:
+        """Node i alone."""
+        rows = {f.name: getattr(self, f.name)[i : i + 1] for f in fields(self) if f.name != "resource"}
+        return NodeColumns(resource=self.resource, **rows)
+
+
+@dataclass(frozen=True, slots=True)
+class PeakForecast:
+    """The calibrated 24-hour peak of what prod uses on one node, and how such peaks did before.
+
+    violation: share of back-tested decisions whose peak was passed, NaN = not measured; origins: days of them.
+    """
+
+    peak: float
+    violation: float
+    origins: int
+
+
+NO_FORECAST: Final = PeakForecast(float("nan"), float("nan"), 0)
+
+
+def forecast_columns(nodes: tuple[str, ...], known: Mapping[str, PeakForecast]) -> dict[str, Any]:
+    """prod_peak, violation and origins of the nodes, (n,) each."""
+    found = [known.get(name, NO_FORECAST) for name in nodes]
+    return {
+        "prod_peak": np.array([f.peak for f in found], dtype=np.float64),
+        "violation": np.array([f.violation for f in found], dtype=np.float64),
+        "origins": np.array([f.origins for f in found], dtype=np.int64),
+    }
+
+
+def whole(amounts: npt.ArrayLike) -> Integers:
+    """Amounts rounded up to integers, clipped to 0..AMOUNT_CAP; NaN counts as 0, infinity as AMOUNT_CAP."""
+    known = np.nan_to_num(np.asarray(amounts, dtype=np.float64), nan=0.0, posinf=AMOUNT_CAP, neginf=0.0)
+    return np.ceil(np.clip(known, 0, AMOUNT_CAP)).astype(np.int64)
+
+
+def share(amounts: Integers, percent: Floats) -> Integers:
+    """Percentage of amounts, cut towards zero as upstream does; percent (n,), NaN gives 0."""
+    with np.errstate(over="ignore"):
+        exact = np.nan_to_num(amounts * (percent / 100.0), nan=0.0, posinf=AMOUNT_CAP, neginf=-AMOUNT_CAP)
+    return np.clip(exact, -AMOUNT_CAP, AMOUNT_CAP).astype(np.int64)

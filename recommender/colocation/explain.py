@@ -1,0 +1,188 @@
+"""Where a node's numbers come from: every term in order, what set each parameter, how old the metric is. Pure.
+
+`explain` makes a document that can be printed, sent as JSON or stored; each amount can be recomputed by hand from its
+lines. Signs: "+" adds, "-" subtracts, "<=" bounds from above, "min" is one of the amounts of which the least counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.model.protocol import EXTENDED_RESOURCES
+from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.model.reclaimable import Band, Reclaimable
+from cotenant.model.resource import Resource
+from recommender.colocation.fields import KEY_OF
+from recommender.colocation.strategy import ColocationStrategy, Resolved
+
+LABELS: Final[Mapping[str, tuple[str, str]]] = {
+    "capacity": ("+", "capacity of the node"),
+    "safety_margin": ("-", "safety margin: the rest of {reclaim} %"),
+    "reserved": ("-", "reserved by the kubelet or by annotation"),
+    "system_used": ("-", "used outside of pods and by host applications, or reserved if that is more"),
+    "hp_used": ("-", "used by prod and mid pods and pods without a class"),
+    "hp_request": ("-", "requested by prod and mid pods and pods without a class"),
+    "hp_max": ("-", "used or requested by prod and mid pods, the larger of both"),
+    "hp_peak": ("-", "forecast 24-hour peak (q95) of prod, with what it cannot know of other pods"),
+    "static_share": ("+", "fixed share of capacity: {static} %"),
+    "prod_reclaimable": ("min", "requested by prod and not used by the forecast peak"),
+    "unused": ("min", "not used by anybody now"),
+    "unallocated_share": ("+", "{unallocated} % of what nobody requested"),
+    "cap": ("<=", "cap: {cap} % of capacity"),
+    "normalization": ("+", "CPU normalization of the node"),
+    "third_party": ("-", "taken by other schedulers"),
+}
+"""Term -> sign and words."""
+
+PARAMETERS: Final[Mapping[Band, tuple[str, ...]]] = {
+    Band.BATCH: ("{r}_policy", "{r}_reclaim_percent", "batch_{r}_percent", "degrade_minutes"),
+    Band.MID: ("mid_mode", "mid_{r}_percent", "mid_unallocated_percent", "mid_static_{r}_percent", "degrade_minutes"),
+}
+_AFTERWARDS: Final = frozenset({"normalization", "third_party"})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One term: how it enters, its amount in the resource's unit, and what it is."""
+
+    sign: str
+    amount: int
+    name: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One field of the strategy that this amount depends on, and the layer that set it."""
+
+    key: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class AmountExplained:
+    """One extended resource of a node; `published` is what the Node says now, None = nothing or not asked."""
+
+    name: str
+    band: Band
+    resource: Resource
+    unit: str
+    amount: int
+    formula: str
+    policy: str
+    reason: Reason
+    sentence: str
+    note: str
+    lines: tuple[Line, ...]
+    parameters: tuple[Parameter, ...]
+    published: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplained:
+    """All amounts of a node. metric_age_seconds: None = no metric, never filled, or of no known time."""
+
+    node: str
+    computed_seconds: int
+    metric_age_seconds: float | None
+    degrade_seconds: int
+    layers: tuple[str, ...]
+    """Names of the layers that said something, lowest first."""
+    amounts: tuple[AmountExplained, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What is known of the node beside its amounts."""
+
+    resolved: Resolved
+    now_seconds: float
+    measured_seconds: float | None
+    published: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+
+def explain(found: Sequence[Reclaimable], context: Context) -> NodeExplained:
+    """Of one node's messages (batch and mid of both resources, in any order)."""
+    strategy, measured = context.resolved.strategy, context.measured_seconds
+    known = measured is not None and measured == measured  # noqa: PLR0124 - NaN is not known
+    return NodeExplained(
+        node=found[0].node,
+        computed_seconds=int(context.now_seconds),
+        metric_age_seconds=context.now_seconds - measured if known and measured is not None else None,
+        degrade_seconds=strategy.degrade_minutes * 60,
+        layers=tuple(layer.name for layer in context.resolved.layers if layer.values),
+        amounts=tuple(_amount(one, context) for one in sorted(found, key=lambda r: (r.band, r.resource))),
+        notes=(*context.resolved.notes, *context.notes),
+    )
+
+
+def formula(found: Reclaimable) -> str:
+    """The formula with whole numbers in the unit, to be done by hand: "max(100 - 35 - 7 - 33, 0) = 25"."""
+    terms = dict(found.terms)
+    after = {name: terms.pop(name) for name in [*terms] if name in _AFTERWARDS}
+    text = _batch(terms) if found.band is Band.BATCH else _mid(terms)
+    for name, amount in after.items():
+        text = f"{text} {LABELS[name][0]} {amount}"
+    if "third_party" in after:
+        text = f"max({text}, 0)"
+    return f"{text} = {found.amount}" if found.reason is Reason.OK else f"{text}, withdrawn ({found.reason})"
+
+
+def _batch(terms: dict[str, int]) -> str:
+    cap = terms.pop("cap", None)
+    inner = " - ".join(str(amount) for amount in terms.values())
+    return f"max({inner if cap is None else f'min({inner}, {cap})'}, 0)"
+
+
+def _mid(terms: dict[str, int]) -> str:
+    if "static_share" in terms:
+        return f"min({terms['static_share']}, {terms['cap']})"
+    least = f"min({terms['prod_reclaimable']}, {terms['unused']})"
+    return f"min({least} + {terms['unallocated_share']}, {terms['cap']})"
+
+
+def _amount(found: Reclaimable, context: Context) -> AmountExplained:
+    strategy = context.resolved.strategy
+    name = EXTENDED_RESOURCES[found.band, found.resource]
+    fill = _words(found, strategy)
+    shown = ((term, amount) for term, amount in found.terms.items() if (found.band, term) != (Band.MID, "capacity"))
+    return AmountExplained(
+        name=name,
+        band=found.band,
+        resource=found.resource,
+        unit=found.resource.unit,
+        amount=found.amount,
+        formula=formula(found),
+        policy=found.policy,
+        reason=found.reason,
+        sentence="" if found.reason is Reason.OK else SENTENCES[found.reason],
+        note=found.note,
+        lines=tuple(Line(LABELS[term][0], amount, term, fill(LABELS[term][1])) for term, amount in shown),
+        parameters=tuple(_parameters(found, context.resolved)),
+        published=context.published.get(name),
+    )
+
+
+def _words(found: Reclaimable, strategy: ColocationStrategy) -> Callable[[str], str]:
+    """Fills the percentages into a label."""
+    r, batch = found.resource, found.band is Band.BATCH
+    values = {
+        "reclaim": strategy.reclaim_percent(r),
+        "cap": strategy.batch_percent(r) if batch else strategy.mid_percent(r),
+        "static": strategy.mid_static_percent(r),
+        "unallocated": strategy.mid_unallocated_percent,
+    }
+    return lambda words: words.format(**values)
+
+
+def _parameters(found: Reclaimable, resolved: Resolved) -> Iterable[Parameter]:
+    for pattern in PARAMETERS[found.band]:
+        attribute = pattern.format(r=found.resource.value)
+        value = getattr(resolved.strategy, attribute)
+        text = "not set" if value is None else str(value)
+        yield Parameter(KEY_OF[attribute], text, resolved.origin(attribute))

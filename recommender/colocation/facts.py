@@ -1,0 +1,183 @@
+"""What a Node object says that matters to colocation: its size, its annotations read, its published amounts. Pure.
+
+An annotation that cannot be read is ignored and noted. Source: koordinator-sh/koordinator `apis/extension` (node).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.cluster import Node
+from cotenant.model.errors import QuantityError
+from cotenant.model.protocol import (
+    CPU_NORMALIZATION_RATIO_ANNOTATION,
+    EXTENDED_RESOURCES,
+    NODE_RESERVATION_ANNOTATION,
+    ORIGIN_ALLOCATABLE_ANNOTATION,
+    RESOURCE_ALIASES,
+    THIRD_PARTY_ALLOCATIONS_ANNOTATION,
+)
+from cotenant.model.qos import PriorityClass
+from cotenant.model.quantity import parse_amount, parse_bytes
+from cotenant.model.reclaimable import Band
+from cotenant.model.resource import MILLICORES_PER_CORE, Amounts, Resource
+from recommender.colocation.columns import whole
+
+RATIO_CAP: Final = 100.0
+"""A CPU normalization ratio beyond this is taken for a slip."""
+CPUS_CAP: Final = 100_000
+_BANDS: Final = {PriorityClass.BATCH.value: Band.BATCH, PriorityClass.MID.value: Band.MID}
+
+Extended = Mapping[tuple[Band, Resource], int]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node. reservation: the annotation's amounts; third_party: what other schedulers took of each band.
+
+    annotated_origin: the annotation originExtendedAllocatable as it stands, None = there is none.
+    """
+
+    node: Node
+    reservation: Amounts = field(default_factory=dict)
+    cpu_ratio: float = 1.0
+    third_party: Extended = field(default_factory=dict)
+    annotated_origin: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, node: Node) -> NodeFacts:
+        """Read a node's annotations."""
+        reader = _Annotations(node)
+        return cls(
+            node=node,
+            reservation=reader.reservation(),
+            cpu_ratio=reader.ratio(),
+            third_party=reader.third_party(),
+            annotated_origin=node.annotations.get(ORIGIN_ALLOCATABLE_ANNOTATION),
+            notes=tuple(reader.notes),
+        )
+
+    def reserved(self, resource: Resource) -> int:
+        """Not offered to pods: the annotation, or what the kubelet keeps when that is more."""
+        capacity = self.node.capacity.get(resource, 0)
+        kubelet = capacity - self.node.allocatable.get(resource, capacity)
+        return max(self.reservation.get(resource, 0), kubelet, 0)
+
+
+def fact_columns(facts: Sequence[NodeFacts], resource: Resource) -> dict[str, Any]:
+    """Columns of NodeColumns that the nodes themselves give, (n,) each."""
+    third = {band: whole([f.third_party.get((band, resource), 0) for f in facts]) for band in Band}
+    return {
+        "capacity": whole([f.node.capacity.get(resource, 0) for f in facts]),
+        "reserved": whole([f.reserved(resource) for f in facts]),
+        "cpu_ratio": np.array([f.cpu_ratio for f in facts], dtype=np.float64),
+        "third_batch": third[Band.BATCH],
+        "third_mid": third[Band.MID],
+    }
+
+
+class _Annotations:
+    """Reads one node's annotations and remembers what it ignored."""
+
+    def __init__(self, node: Node) -> None:
+        self.annotations = node.annotations
+        self.notes: list[str] = []
+
+    def reservation(self) -> Amounts:
+        """Amounts by name; reserved CPUs win over an amount of cpu. The policy of applying them is the scheduler's."""
+        given = self._object(NODE_RESERVATION_ANNOTATION)
+        found = self._amounts(given.get("resources"), NODE_RESERVATION_ANNOTATION)
+        cpus = given.get("reservedCPUs")
+        if cpus:
+            count = cpu_count(cpus) if isinstance(cpus, str) else None
+            if count is None:
+                self._ignore(NODE_RESERVATION_ANNOTATION, f"reservedCPUs {cpus!r} is no list of CPUs such as 0-3,8")
+            else:
+                found[Resource.CPU] = count * MILLICORES_PER_CORE
+        return found
+
+    def ratio(self) -> float:
+        """CPU normalization; 1 where there is none."""
+        text = self.annotations.get(CPU_NORMALIZATION_RATIO_ANNOTATION)
+        if text is None:
+            return 1.0
+        try:
+            ratio = float(text)
+        except ValueError:
+            ratio = math.nan
+        if 0 < ratio <= RATIO_CAP:
+            return ratio
+        self._ignore(CPU_NORMALIZATION_RATIO_ANNOTATION, f"{text!r} is no ratio from 0 to {RATIO_CAP:.0f}")
+        return 1.0
+
+    def third_party(self) -> dict[tuple[Band, Resource], int]:
+        """Sum of all allocations of each band."""
+        allocations = self._object(THIRD_PARTY_ALLOCATIONS_ANNOTATION).get("allocations") or []
+        found: dict[tuple[Band, Resource], int] = {}
+        for one in allocations if isinstance(allocations, list) else []:
+            band = _BANDS.get(str(one.get("priority"))) if isinstance(one, Mapping) else None
+            if band is not None:
+                for resource, amount in self._extended(one.get("resources"), band).items():
+                    found[band, resource] = found.get((band, resource), 0) + amount
+        return found
+
+    def _extended(self, given: Any, band: Band) -> dict[Resource, int]:
+        names = {EXTENDED_RESOURCES[band, r]: r for r in Resource}
+        found: dict[Resource, int] = {}
+        for name, text in given.items() if isinstance(given, Mapping) else ():
+            resource = names.get(RESOURCE_ALIASES.get(str(name), str(name)))
+            if resource is not None:
+                try:
+                    found[resource] = parse_bytes(text, name)
+                except QuantityError as error:
+                    self._ignore(THIRD_PARTY_ALLOCATIONS_ANNOTATION, error.message)
+        return found
+
+    def _amounts(self, given: Any, annotation: str) -> dict[Resource, int]:
+        found: dict[Resource, int] = {}
+        for resource in Resource if isinstance(given, Mapping) else ():
+            if resource.value in given:
+                try:
+                    found[resource] = parse_amount(resource, given[resource.value], resource.value)
+                except QuantityError as error:
+                    self._ignore(annotation, error.message)
+        return found
+
+    def _object(self, annotation: str) -> Mapping[str, Any]:
+        text = self.annotations.get(annotation)
+        if text is None:
+            return {}
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self._ignore(annotation, "it is no JSON object")
+            return {}
+        return found
+
+    def _ignore(self, annotation: str, why: str) -> None:
+        self.notes.append(f"annotation {annotation}: {why}; ignored")
+
+
+def cpu_count(text: str) -> int | None:
+    """How many CPUs a list such as "0-3,8" names, each once; None when it is no such list."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isascii() and first.isdigit() and len(first) < 7):
+            return None
+        if dash and not (last.isascii() and last.isdigit() and len(last) < 7):
+            return None
+        low, high = int(first), int(last or first)
+        if high < low or high >= CPUS_CAP:
+            return None
+        cpus.update(range(low, high + 1))
+    return len(cpus)

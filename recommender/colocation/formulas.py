@@ -1,0 +1,246 @@
+"""Koordinator's batch and mid formulas over all nodes at once, each node with its own strategy. Pure.
+
+A percentage is multiplied in floating point and cut to an integer, as upstream. The order of a batch amount: capacity
+less its terms, the cap, the floor of 0, CPU normalization, what other schedulers took, the floor of 0 again.
+
+Our policy `forecast` puts the forecast peak of the HP pods in the place of their present usage. Until the forecast has
+been tested often enough and held often enough, the more conservative of the two counts; without a forecast
+Koordinator's formula `usage` does. `note` says which it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.reasons import Reason
+from cotenant.model.reclaimable import Band, Reclaimable
+from cotenant.model.resource import Resource
+from recommender.colocation.columns import UNKNOWN, Booleans, Floats, Integers, NodeColumns, share, whole
+from recommender.colocation.strategy import ColocationStrategy
+
+POLICIES: Final = ("usage", "request", "maxUsageRequest", "forecast")
+REASONS: Final = (Reason.OK, Reason.METRIC_MISSING, Reason.METRIC_EXPIRED, Reason.COLOCATION_OFF)
+NOTES: Final = (
+    "",
+    "by forecast: it has been tested often enough and held",
+    "by forecast: larger than present usage; not yet tested often enough to decide alone",
+    "by usage: larger than the forecast peak, which was not yet tested often enough to decide alone",
+    "by usage: there is no forecast for this node",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameters:
+    """Strategies of n nodes for one resource as columns, (n,) each.
+
+    enabled, mid_static: 1 or 0; policy: index into POLICIES; NaN in batch_percent = no cap; forecast_violation: share.
+    """
+
+    enabled: Floats
+    policy: Floats
+    reclaim_percent: Floats
+    batch_percent: Floats
+    mid_percent: Floats
+    mid_static: Floats
+    mid_static_percent: Floats
+    mid_unallocated_percent: Floats
+    degrade_seconds: Floats
+    forecast_origins: Floats
+    forecast_violation: Floats
+
+    @classmethod
+    def of(cls, strategies: Sequence[ColocationStrategy], resource: Resource) -> Parameters:
+        """Each distinct strategy is read once; nodes of one strategy share its row."""
+        number: dict[ColocationStrategy, int] = {}
+        rows = np.array([number.setdefault(s, len(number)) for s in strategies], dtype=np.int64)
+        table = np.array([_row(s, resource) for s in number], dtype=np.float64).reshape(len(number), 11).T
+        return cls(*(table[:, rows]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """One named term of n nodes, (n,); it counts where `holds`, everywhere when that is None."""
+
+    name: str
+    values: Integers
+    holds: Booleans | None = None
+
+    @property
+    def counted(self) -> Integers:
+        """Its values, 0 where it does not count."""
+        return self.values if self.holds is None else np.where(self.holds, self.values, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BandColumns:
+    """Amounts of one band and resource on n nodes, (n,) each; `original` is before other schedulers' share.
+
+    reasons: index into REASONS, an amount counts only where it is 0; policies: texts per node by `policy` code;
+    notes: index into NOTES.
+    """
+
+    nodes: tuple[str, ...]
+    band: Band
+    resource: Resource
+    amounts: Integers
+    original: Integers
+    reasons: npt.NDArray[np.int64]
+    policies: tuple[str, ...]
+    policy: npt.NDArray[np.int64]
+    notes: npt.NDArray[np.int64]
+    terms: tuple[Term, ...]
+
+    @property
+    def lent(self) -> Booleans:
+        """Where an amount is published at all; elsewhere the resource is withdrawn."""
+        return np.asarray(self.reasons == 0)
+
+    def message(self, i: int) -> Reclaimable:
+        """The amount of node i with its terms."""
+        holding = (t for t in self.terms if t.holds is None or t.holds[i])
+        return Reclaimable(
+            node=self.nodes[i],
+            band=self.band,
+            resource=self.resource,
+            amount=int(self.amounts[i]) if self.reasons[i] == 0 else 0,
+            policy=self.policies[self.policy[i]],
+            terms={t.name: int(t.values[i]) for t in holding},
+            reason=REASONS[self.reasons[i]],
+            note=NOTES[self.notes[i]],
+        )
+
+    def messages(self) -> Iterator[Reclaimable]:
+        """All nodes in order."""
+        return map(self.message, range(len(self.nodes)))
+
+
+def batch(columns: NodeColumns, given: Parameters, now_seconds: float) -> BandColumns:
+    """What batch pods may use on each node: capacity less margin, system and high-priority pods."""
+    terms = [Term("safety_margin", share(columns.capacity, 100 - given.reclaim_percent))]
+    by_request = given.policy == POLICIES.index("request")
+    terms.append(Term("reserved", columns.reserved, by_request))
+    system = np.maximum(columns.system_used + columns.host_batch, columns.reserved)
+    terms.append(Term("system_used", system, ~by_request))
+    pods, notes = pod_terms(columns, given)
+    terms += pods
+    amount = columns.capacity - sum((t.counted for t in terms), np.zeros_like(columns.capacity))
+    capped = np.isfinite(given.batch_percent)
+    cap = Term("cap", share(columns.capacity, given.batch_percent), capped)
+    amount = np.maximum(np.where(capped, np.minimum(amount, cap.values), amount), 0)
+    more = normalization(amount, columns.cpu_ratio) if columns.resource is Resource.CPU else np.zeros_like(amount)
+    third = columns.third_batch
+    return BandColumns(
+        nodes=columns.nodes,
+        band=Band.BATCH,
+        resource=columns.resource,
+        amounts=np.maximum(amount + more - third, 0),
+        original=amount + more,
+        reasons=_reasons(columns, given, now_seconds),
+        policies=POLICIES,
+        policy=given.policy.astype(np.int64),
+        notes=notes,
+        terms=(Term("capacity", columns.capacity), *terms, cap, *_afterwards(more, third)),
+    )
+
+
+def mid(columns: NodeColumns, given: Parameters, now_seconds: float) -> BandColumns:
+    """What mid pods may use on each node: what prod will not use for long, and a share of what nobody requested."""
+    static = given.mid_static > 0
+    dynamic = ~static
+    fixed = share(columns.capacity, given.mid_static_percent)
+    taken = np.maximum(columns.system_used + columns.host_mid, columns.reserved)
+    unallocated = np.maximum(columns.capacity - taken - columns.prod_request, 0)
+    unused = np.where(columns.node_used == UNKNOWN, 0, np.maximum(columns.capacity - columns.node_used, 0))
+    left = share(unallocated, given.mid_unallocated_percent)
+    cap = share(columns.capacity, given.mid_percent)
+    amount = np.where(static, fixed, np.minimum(columns.prod_reclaimable, unused) + left)
+    amount = np.maximum(np.minimum(amount, cap), 0)
+    terms = (
+        Term("capacity", columns.capacity),
+        Term("static_share", fixed, static),
+        Term("prod_reclaimable", columns.prod_reclaimable, dynamic),
+        Term("unused", unused, dynamic),
+        Term("unallocated_share", left, dynamic),
+        Term("cap", cap),
+    )
+    return BandColumns(
+        nodes=columns.nodes,
+        band=Band.MID,
+        resource=columns.resource,
+        amounts=np.maximum(amount - columns.third_mid, 0),
+        original=amount,
+        reasons=_reasons(columns, given, now_seconds),
+        policies=("dynamic", "static"),
+        policy=static.astype(np.int64),
+        notes=np.zeros(len(columns.nodes), dtype=np.int64),
+        terms=(*terms, *_afterwards(np.zeros_like(amount), columns.third_mid)),
+    )
+
+
+def pod_terms(columns: NodeColumns, given: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
+    """What high-priority pods take, by policy, and which note explains it."""
+    policy = given.policy
+    by_forecast = policy == POLICIES.index("forecast")
+    known = by_forecast & np.isfinite(columns.prod_peak)
+    peak = _peak(columns)
+    with np.errstate(invalid="ignore"):
+        held = columns.violation <= given.forecast_violation
+    alone = known & held & (columns.origins >= given.forecast_origins)
+    ahead = alone | (known & (peak >= columns.hp_used))
+    terms = [
+        Term("hp_used", columns.hp_used, (policy == POLICIES.index("usage")) | (by_forecast & ~ahead)),
+        Term("hp_request", columns.hp_request, policy == POLICIES.index("request")),
+        Term("hp_max", columns.hp_max, policy == POLICIES.index("maxUsageRequest")),
+        Term("hp_peak", peak, ahead),
+    ]
+    return terms, np.asarray(np.select([~by_forecast, alone, ahead, known], [0, 1, 2, 3], 4))
+
+
+def _peak(columns: NodeColumns) -> Integers:
+    """Forecast peak of prod's usage, and the present demand of what that forecast does not know.
+
+    That is: mid pods, pods without a metric (by request) and the CPUs that LSE pods keep.
+    """
+    unknown: Integers = np.maximum(columns.hp_used - columns.prod_used, 0)
+    return whole(columns.prod_peak) + unknown
+
+
+def normalization(amount: Integers, ratio: Floats) -> Integers:
+    """What CPU normalization adds: thousandths are cut, the whole is rounded up, as upstream's quantities do."""
+    thousandths: Floats = np.floor(amount * 1000.0 * np.maximum(ratio, 1.0))
+    return whole(thousandths / 1000.0 - amount)
+
+
+def _afterwards(more: Integers, third: Integers) -> tuple[Term, Term]:
+    """Terms that count after cap and floor, shown only where there are any."""
+    return Term("normalization", more, more > 0), Term("third_party", third, third > 0)
+
+
+def _reasons(columns: NodeColumns, given: Parameters, now_seconds: float) -> npt.NDArray[np.int64]:
+    """Index into REASONS; an age of exactly degrade_seconds is not yet old."""
+    age = now_seconds - columns.measured_seconds
+    with np.errstate(invalid="ignore"):
+        late = age > given.degrade_seconds
+    return np.asarray(np.select([given.enabled == 0, np.isnan(age), late], [3, 1, 2], 0))
+
+
+def _row(strategy: ColocationStrategy, resource: Resource) -> tuple[float, ...]:
+    cap = strategy.batch_percent(resource)
+    return (
+        strategy.enable,
+        POLICIES.index(strategy.policy(resource)),
+        strategy.reclaim_percent(resource),
+        np.nan if cap is None else cap,
+        strategy.mid_percent(resource),
+        strategy.mid_mode == "static",
+        strategy.mid_static_percent(resource),
+        strategy.mid_unallocated_percent,
+        strategy.degrade_minutes * 60,
+        strategy.forecast_origins,
+        strategy.forecast_violation_percent / 100,
+    )

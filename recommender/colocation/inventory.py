@@ -1,0 +1,81 @@
+"""Columns from stored history: an Inventory and its present usage instead of Node and NodeMetric objects. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cotenant.model.cluster import Inventory
+from cotenant.model.qos import with_default
+from cotenant.model.resource import Resource
+from recommender.colocation.columns import NodeColumns, PeakForecast, forecast_columns, whole
+from recommender.colocation.facts import NodeFacts, fact_columns
+from recommender.colocation.pods import Measured, PodColumns
+from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class Usages:
+    """What nodes and pods use at present, in one resource's unit, and when that was measured.
+
+    pods: by (namespace, name), a missing key = no metric; nodes: whole node, by name; measured_seconds: Unix time of
+    each node's newest sample; prod_reclaimable: by node, what prod requested and will not use (forecast), missing = 0;
+    prod_peaks: by node, the forecast behind the policy `forecast`.
+    """
+
+    pods: Mapping[tuple[str, str], float]
+    nodes: Mapping[str, float]
+    measured_seconds: Mapping[str, float]
+    prod_reclaimable: Mapping[str, float] = field(default_factory=dict)
+    prod_peaks: Mapping[str, PeakForecast] = field(default_factory=dict)
+
+
+def node_columns(inventory: Inventory, resource: Resource, now: Usages) -> NodeColumns:
+    """Sum the inventory's pods on their nodes; gone pods with a metric ("dangling") count with their usage."""
+    nodes = tuple(n.name for n in inventory.nodes)
+    facts = [NodeFacts.of(node) for node in inventory.nodes]
+    sums = _pods(inventory, resource, now.pods).sums(nodes, resource)
+    terms: dict[str, Any] = {name: whole(column) for name, column in sums.items()}
+    used = whole([now.nodes.get(name, 0.0) for name in nodes])
+    none = np.zeros(len(nodes), dtype=np.int64)
+    return NodeColumns(
+        nodes=nodes,
+        resource=resource,
+        system_used=np.maximum(used - terms.pop("all_used"), 0),
+        host_batch=none,
+        host_mid=none,
+        node_used=used,
+        prod_reclaimable=whole([now.prod_reclaimable.get(name, 0.0) for name in nodes]),
+        measured_seconds=np.array([_moment(now, name) for name in nodes], dtype=np.float64),
+        **forecast_columns(nodes, now.prod_peaks),
+        **fact_columns(facts, resource),
+        **terms,
+    )
+
+
+def strategies(inventory: Inventory, config: ColocationConfig) -> list[ColocationStrategy]:
+    """The strategy of each of the inventory's nodes, in their order."""
+    return [config.resolve(n.labels, n.annotations).strategy for n in inventory.nodes]
+
+
+def _pods(inventory: Inventory, resource: Resource, used: Mapping[tuple[str, str], float]) -> PodColumns:
+    """Running pods, and every known pod's usage on the node where it is or was."""
+    columns = PodColumns(size=max(len(inventory.pods), 1))
+    columns.upsert(pod for pod in inventory.pods if pod.running)
+    measured: dict[str, list[Measured]] = defaultdict(list)
+    for pod in inventory.pods:
+        usage = used.get((pod.namespace, pod.name))
+        if usage is not None and pod.node:
+            row = tuple(usage if r is resource else np.nan for r in Resource)
+            measured[pod.node].append((pod.namespace, pod.name, with_default(pod.qos, pod.priority), row))
+    columns.use(measured)
+    return columns
+
+
+def _moment(now: Usages, node: str) -> float:
+    """When a node was measured; NaN when it was not, or its usage is no number."""
+    return now.measured_seconds.get(node, np.nan) if np.isfinite(now.nodes.get(node, np.nan)) else np.nan

@@ -1,0 +1,67 @@
+"""Batch amounts of one node's NUMA zones, for the zones of its NodeResourceTopology. Pure.
+
+System and reserved amounts are split evenly; a pod counts in the zones that the scheduler gave it, evenly, or in all
+of them. Every split is rounded up in thousandths (of a core, of a byte), as upstream's quantities do. Source:
+koord-manager, batchresource (zone level).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.resource import Resource
+from recommender.colocation.columns import Floats, Integers, NodeColumns, share, whole
+from recommender.colocation.formulas import Parameters, normalization, pod_terms
+from recommender.colocation.pods import PodTerms
+from recommender.colocation.strategy import ColocationStrategy
+
+_PODS_BY_POLICY = {"usage": "hp_used", "request": "hp_request", "maxUsageRequest": "hp_max", "forecast": "hp_used"}
+
+
+def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, strategy: ColocationStrategy) -> Integers:
+    """Batch amount of each zone in the resource's unit, (zones,); `node` has one row, `pods` are those on it.
+
+    Under the policy `forecast` what the forecast adds to (or takes from) present usage is split evenly.
+    """
+    given, count, resource = Parameters.of([strategy], node.resource), len(capacities), node.resource
+    capacity, fine = np.asarray(capacities, dtype=np.int64), _fineness(resource)
+    reserved = _split(float(node.reserved[0]), count, fine)
+    system = max(_split(float(node.system_used[0] + node.host_batch[0]), count, fine), reserved)
+    policy = strategy.policy(resource)
+    used = _by_zone(getattr(pods, _PODS_BY_POLICY[policy]), zone_shares(pods.zones, count), fine)
+    if policy == "forecast":
+        taken = sum(int(t.counted[0]) for t in pod_terms(node, given)[0])
+        used = used + _split(float(taken - node.hp_used[0]), count, fine)
+    percent = np.full(count, strategy.reclaim_percent(resource), dtype=np.float64)
+    left = (capacity - share(capacity, 100 - percent)) * fine - (reserved if policy == "request" else system) - used
+    cap = strategy.batch_percent(resource)
+    bound = np.inf if cap is None else share(capacity, np.full(count, float(cap))) * fine
+    amounts = whole(np.minimum(left, bound) / fine)
+    return amounts + normalization(amounts, node.cpu_ratio) if resource is Resource.CPU else amounts
+
+
+def zone_shares(masks: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
+    """Which of `count` zones each pod is in, (pods, count); zones that the node does not have are ignored."""
+    inside = (masks[:, None] >> np.arange(count)) & 1 > 0
+    return np.asarray(inside | ~inside.any(axis=1, keepdims=True))
+
+
+def _by_zone(amounts: Floats, inside: npt.NDArray[np.bool_], fine: int) -> Floats:
+    """Sum of every pod's even part in each of its zones, (zones,), in thousandths."""
+    if not len(amounts):
+        return np.zeros(inside.shape[1])
+    parts = np.ceil(amounts * fine / inside.sum(axis=1))
+    return np.asarray((parts[:, None] * inside).sum(axis=0))
+
+
+def _split(amount: float, count: int, fine: int) -> float:
+    """One zone's part, rounded up, in thousandths."""
+    return float(np.ceil(amount * fine / count))
+
+
+def _fineness(resource: Resource) -> int:
+    """Parts of the unit that upstream rounds to: millicores are thousandths already, bytes have thousand."""
+    return 1 if resource is Resource.CPU else 1000

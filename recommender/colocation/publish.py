@@ -1,0 +1,164 @@
+"""From computed amounts to writes on nodes/status: only what is worth a write, at most one write a node. Pure.
+
+A node is written when a key appears or disappears, when an amount moved by more than `resourceDiffThreshold` of the
+published one, or when any amount differs and `updateTimeThresholdSeconds` have passed since the last write. So a
+cluster that stands still gets no write at all. Source: koord-manager, `slo-controller/noderesource`.
+
+A withdrawn resource is removed with a JSON patch and not given back by apply: keys that Koordinator's own manager left
+behind would stay and be offered for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.intent import Address, Apply, Intent, Patch
+from cotenant.model.protocol import EXTENDED_RESOURCES, ORIGIN_ALLOCATABLE_ANNOTATION
+from cotenant.model.reclaimable import Band
+from cotenant.model.resource import Resource
+from recommender.colocation.columns import Booleans, Floats
+from recommender.colocation.facts import NodeFacts
+from recommender.colocation.formulas import REASONS, BandColumns
+from recommender.colocation.state import Computed
+from recommender.colocation.strategy import ColocationStrategy
+
+Key = tuple[Band, Resource]
+KEYS: Final[tuple[Key, ...]] = tuple(EXTENDED_RESOURCES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published:
+    """What stands on the nodes and what should, (keys, nodes) each; NaN = not there."""
+
+    capacity: Floats
+    allocatable: Floats
+    wanted: Floats
+    original: Floats
+    """Before what other schedulers took."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """Why a node is written, (nodes,) each; none of them = it is not."""
+
+    keys: Booleans
+    moved: Booleans
+    late: Booleans
+
+    @property
+    def write(self) -> Booleans:
+        """Nodes to write."""
+        return np.asarray(self.keys | self.moved | self.late)
+
+
+def publish(
+    facts: Sequence[NodeFacts],
+    strategies: Sequence[ColocationStrategy],
+    computed: Computed,
+    written_seconds: Mapping[str, float],
+    now_seconds: float,
+) -> list[Intent]:
+    """Writes for the nodes that need one, in the order of `facts`.
+
+    strategies, computed: of the same nodes in the same order; written_seconds: Unix time of our last write of a node, a
+    missing one counts as long ago.
+    """
+    if not facts:
+        return []
+    since = now_seconds - np.array([written_seconds.get(f.node.name, -np.inf) for f in facts])
+    found = smoothed(standing(facts, computed), computed, strategies, since)
+    verdict = judge(found, strategies, since)
+    return [
+        _write(facts[i], _texts(found.wanted[:, i]), _texts(found.original[:, i]), _why(verdict, i, computed))
+        for i in map(int, np.flatnonzero(verdict.write))
+    ]
+
+
+def standing(facts: Sequence[NodeFacts], computed: Computed) -> Published:
+    """Published and computed amounts side by side."""
+    names = [EXTENDED_RESOURCES[key] for key in KEYS]
+    return Published(
+        capacity=_table([[f.node.extended_capacity.get(n, np.nan) for f in facts] for n in names]),
+        allocatable=_table([[f.node.extended_allocatable.get(n, np.nan) for f in facts] for n in names]),
+        wanted=_table([_lent(computed[key], computed[key].amounts) for key in KEYS]),
+        original=_table([_lent(computed[key], computed[key].original) for key in KEYS]),
+    )
+
+
+def smoothed(
+    found: Published, computed: Computed, strategies: Sequence[ColocationStrategy], since: Floats
+) -> Published:
+    """Rises held back to maxRisePercent of capacity per updateTimeThresholdSeconds; falls come at once."""
+    percent = np.array([np.nan if s.max_rise_percent is None else s.max_rise_percent for s in strategies])
+    interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)
+    share = percent / 100 * np.clip(since / interval, 0, 1)
+    capacity = _table([computed[key].terms[0].values for key in KEYS])
+    ceiling = np.floor(found.allocatable + capacity * share)
+    held = np.where(np.isnan(ceiling), found.wanted, np.minimum(found.wanted, ceiling))
+    return Published(found.capacity, found.allocatable, held, found.original)
+
+
+def judge(found: Published, strategies: Sequence[ColocationStrategy], since: Floats) -> Verdict:
+    """Which nodes are worth a write, and why."""
+    threshold = np.array([s.diff_threshold for s in strategies])
+    interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)
+    missing = np.isnan(found.wanted)
+    keys = (missing != np.isnan(found.allocatable)) | (missing != np.isnan(found.capacity))
+    sides = [np.nan_to_num(np.abs(found.wanted - old)) for old in (found.allocatable, found.capacity)]
+    olds = [np.nan_to_num(old) for old in (found.allocatable, found.capacity)]
+    moved = np.any([apart > old * threshold for apart, old in zip(sides, olds, strict=True)], axis=0) & ~missing
+    differs = (np.maximum(*sides) > 0) & ~missing
+    return Verdict(keys.any(axis=0), moved.any(axis=0), differs.any(axis=0) & (since >= interval))
+
+
+def _write(facts: NodeFacts, wanted: Mapping[str, str], original: Mapping[str, str], why: str) -> Intent:
+    """One node's write: all of its amounts, or the removal of what stands there."""
+    address = Address("v1", "nodes", facts.node.name)
+    if not wanted:
+        removals = tuple({"op": "remove", "path": path} for path in _paths(facts))
+        return Patch(address, removals, subresource="status", why=why)
+    metadata: dict[str, Any] = {"name": facts.node.name}
+    if facts.third_party:
+        text = json.dumps({"resources": original}, separators=(",", ":"), sort_keys=True)
+        metadata["annotations"] = {ORIGIN_ALLOCATABLE_ANNOTATION: text}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    return Apply(address, body | {"status": {"capacity": wanted, "allocatable": wanted}}, subresource="status", why=why)
+
+
+def _paths(facts: NodeFacts) -> Iterator[str]:
+    """JSON pointers of what is published on a node now."""
+    for part, amounts in (("capacity", facts.node.extended_capacity), ("allocatable", facts.node.extended_allocatable)):
+        for name in EXTENDED_RESOURCES.values():
+            if name in amounts:
+                yield f"/status/{part}/{name.replace('/', '~1')}"
+
+
+def _texts(amounts: Floats) -> dict[str, str]:
+    """Quantities by name on the wire of one node's amounts, (keys,); NaN is left out."""
+    pairs = zip(KEYS, (float(a) for a in amounts), strict=True)
+    return {EXTENDED_RESOURCES[key]: str(int(amount)) for key, amount in pairs if not math.isnan(amount)}
+
+
+def _why(verdict: Verdict, i: int, computed: Computed) -> str:
+    """One sentence for the log and the Event."""
+    reason = REASONS[computed[KEYS[0]].reasons[i]]
+    if verdict.keys[i]:
+        return f"resources appear or disappear ({reason})"
+    if verdict.moved[i]:
+        return "an amount moved by more than resourceDiffThreshold"
+    return "amounts differ and updateTimeThresholdSeconds have passed"
+
+
+def _lent(columns: BandColumns, amounts: Any) -> Floats:
+    """Amounts as floats, NaN where the resource is withdrawn."""
+    return np.where(columns.lent, amounts.astype(np.float64), np.nan)
+
+
+def _table(rows: Sequence[Any]) -> Floats:
+    return np.array(rows, dtype=np.float64)

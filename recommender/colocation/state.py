@@ -1,0 +1,195 @@
+"""A watched cluster's colocation: Nodes, pods and NodeMetrics kept as they come, all amounts at once when asked. Pure.
+
+The manager feeds it from its mirrors, `explain` builds one for a single node. Nothing here meets the outside; time is
+an argument. What was parsed once (annotations, strategies, pods) stays parsed until it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.cluster import Node, Pod
+from cotenant.model.nodemetric import NodeMetric
+from cotenant.model.qos import PriorityClass
+from cotenant.model.reclaimable import Band
+from cotenant.model.resource import Resource
+from recommender.colocation.columns import (
+    AMOUNT_CAP,
+    UNKNOWN,
+    Integers,
+    NodeColumns,
+    PeakForecast,
+    forecast_columns,
+    whole,
+)
+from recommender.colocation.facts import NodeFacts, fact_columns
+from recommender.colocation.formulas import BandColumns, Parameters, batch, mid
+from recommender.colocation.numa import zone_batch
+from recommender.colocation.pods import PodColumns
+from recommender.colocation.strategy import ColocationConfig, ColocationStrategy, Resolved
+
+Computed = Mapping[tuple[Band, Resource], BandColumns]
+"""Amounts of all nodes, the same nodes in the same order for every key."""
+
+_ABOVE_BATCH: Final = frozenset(c for c in PriorityClass if not c.is_reclaimer)
+_ABOVE_MID: Final = _ABOVE_BATCH - {PriorityClass.MID}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """What changes only with nodes or the configuration, for one resource."""
+
+    facts: Mapping[str, Any]
+    given: Parameters
+
+
+class Colocation:
+    """Mutable state of one cluster; for one thread."""
+
+    def __init__(self, config: ColocationConfig) -> None:
+        """A cluster without nodes."""
+        self._config = config
+        self._facts: dict[str, NodeFacts] = {}
+        self._resolved: dict[str, Resolved] = {}
+        self._by_key: dict[tuple[object, ...], Resolved] = {}
+        self._metrics: dict[str, NodeMetric] = {}
+        self._pods = PodColumns()
+        self._forecasts: Mapping[Resource, Mapping[str, PeakForecast]] = {}
+        self._fixed: dict[Resource, _Fixed] = {}
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names, in the order of every result."""
+        return tuple(self._facts)
+
+    @property
+    def facts(self) -> Sequence[NodeFacts]:
+        """What the Node objects say, in the order of `nodes`."""
+        return tuple(self._facts.values())
+
+    @property
+    def strategies(self) -> Sequence[ColocationStrategy]:
+        """Of every node, in the order of `nodes`."""
+        return [self._resolved[name].strategy for name in self._facts]
+
+    def resolved(self, node: str) -> Resolved:
+        """The strategy of a node and where it comes from; KeyError for an unknown node."""
+        return self._resolved[node]
+
+    def metric(self, node: str) -> NodeMetric | None:
+        """The last report of a node."""
+        return self._metrics.get(node)
+
+    def configure(self, config: ColocationConfig) -> None:
+        """Another ConfigMap."""
+        self._config = config
+        self._by_key.clear()
+        self._resolved = {name: self._resolve(facts.node) for name, facts in self._facts.items()}
+        self._fixed.clear()
+
+    def upsert_nodes(self, nodes: Iterable[Node]) -> None:
+        """Nodes as they are now."""
+        for node in nodes:
+            self._facts[node.name] = NodeFacts.of(node)
+            self._resolved[node.name] = self._resolve(node)
+        self._fixed.clear()
+
+    def remove_node(self, name: str) -> None:
+        """The node is gone (an unknown one is ignored)."""
+        self._facts.pop(name, None)
+        self._resolved.pop(name, None)
+        self._fixed.clear()
+
+    def upsert_pods(self, pods: Iterable[Pod]) -> None:
+        """Pods as they are now; ended ones hold nothing."""
+        self._pods.upsert(pods)
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        """The pod is gone."""
+        self._pods.remove(namespace, name)
+
+    def report(self, metrics: Iterable[NodeMetric]) -> None:
+        """New reports of nodes."""
+        found = {metric.node: metric for metric in metrics}
+        self._metrics |= found
+        self._pods.report(found.values())
+
+    def forget(self, node: str) -> None:
+        """The node's NodeMetric is gone."""
+        if self._metrics.pop(node, None) is not None:
+            self._pods.forget(node)
+
+    def foresee(self, forecasts: Mapping[Resource, Mapping[str, PeakForecast]]) -> None:
+        """New forecasts of prod's peak by node, in the place of all old ones."""
+        self._forecasts = forecasts
+
+    def compute(self, now_seconds: float) -> Computed:
+        """Batch and mid of every node."""
+        found: dict[tuple[Band, Resource], BandColumns] = {}
+        for resource in Resource:
+            columns, given = self.columns(resource), self._of_nodes(resource).given
+            found[Band.BATCH, resource] = batch(columns, given, now_seconds)
+            found[Band.MID, resource] = mid(columns, given, now_seconds)
+        return found
+
+    def columns(self, resource: Resource) -> NodeColumns:
+        """Terms of all nodes."""
+        nodes = self.nodes
+        metrics = [self._metrics.get(name) or NodeMetric(name, None) for name in nodes]
+        sums = self._pods.sums(nodes, resource)
+        terms: dict[str, Any] = {name: whole(column) for name, column in sums.items() if name != "all_used"}
+        moments = [np.nan if m.update_seconds is None else m.update_seconds for m in metrics]
+        return NodeColumns(
+            nodes=nodes,
+            resource=resource,
+            system_used=whole([m.system_usage.get(resource, 0) for m in metrics]),
+            host_batch=whole([_hosts(m, resource, _ABOVE_BATCH) for m in metrics]),
+            host_mid=whole([_hosts(m, resource, _ABOVE_MID) for m in metrics]),
+            node_used=np.array([min(m.node_usage.get(resource, UNKNOWN), AMOUNT_CAP) for m in metrics], dtype=np.int64),
+            prod_reclaimable=whole([m.prod_reclaimable.get(resource, 0) for m in metrics]),
+            measured_seconds=np.array(moments, dtype=np.float64),
+            **forecast_columns(nodes, self._forecasts.get(resource, {})),
+            **self._of_nodes(resource).facts,
+            **terms,
+        )
+
+    def __contains__(self, node: str) -> bool:
+        """Whether the node is known."""
+        return node in self._facts
+
+    def offered(self, computed: Computed) -> dict[str, dict[Resource, int]]:
+        """What each node lends to batch, of `compute`; without what is withdrawn."""
+        found: dict[str, dict[Resource, int]] = {}
+        for resource in Resource:
+            columns = computed[Band.BATCH, resource]
+            for node, amount, lent in zip(columns.nodes, columns.amounts, columns.lent, strict=True):
+                if lent:
+                    found.setdefault(node, {})[resource] = int(amount)
+        return found
+
+    def zones(self, node: str, resource: Resource, capacities: Sequence[int]) -> Integers:
+        """Batch amount of each NUMA zone of a node, given the zones' capacities in order, (zones,)."""
+        columns = self.columns(resource)
+        pods = self._pods.terms(resource, node)
+        return zone_batch(capacities, pods, columns.take(columns.nodes.index(node)), self._resolved[node].strategy)
+
+    def _of_nodes(self, resource: Resource) -> _Fixed:
+        if resource not in self._fixed:
+            facts = fact_columns(self.facts, resource)
+            self._fixed[resource] = _Fixed(facts, Parameters.of(self.strategies, resource))
+        return self._fixed[resource]
+
+    def _resolve(self, node: Node) -> Resolved:
+        key = self._config.key(node.labels, node.annotations)
+        if key not in self._by_key:
+            self._by_key[key] = self._config.resolve(node.labels, node.annotations)
+        return self._by_key[key]
+
+
+def _hosts(metric: NodeMetric, resource: Resource, classes: frozenset[PriorityClass]) -> int:
+    """Usage of host applications of some classes."""
+    return sum(h.usage.get(resource, 0) for h in metric.host_applications if h.priority in classes)

@@ -1,0 +1,145 @@
+"""Batch amounts of NUMA zones, in the NodeResourceTopology that the node's agent keeps. Pure.
+
+Only where such an object is: its zones' capacities say how the node is divided, `numa` says how much of each zone may
+be lent, and no more than the node lends is spread over them. Written as a JSON patch that tests the names in their
+places, so that an agent's newer object is never mixed up. Source: koord-manager, `slo-controller/noderesource` (NUMA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.errors import QuantityError
+from cotenant.model.intent import Address, Patch
+from cotenant.model.protocol import EXTENDED_RESOURCES
+from cotenant.model.quantity import parse_amount
+from cotenant.model.reclaimable import Band
+from cotenant.model.resource import Resource
+
+TOPOLOGY_GROUP: Final = "topology.node.k8s.io/v1alpha1"
+TOPOLOGIES: Final = "noderesourcetopologies"
+NUMA_ZONE: Final = "Node"
+"""Type of a zone that is a NUMA node."""
+
+Lend = Callable[[str, Resource, Sequence[int]], npt.NDArray[np.int64]]
+"""Batch amount of each zone of a node, given the zones' capacities."""
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A NUMA zone: where it stands in the object, its capacities, and what stands there of our resources.
+
+    places: name of a resource -> its place in the zone's list; published: our resources as they are.
+    """
+
+    place: int
+    name: str
+    capacities: Mapping[Resource, int]
+    places: Mapping[str, int]
+    published: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A node's NodeResourceTopology as far as it is read."""
+
+    node: str
+    zones: tuple[Zone, ...]
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> Topology:
+        """From the API's JSON; a zone whose amounts cannot be read is left out."""
+        node = str((body.get("metadata") or {}).get("name", ""))
+        zones = [_zone(i, z) for i, z in enumerate(body.get("zones") or []) if z.get("type") == NUMA_ZONE]
+        return cls(node, tuple(zone for zone in zones if zone is not None))
+
+
+def publish_zones(
+    topologies: Iterable[Topology], offered: Mapping[str, Mapping[Resource, int]], lend: Lend, threshold: float
+) -> Iterator[Patch]:
+    """A patch for each object whose zones do not say what they should.
+
+    offered: what each node lends to batch, a missing node or resource = nothing; threshold: share of the published
+    amount below which a move is not written.
+    """
+    for topology in topologies:
+        wanted = _wanted(topology, offered.get(topology.node, {}), lend)
+        operations = [op for zone in topology.zones for op in _operations(zone, wanted, threshold)]
+        if operations:
+            address = Address(TOPOLOGY_GROUP, TOPOLOGIES, topology.node)
+            yield Patch(address, tuple(operations), why="batch amounts of NUMA zones")
+
+
+def _wanted(topology: Topology, offered: Mapping[Resource, int], lend: Lend) -> dict[str, dict[int, int]]:
+    """Name of a resource -> place of a zone -> amount; nothing where nothing is offered."""
+    found: dict[str, dict[int, int]] = {}
+    for resource in Resource:
+        zones = [zone for zone in topology.zones if resource in zone.capacities]
+        if not zones or resource not in offered:
+            continue
+        amounts = lend(topology.node, resource, [zone.capacities[resource] for zone in zones]).astype(np.float64)
+        total = amounts.sum()
+        share = min(1.0, offered[resource] / total) if total > 0 else 0.0
+        name = EXTENDED_RESOURCES[Band.BATCH, resource]
+        found[name] = {zone.place: int(amount * share) for zone, amount in zip(zones, amounts, strict=True)}
+    return found
+
+
+def _operations(zone: Zone, wanted: Mapping[str, Mapping[int, int]], threshold: float) -> Iterator[Mapping[str, Any]]:
+    """Of one zone; removals last and from the end, so that places stay right."""
+    moves = [(n, wanted.get(n, {}).get(zone.place)) for n in _names() if _moved(zone, n, wanted, threshold)]
+    if not moves:
+        return
+    base = f"/zones/{zone.place}"
+    yield {"op": "test", "path": f"{base}/name", "value": zone.name}
+    for name, _ in moves:
+        if name in zone.places:
+            yield {"op": "test", "path": f"{base}/resources/{zone.places[name]}/name", "value": name}
+    for name, amount in moves:
+        if amount is not None:
+            text = str(amount)
+            entry = {"name": name, "capacity": text, "allocatable": text, "available": text}
+            there = name in zone.places
+            at = str(zone.places[name]) if there else "-"
+            yield {"op": "replace" if there else "add", "path": f"{base}/resources/{at}", "value": entry}
+    for place in sorted((zone.places[n] for n, amount in moves if amount is None), reverse=True):
+        yield {"op": "remove", "path": f"{base}/resources/{place}"}
+
+
+def _moved(zone: Zone, name: str, wanted: Mapping[str, Mapping[int, int]], threshold: float) -> bool:
+    amount, there = wanted.get(name, {}).get(zone.place), zone.published.get(name)
+    if amount is None or there is None:
+        return (amount is None) != (name not in zone.places)
+    return abs(amount - there) > threshold * there
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(EXTENDED_RESOURCES[Band.BATCH, resource] for resource in Resource)
+
+
+def _zone(place: int, body: Mapping[str, Any]) -> Zone | None:
+    entries = [entry for entry in body.get("resources") or [] if isinstance(entry, Mapping)]
+    places = {str(entry.get("name")): index for index, entry in enumerate(entries)}
+    try:
+        capacities = {
+            r: parse_amount(r, entries[places[r.value]].get("capacity", ""), f"zone {body.get('name')}")
+            for r in Resource
+            if r.value in places
+        }
+    except QuantityError:
+        return None
+    ours = {name: _whole(entries[places[name]].get("allocatable")) for name in _names() if name in places}
+    return Zone(place, str(body.get("name", "")), capacities, places, ours)
+
+
+def _whole(given: Any) -> int:
+    """Of an amount of ours; what is no whole number counts as 0 and is written anew."""
+    try:
+        return int(str(given))
+    except ValueError:
+        return 0

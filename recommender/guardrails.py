@@ -1,0 +1,192 @@
+"""What a recommendation has to pass before it may be applied: each rule with pass, warn or fail, and why. Pure.
+
+A failed rule stops the change unless a person overrides it by its name; the ledger keeps that. Limits are settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from cotenant.model.desk import Method
+from cotenant.model.qos import QosClass
+from cotenant.model.quantity import format_amount
+from cotenant.model.recommendation import Field, Recommendation
+from cotenant.model.resource import Resource
+from cotenant.settings.actions import GuardrailSettings
+from recommender.patches import changes
+from recommender.room import room
+from recommender.ruling import Around, Guardrail, Json, Moved, Outcome, made
+from recommender.windows import is_open, when
+
+__all__ = ["Around", "Guardrail", "Outcome", "blocking", "gitops_owner", "judge", "judge_batch"]
+
+HOUR_SECONDS: Final = 3600.0
+
+
+def judge(recommendations: Sequence[Recommendation], around: Around, settings: GuardrailSettings) -> list[Guardrail]:
+    """Every rule on one workload, in the order in which people read them."""
+    moved = [(r, v) for r in recommendations for v in r.values if changes(v)]
+    return [
+        *_evidence(moved, settings),
+        _dead_band(moved, settings),
+        _memory(moved, settings),
+        _oom(recommendations, moved),
+        *(_cut(moved, resource, settings) for resource in Resource),
+        *room(recommendations, moved, around),
+        _protected(recommendations[0], settings),
+        _gitops(around, settings),
+        _rollout(around.live),
+        _disruption(around),
+        _cool_down(moved, around, settings),
+        _window(moved, around),
+        *_webhook(around),
+        _second(around),
+    ]
+
+
+def judge_batch(
+    workloads: int, moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
+) -> list[Guardrail]:
+    """Rules on all that is changed together."""
+    share = moved_millicores / requested_millicores if requested_millicores else 0.0
+    few = workloads <= settings.most_workloads
+    small = share <= settings.most_requests_share
+    return [
+        made("batch-size", few, f"{workloads} workloads at once; at most {settings.most_workloads}"),
+        made(
+            "batch-share", small, f"{share:.0%} of all requested CPU moves; at most {settings.most_requests_share:.0%}"
+        ),
+    ]
+
+
+def blocking(found: Iterable[Guardrail], overridden: Iterable[str]) -> list[Guardrail]:
+    """Failed rules that nobody overrode."""
+    allowed = set(overridden)
+    return [one for one in found if one.outcome is Outcome.FAIL and one.rule not in allowed]
+
+
+def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
+    days = min((float(v.inputs.get("days", r.window_seconds / 86_400)) for r, v in moved), default=0.0)
+    coverage = min((float(v.inputs.get("coverage", 1.0)) for _, v in moved), default=1.0)
+    yield made(
+        "history", days >= settings.minimum_days, f"{days:.1f} days of history; at least {settings.minimum_days:g}"
+    )
+    yield made("data-gap", coverage >= settings.minimum_coverage, f"{coverage:.0%} of the window has samples")
+
+
+def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:
+    """A value that is set, removed or unset before counts as the whole of it."""
+    most = max((abs(v.change) / v.now if v.change is not None and v.now else 1.0 for _, v in moved), default=0.0)
+    why = f"the largest change is {most:.0%}; below {settings.least_change:.0%} it is not worth the unrest"
+    return made("dead-band", most >= settings.least_change, why)
+
+
+def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
+    raised = {r.container for r, v in moved if v.resource is Resource.MEMORY and (v.change or 0) > 0}
+    killed = [r for r in recommendations if r.backtest and r.backtest.now_oom_kills and r.container not in raised]
+    if not killed:
+        return Guardrail("oom", Outcome.PASS, "no OOM kill in the window without more memory now")
+    names = ", ".join(f"{r.container.container} ({r.backtest.now_oom_kills})" for r in killed if r.backtest)
+    return Guardrail("oom", Outcome.FAIL, f"OOM kills in the window, and memory is not raised: {names}")
+
+
+def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
+    low = []
+    for r, v in moved:
+        highest = v.inputs.get("observed_max")
+        if v.resource is Resource.MEMORY and v.amount is not None and isinstance(highest, int | float):
+            floor = float(highest) * settings.memory_above_maximum
+            if v.amount < floor - 1:
+                low.append(f"{r.container.container} {v.field} {format_amount(Resource.MEMORY, v.amount)}")
+    at_least = f"{settings.memory_above_maximum:g} x the highest working set seen"
+    return made("memory-floor", not low, f"below {at_least}: {', '.join(low)}" if low else f"at least {at_least}")
+
+
+def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guardrail:
+    most = settings.most_cpu_cut if resource is Resource.CPU else settings.most_memory_cut
+    cuts = [
+        (1 - v.amount / v.now, r.container.container)
+        for r, v in moved
+        if (v.resource, v.field) == (resource, Field.REQUEST) and v.now and v.amount is not None
+    ]
+    cut, name = max(cuts, default=(0.0, ""))
+    why = f"{name} is cut by {cut:.0%}; at most {most:.0%} in one step" if cut > most else f"no cut above {most:.0%}"
+    return made(f"{resource}-step", cut <= most, why)
+
+
+def _protected(one: Recommendation, settings: GuardrailSettings) -> Guardrail:
+    namespace = one.container.workload.namespace
+    free = namespace not in settings.protected_namespaces
+    return made("namespace", free, f"namespace {namespace} is {'not ' if free else ''}protected")
+
+
+def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
+    """The label or annotation by which a GitOps tool owns the object; "" when none does."""
+    meta = live.get("metadata") or {}
+    keys = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
+    return next((key for key in settings.managed_by if key in keys), "")
+
+
+def _gitops(around: Around, settings: GuardrailSettings) -> Guardrail:
+    owner = gitops_owner(around.live, settings)
+    if owner and around.method is Method.BUNDLE:
+        return Guardrail("gitops", Outcome.PASS, f"{owner} says that a GitOps tool owns it: a bundle goes that way")
+    why = (
+        f"{owner} says that a GitOps tool owns it and would undo this: write a bundle instead"
+        if owner
+        else "no GitOps owner"
+    )
+    return made("gitops", not owner, why)
+
+
+def _rollout(live: Json) -> Guardrail:
+    meta, spec, status = (live.get(part) or {} for part in ("metadata", "spec", "status"))
+    behind = int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0)
+    wanted = spec.get("replicas", status.get("desiredNumberScheduled"))
+    if wanted is None:
+        return Guardrail("rollout", Outcome.PASS, "nothing rolls out")
+    ready = int(status.get("readyReplicas", status.get("numberReady")) or 0)
+    updated = int(status.get("updatedReplicas", status.get("updatedNumberScheduled", wanted)) or 0)
+    rolling = behind or updated < int(wanted)
+    why = "a rollout is going on" if rolling else f"{ready} of {wanted} replicas are ready"
+    return made("rollout", not rolling and ready >= int(wanted), why)
+
+
+def _disruption(around: Around) -> Guardrail:
+    if around.method is not Method.TEMPLATE:
+        return Guardrail("disruption-budget", Outcome.PASS, f"no pod is replaced ({around.method})")
+    if around.disruptions is None:
+        return Guardrail("disruption-budget", Outcome.PASS, "no PodDisruptionBudget")
+    return made("disruption-budget", around.disruptions >= 1, f"its budget lets {around.disruptions} pods go now")
+
+
+def _cool_down(moved: Moved, around: Around, settings: GuardrailSettings) -> Guardrail:
+    lowers = any(v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved)
+    if around.changed_seconds is None or not lowers:
+        return Guardrail("cool-down", Outcome.PASS, "not changed lately" if lowers else "nothing is lowered")
+    hours = (around.seconds - around.changed_seconds) / HOUR_SECONDS
+    why = f"changed {hours:.1f} hours ago; {settings.cool_down_hours:g} between changes that lower something"
+    return made("cool-down", hours >= settings.cool_down_hours, why)
+
+
+def _window(moved: Moved, around: Around) -> Guardrail:
+    if is_open(around.windows, around.seconds):
+        return Guardrail("change-window", Outcome.PASS, "a window is open" if around.windows else "no window is set")
+    raises = all(v.resource is Resource.MEMORY and (v.change or 0) > 0 for _, v in moved)
+    if moved and raises and around.windows_spare_memory:
+        return Guardrail("change-window", Outcome.PASS, "raising memory need not wait for a window")
+    why = f"no change window is open; the next one opens {when(around.windows, around.seconds)}"
+    return Guardrail("change-window", Outcome.FAIL, why)
+
+
+def _webhook(around: Around) -> Iterator[Guardrail]:
+    if around.method in (Method.ANNOTATE, Method.IN_PLACE):
+        yield made("webhook", not around.webhook, around.webhook or "new pods get the values from our webhook")
+
+
+def _second(around: Around) -> Guardrail:
+    if around.qos not in (QosClass.LSE, QosClass.LSR):
+        return Guardrail("second-person", Outcome.PASS, f"class {around.qos or 'LS'} needs one person")
+    why = f"approved by {around.second_person}" if around.second_person else f"class {around.qos} needs a second person"
+    return made("second-person", bool(around.second_person), why)

@@ -1,0 +1,120 @@
+"""What is due for accepted changes at a moment: settle, judge, resume, cancel, take back. Pure.
+
+A batch with a canary: its first wave is applied, soaks and is judged; without harm the rest is resumed, else all of the
+first wave is taken back and the rest cancelled. Every step is an event in the ledger, so that whoever comes next goes
+on from there, whatever ended the one before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cotenant.model.change import ChangeState, Standing
+
+
+class Due(StrEnum):
+    """What is to be done with a change."""
+
+    SETTLE = "settle"
+    """Find out what became of it."""
+    VERIFY = "verify"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    ROLL_BACK = "roll-back"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change, what is due, and why."""
+
+    due: Due
+    standing: Standing
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take, and what may be done.
+
+    soak_seconds, verify_seconds: ages at which a change is judged, and judged once more; auto_revert: take back what
+    did harm; may_change: a change window is open.
+    """
+
+    soak_seconds: float
+    verify_seconds: float
+    auto_revert: bool = False
+    may_change: bool = True
+
+
+_BAD: Final = (ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN)
+_IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
+
+
+def due(standings: Iterable[Standing], now_seconds: float, pace: Pace) -> list[Step]:
+    """All that is due now, at most one step for a change; empty when there is nothing to do."""
+    found: dict[str, Step] = {}
+    batches: dict[str, list[Standing]] = defaultdict(list)
+    for standing in standings:
+        batches[standing.change.batch].append(standing)
+    for batch in batches.values():
+        for step in (*_unsettled(batch), *_canary(batch, pace), *_alone(batch, now_seconds, pace)):
+            found.setdefault(step.standing.change.id, step)
+    return list(found.values())
+
+
+def next_seconds(standings: Iterable[Standing], now_seconds: float, pace: Pace) -> float | None:
+    """When the next judgement falls due; None when nothing soaks."""
+    ages = [(s, a) for s in standings if not s.held for a in _ages(s, pace)]
+    return min((s.begun_seconds + age for s, age in ages if s.begun_seconds + age > now_seconds), default=None)
+
+
+def judged_once_more(standing: Standing, pace: Pace) -> bool:
+    """Whether a change has been judged at its second age already."""
+    return standing.since_seconds >= standing.begun_seconds + pace.verify_seconds
+
+
+def _unsettled(batch: Sequence[Standing]) -> Iterator[Step]:
+    for one in batch:
+        if not one.state.settled:
+            yield Step(Due.SETTLE, one, "nobody saw its end")
+
+
+def _canary(batch: Sequence[Standing], pace: Pace) -> Iterator[Step]:
+    """What becomes of those that wait, and of those that went first."""
+    first = [one for one in batch if not one.change.wave]
+    later = [one for one in batch if one.change.wave]
+    if not first or not later or not all(one.state.settled for one in batch):
+        return
+    bad = next((one for one in first if one.state in _BAD or one.held), None)
+    if bad is not None:
+        if any(one.state not in (ChangeState.WAITING, ChangeState.CANCELLED) for one in later):
+            return  # the rest was done, and is judged by itself
+        why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
+        yield from (Step(Due.CANCEL, one, why) for one in later if one.state is ChangeState.WAITING)
+        yield from (Step(Due.ROLL_BACK, one, why) for one in first if one.state in _IN_FORCE and not one.held)
+    elif pace.may_change and all(one.state is ChangeState.VERIFIED for one in first):
+        why = f"{len(first)} went first and soaked without harm"
+        yield from (Step(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
+
+
+def _alone(batch: Sequence[Standing], now_seconds: float, pace: Pace) -> Iterator[Step]:
+    for one in batch:
+        if one.held:
+            continue
+        if one.state is ChangeState.REGRESSED and pace.auto_revert:
+            yield Step(Due.ROLL_BACK, one, one.words)
+        if any(one.begun_seconds + age <= now_seconds for age in _ages(one, pace)):
+            yield Step(Due.VERIFY, one)
+
+
+def _ages(one: Standing, pace: Pace) -> tuple[float, ...]:
+    """Ages at which the change is still to be judged."""
+    if one.state is ChangeState.APPLIED:
+        return (pace.soak_seconds,)
+    if one.state is ChangeState.VERIFIED and not judged_once_more(one, pace):
+        return (pace.verify_seconds,)
+    return ()

@@ -1,0 +1,116 @@
+"""What a plan would have done: "would have held 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
+
+need: pods beyond what runs anyway; held: pods that room was kept for; both (n, T) or (T,) on one grid, NaN need = not
+known and not counted. Baselines: nothing, a static head-room, the same time last week as a cron would hold it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import HOUR_SECONDS
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """An account of one plan over a time, in pod-hours where nothing else is said.
+
+    peaks: runs of slots in which pods were needed; missed_peaks: those that found room for less than nine tenths of
+    what they needed.
+    """
+
+    needed: float
+    held: float
+    used: float
+    idle: float
+    missed: float
+    peaks: int
+    missed_peaks: int
+
+    @property
+    def coverage(self) -> float:
+        """Share of the needed pod-time that found room; 1 when nothing was needed."""
+        return self.used / self.needed if self.needed else 1.0
+
+    @property
+    def hit_ratio(self) -> float:
+        """Share of the held pod-time that was used; 0 when nothing was held."""
+        return self.used / self.held if self.held else 0.0
+
+    def cost(self, miss_cost_ratio: float) -> float:
+        """Idle pod-hours plus missed ones at their price in idle ones."""
+        return self.idle + miss_cost_ratio * self.missed
+
+    def words(self, cores_per_pod: float) -> str:
+        """One sentence for people."""
+        return (
+            f"would have held {self.held * cores_per_pod:,.0f} core-hours, {self.hit_ratio:.0%} used; "
+            f"{self.missed_peaks} of {self.peaks} peaks missed, {self.coverage:.1%} of the needed core-time covered"
+        )
+
+
+ENOUGH = 0.9
+"""Share of a peak's need that room must have been there for, or it was missed."""
+
+
+def account(need: Floats, held: npt.NDArray[Any], step_seconds: float) -> Ledger:
+    """Of one series (T,)."""
+    known = np.isfinite(need)
+    wanted, kept = np.where(known, need, 0.0), np.where(known, held, 0.0)
+    used = np.minimum(wanted, kept)
+    hours = step_seconds / HOUR_SECONDS
+    peaks, missed = _peaks(wanted, used)
+    return Ledger(
+        needed=float(wanted.sum()) * hours,
+        held=float(kept.sum()) * hours,
+        used=float(used.sum()) * hours,
+        idle=float((kept - used).sum()) * hours,
+        missed=float((wanted - used).sum()) * hours,
+        peaks=peaks,
+        missed_peaks=missed,
+    )
+
+
+def skill(plan: Ledger, baseline: Ledger, miss_cost_ratio: float) -> float:
+    """1 - cost / the baseline's cost; NaN where the baseline cost nothing."""
+    other = baseline.cost(miss_cost_ratio)
+    return 1 - plan.cost(miss_cost_ratio) / other if other > 0 else float("nan")
+
+
+def none(need: Floats) -> Floats:
+    """No reservation at all."""
+    return np.zeros_like(need)
+
+
+def static(need: Floats, count: float | Floats) -> Floats:
+    """The same room at all times; `count` of each row, (n, 1), or of all."""
+    return np.zeros_like(need) + np.ceil(count)
+
+
+def last_week(demand: Floats, slots_per_week: int, block: int) -> Floats:
+    """Demand of the same time last week, the highest of each block of slots, (..., T); NaN in the first week.
+
+    `block`: slots that a cron holds at one size; T must be whole blocks.
+    """
+    shifted = np.full_like(demand, np.nan)
+    shifted[..., slots_per_week:] = demand[..., :-slots_per_week] if slots_per_week < demand.shape[-1] else np.nan
+    blocks = shifted.reshape(*shifted.shape[:-1], -1, block)
+    seen = np.isfinite(blocks)
+    highest = np.where(seen, blocks, -np.inf).max(axis=-1)
+    return np.repeat(np.where(np.isneginf(highest), np.nan, highest), block, axis=-1)
+
+
+def _peaks(wanted: Floats, used: Floats) -> tuple[int, int]:
+    inside = np.concatenate([[0], (wanted > 0).astype(np.int8), [0]])
+    edges = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
+    if not len(edges):
+        return 0, 0
+    sums = [np.concatenate([[0.0], np.cumsum(one)]) for one in (wanted, used)]
+    total, covered = (one[edges[:, 1]] - one[edges[:, 0]] for one in sums)
+    return len(edges), int((covered < ENOUGH * total).sum())

@@ -1,0 +1,407 @@
+"""The life of an occurrence: what phase it is in and how many pods' room is wanted now. Pure.
+
+    Proposed --approval--> Approved --start - lead--> Reserved --start--> Held --end--> Extended
+        |                     |                          |                  |               |
+        v                     v deadline passed          v  demand fell, approval withdrawn v  no more demand
+     Rejected               Missed                      Released --nothing left--> Scored, or Failed
+
+Room is wanted only between Approved and Released. The next occurrence begins when this one is over; one that would
+begin while this one is held ends it (Replace).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cotenant.model.plan import (
+    Approval,
+    Decision,
+    Expected,
+    Plan,
+    PlanCondition,
+    PlanPhase,
+    PlanStatus,
+    Progress,
+    Scope,
+    Source,
+    Span,
+    Unit,
+    moment,
+)
+from cotenant.model.plan_desk import Verdict
+from cotenant.model.usage import DAY_SECONDS
+from cotenant.settings.plans import PlanSettings
+from recommender.plans import schedule
+from recommender.plans.guards import blocking
+from recommender.plans.holding import Held, hold
+from recommender.plans.lead import Lead
+from recommender.plans.scoring import Look, observe, score
+from recommender.plans.sizing import Counts, most
+
+APPROVED: Final = "Approved"
+RESERVED: Final = "Reserved"
+NO_DEMAND: Final = "NoDemand"
+OBSERVED_SHARE: Final = 0.5
+"""Share of the control period within which nothing is counted anew: each count is a write of the status."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outlook:
+    """Forecast of the pods that are needed beyond those that run anyway, slot by slot.
+
+    wanted: at the plan's quantile; median: at 0.5, what says whether demand is still high.
+    """
+
+    start_seconds: float
+    step_seconds: float
+    wanted: Counts
+    median: Counts
+
+    @property
+    def end_seconds(self) -> float:
+        """End of the last slot."""
+        return self.start_seconds + self.step_seconds * len(self.wanted)
+
+    def covers(self, window: tuple[float, float]) -> bool:
+        """Whether it says something about the beginning of a window."""
+        return self.start_seconds <= window[0] < self.end_seconds
+
+    def most(self, window: tuple[float, float]) -> int:
+        """Most pods wanted in a window."""
+        return most(self.wanted, self.start_seconds, self.step_seconds, window)
+
+    def usual(self, at_seconds: float) -> int:
+        """Pods that are needed by the median at one moment."""
+        return most(self.median, self.start_seconds, self.step_seconds, (at_seconds, at_seconds + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of the world: units are the present occurrence's; expected: of the back-test."""
+
+    look: Look
+    lead: Lead
+    guards: tuple[Verdict, ...] = ()
+    outlook: Outlook | None = None
+    expected: Expected | None = None
+    units: tuple[Unit, ...] = ()
+    price_per_core_hour: float = 0.0
+    settings_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The status to write, and pods that room is wanted for; 0 = give everything back that is not used."""
+
+    status: PlanStatus
+    want: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    plan: Plan
+    seen: Seen
+    now: float
+    settings: PlanSettings
+
+
+def step(plan: Plan, seen: Seen, now_seconds: float, settings: PlanSettings) -> Step:
+    """One look at a plan. The same look twice gives the same status (but for what time passed in between)."""
+    turn = _Turn(plan, seen, now_seconds, settings)
+    status = plan.status
+    if status.phase is None or status.phase.over:
+        status = _taken(turn, status)
+    status = _known(turn, status)
+    while True:
+        phase = status.phase or PlanPhase.PROPOSED
+        made = _PHASES[phase](turn, status) if phase in _PHASES else Step(status)
+        if made.status.phase == phase:
+            return made
+        status = made.status
+
+
+def next_window(plan: Plan, now_seconds: float, lead_seconds: float) -> Span | None:
+    """The occurrence to care for; None when there is none (any more)."""
+    done = plan.status.last_end_seconds
+    if plan.suspended:
+        return None
+    if plan.recurring:
+        return schedule.current(plan.recurring, now_seconds, lead_seconds, done)
+    window = plan.window
+    return window if window and window.start_seconds >= done and window.end_seconds > now_seconds else None
+
+
+def last_chance(plan: Plan, window: Span) -> float:
+    """Until when an occurrence may still be reserved."""
+    return schedule.last_chance(plan.recurring, window) if plan.recurring else window.end_seconds
+
+
+def _taken(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """The next occurrence as a proposal; the same status when there is none."""
+    window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
+    if window is None:
+        return status if status.phase else replace(status, phase=PlanPhase.PROPOSED)
+    fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=Progress())
+    return replace(fresh, count=turn.plan.count)
+
+
+def _known(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """What is shown whatever happens: lead, expectation, units."""
+    expected, digest = turn.seen.expected, turn.seen.settings_digest
+    status = replace(
+        status,
+        units=turn.seen.units,
+        expected=expected or status.expected,
+        settings_digest=digest if expected else status.settings_digest,
+    )
+    if status.window is None or status.phase is None or status.phase.holds or status.phase.over:
+        return status
+    lead = turn.seen.lead.seconds
+    return replace(status, lead_seconds=lead, reserve_at_seconds=status.window.start_seconds - lead)
+
+
+def _waiting(turn: _Turn, status: PlanStatus) -> Step:
+    """Proposed, Approved, Rejected: room is not wanted yet."""
+    status = _moved(turn, status)
+    window = status.window
+    if window is None:
+        return Step(_said(turn, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
+    decided = _decided(turn, status)
+    status = replace(status, phase=decided.phase, count=turn.plan.count)
+    status = _said(turn, status, APPROVED, decided.reason, decided.message, decided.phase is PlanPhase.APPROVED)
+    if turn.now >= last_chance(turn.plan, window):
+        return _given_up(turn, status, window)
+    if decided.phase is not PlanPhase.APPROVED or turn.now < status.reserve_at_seconds:
+        return Step(status)
+    blocked = blocking(turn.seen.guards)
+    if blocked:
+        return Step(_said(turn, status, RESERVED, blocked.reason, blocked.message))
+    if _demand(turn, window, 0) == 0:
+        return Step(_said(turn, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods."))
+    return Step(replace(status, phase=PlanPhase.RESERVED, progress=Progress()))
+
+
+def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> Step:
+    """The window passed without room: Missed when it was approved, else the next one is proposed."""
+    if status.phase is PlanPhase.APPROVED:
+        reason, message = _why_missed(status)
+        ended = replace(status, phase=PlanPhase.SCORED if reason == NO_DEMAND else PlanPhase.MISSED)
+        return Step(_scored(turn, _said(turn, ended, RESERVED, reason, message)))
+    following = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
+    if following is None or following == window:
+        return Step(status)
+    return _waiting(turn, replace(status, window=following, phase=PlanPhase.PROPOSED))
+
+
+def _why_missed(status: PlanStatus) -> tuple[str, str]:
+    found = next((c for c in status.conditions if c.type == RESERVED and c.message), None)
+    return (found.reason, found.message) if found else ("Missed", "The deadline passed before room was reserved.")
+
+
+def _moved(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """The window as the spec says it now: until room is reserved the plan may be edited and the forecast may move."""
+    window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
+    if window is None or window == status.window:
+        return status
+    passed = status.window is not None and turn.now >= status.window.end_seconds
+    if status.phase is PlanPhase.APPROVED and passed:
+        return status  # it is missed first; the next look takes the next one
+    lead = turn.seen.lead.seconds
+    return replace(status, window=window, lead_seconds=lead, reserve_at_seconds=window.start_seconds - lead)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    phase: PlanPhase
+    reason: str
+    message: str
+
+
+def _decided(turn: _Turn, status: PlanStatus) -> _Decided:
+    approval = turn.plan.approval
+    if approval and _counts(turn.plan, approval, status):
+        by = f"by {approval.by}" if approval.by else "by somebody"
+        word = f"{approval.decision.value} {by}{': ' + approval.reason if approval.reason else '.'}"
+        if approval.decision is Decision.APPROVED:
+            return _Decided(PlanPhase.APPROVED, "ByPerson", word)
+        return _Decided(PlanPhase.REJECTED, "Rejected", word)
+    if not turn.plan.policy.auto:
+        return _Decided(PlanPhase.PROPOSED, "Waiting", "Somebody has to approve it.")
+    against = _against(turn, status.expected)
+    if against:
+        return _Decided(PlanPhase.PROPOSED, "PolicyNotMet", against)
+    return _Decided(PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves it.")
+
+
+def _counts(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
+    """Whether a decision is about the present occurrence.
+
+    For once, an approval ends with the score of its occurrence. A rejected occurrence gets none, so its end is known by
+    time: the first window of the schedule that was not over when it was said; a forecast reaches a day ahead.
+    """
+    if approval.scope is Scope.SERIES:
+        return True
+    if approval.decision is Decision.APPROVED or status.window is None or not approval.at_seconds:
+        return approval.at_seconds >= status.last_end_seconds
+    if plan.recurring:
+        back = approval.at_seconds - plan.recurring.duration_seconds
+        meant = next(
+            (s for s in schedule.occurrences(plan.recurring, back) if s.end_seconds > approval.at_seconds), None
+        )
+        return meant is not None and status.window.start_seconds <= meant.start_seconds
+    return plan.source is Source.MANUAL or status.window.start_seconds <= approval.at_seconds + DAY_SECONDS
+
+
+def _against(turn: _Turn, expected: Expected | None) -> str:
+    """Why the policy does not approve; empty when it does."""
+    policy = turn.plan.policy
+    blocked = blocking(turn.seen.guards)
+    if blocked:
+        return f"{blocked.guard}: {blocked.message}"
+    limits = (policy.minimum_hit_ratio, policy.maximum_idle_core_hours, policy.maximum_cost)
+    if expected is None:
+        asked = any(limit is not None for limit in limits)
+        return "The policy asks for figures of a back-test, and there is none yet." if asked else ""
+    least, idle, cost = limits
+    checks = (
+        (
+            least is not None and expected.hit_ratio < least,
+            f"Expected hit ratio {expected.hit_ratio:.2f}, {least} asked.",
+        ),
+        (
+            idle is not None and expected.idle_core_hours > idle,
+            f"{expected.idle_core_hours:.1f} idle core-hours expected, {idle} allowed.",
+        ),
+        (cost is not None and expected.cost > cost, f"Expected cost {expected.cost:.2f}, {cost} allowed."),
+    )
+    return next((word for fails, word in checks if fails), "")
+
+
+def _holding(turn: _Turn, status: PlanStatus) -> Step:
+    """Reserved, Held, Extended: room is kept."""
+    window = status.window
+    if window is None:
+        return Step(replace(status, phase=PlanPhase.RELEASED))
+    begun = turn.now >= window.start_seconds
+    stop = _stop(turn, status, window)
+    there_first = turn.seen.look.complete and status.progress.available_at_seconds is None
+    due = turn.now - status.progress.as_of_seconds >= OBSERVED_SHARE * turn.settings.interval_seconds
+    if stop or due or there_first:
+        status = replace(status, progress=observe(status.progress, turn.seen.look, turn.now, begun))
+    if stop:
+        return Step(_said(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
+    first = not status.progress.changed_at_seconds
+    kept = Held(0) if first else Held(status.count, status.progress.changed_at_seconds)
+    now_held = hold(kept, _demand(turn, window, status.count), turn.now, turn.settings)
+    progress = replace(status.progress, changed_at_seconds=now_held.changed_at_seconds)
+    phase = PlanPhase.RESERVED if not begun else PlanPhase.HELD
+    if turn.now >= window.end_seconds:
+        phase = PlanPhase.EXTENDED
+    there = turn.seen.look.held
+    word = f"Room for {there} of {now_held.count} pods is there."
+    status = replace(status, phase=phase, count=now_held.count, progress=progress)
+    status = _said(turn, status, RESERVED, "Held" if there >= now_held.count else "Reserving", word, there > 0)
+    return Step(status, now_held.count)
+
+
+def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | None:
+    """(reason, message) when the room is to be given back now."""
+    plan = turn.plan
+    forced = (
+        (not turn.settings.enabled, "SwitchedOff", "The setting plans.enabled is off."),
+        (plan.deleting, "Deleted", "The plan is being deleted."),
+        (not _still_approved(turn, status), "Withdrawn", "The approval was withdrawn."),
+        (_replaced(turn, window), "Replaced", "The next occurrence takes its place."),
+    )
+    found = next(((reason, message) for fails, reason, message in forced if fails), None)
+    if found:
+        return found
+    if turn.now >= window.end_seconds:
+        return None if _extends(turn, window) else ("Ended", "The window is over.")
+    if plan.source is Source.FORECAST and _fallen(turn, status, window):
+        return "DemandFell", "The forecast no longer asks for more pods in the rest of the window."
+    return None
+
+
+def _replaced(turn: _Turn, window: Span) -> bool:
+    """Whether the next occurrence of a schedule is due."""
+    rule, lead = turn.plan.recurring, turn.seen.lead.seconds
+    following = schedule.current(rule, turn.now, lead, window.end_seconds) if rule else None
+    return following is not None and turn.now >= following.start_seconds - lead
+
+
+def _still_approved(turn: _Turn, status: PlanStatus) -> bool:
+    """A person's word may be taken back; what the policy approved stays, whatever the back-test says meanwhile."""
+    approval, plan = turn.plan.approval, turn.plan
+    if approval is None or not _counts(plan, approval, status):
+        return plan.policy.auto
+    return approval.decision is Decision.APPROVED
+
+
+def _extends(turn: _Turn, window: Span) -> bool:
+    """Whether demand stays high beyond the window, within what the plan allows."""
+    if turn.now >= window.end_seconds + turn.plan.extend_by_seconds:
+        return False
+    outlook = turn.seen.outlook
+    return turn.seen.look.missed > 0 or (outlook is not None and outlook.usual(turn.now) > 0)
+
+
+def _fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
+    settled = turn.now - status.progress.changed_at_seconds >= turn.settings.change_interval_seconds
+    outlook = turn.seen.outlook
+    rest = (max(turn.now, window.start_seconds), window.end_seconds)
+    return settled and outlook is not None and outlook.covers(rest) and outlook.most(rest) == 0
+
+
+def _demand(turn: _Turn, window: Span, kept: int) -> int:
+    """Pods that room is wanted for now: a forecast plan's follow forecast and present, up to its count."""
+    plan, outlook = turn.plan, turn.seen.outlook
+    if plan.source is not Source.FORECAST or outlook is None:
+        return plan.count
+    begin = max(turn.now, window.start_seconds)
+    ahead = (begin, begin + turn.seen.lead.seconds + outlook.step_seconds)
+    if not outlook.covers(ahead):
+        return kept or plan.count
+    present = turn.seen.look.used + turn.seen.look.missed
+    return min(plan.count, max(outlook.most(ahead), present))
+
+
+def _released(turn: _Turn, status: PlanStatus) -> Step:
+    """Free room is given back; the account is closed once none is left."""
+    free = turn.seen.look.held - turn.seen.look.used
+    if free > 0:
+        return Step(status)
+    failed = status.progress.most_held == 0 and status.count > 0
+    return Step(_scored(turn, replace(status, phase=PlanPhase.FAILED if failed else PlanPhase.SCORED)))
+
+
+def _scored(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """The status with the occurrence's score, the one before in the history."""
+    made = score(replace(turn.plan, status=status), turn.now, turn.seen.price_per_core_hour)
+    history = (*((status.score,) if status.score else ()), *status.history)[: turn.plan.history_limit]
+    return replace(status, score=made, history=history)
+
+
+def _said(
+    turn: _Turn, status: PlanStatus, kind: str, reason: str, message: str, true: bool = False
+) -> PlanStatus:  # fmt: skip
+    """The status with one condition set; its time changes only with its truth."""
+    before = next((c for c in status.conditions if c.type == kind), None)
+    word = str(true)
+    since = before.since if before and before.status == word and before.since else moment(turn.now)
+    others = tuple(c for c in status.conditions if c.type != kind)
+    made = (*others, PlanCondition(kind, word, reason, message, since))
+    return replace(status, conditions=tuple(sorted(made, key=lambda c: c.type)))
+
+
+_PHASES: Final[dict[PlanPhase, Callable[[_Turn, PlanStatus], Step]]] = {
+    PlanPhase.PROPOSED: _waiting,
+    PlanPhase.APPROVED: _waiting,
+    PlanPhase.REJECTED: _waiting,
+    PlanPhase.RESERVED: _holding,
+    PlanPhase.HELD: _holding,
+    PlanPhase.EXTENDED: _holding,
+    PlanPhase.RELEASED: _released,
+}

@@ -1,0 +1,235 @@
+"""From forecasts to proposed plans: which window, how many pods, at which quantile, and what its past says. Pure.
+
+t* is where the chosen quantile of the demand first exceeds what runs anyway; the window ends where it no longer does.
+The quantile is the one that would have been cheapest over the last days, with forecasts made with what was known then:
+the newsvendor's on paper is right only as far as the forecast's quantiles are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.plan import Expected, Proposal, Span
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.settings.plans import PlanSettings
+from recommender.plans.backtest import Ledger, account, last_week, none, skill, static
+from recommender.plans.holding import replayed
+from recommender.plans.sizing import Counts, level_path, pods
+
+Floats = npt.NDArray[np.floating[Any]]
+
+TAUS: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
+"""Quantiles that are rehearsed; the cheapest is proposed."""
+_MEDIAN: Final = 0.5
+_CRON_BLOCK_SECONDS: Final = HOUR_SECONDS
+"""A cron of last week's demand holds whole hours."""
+_DAYS_A_WEEK: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What one workload's pods are. capacity: demand that one carries; base: demand that those carry that run anyway.
+
+    Both in millicores; per_pod: one pod's request as Kubernetes writes it; price_per_core_hour: of its CPU.
+    """
+
+    workload: WorkloadRef
+    per_pod: Mapping[str, str]
+    request_millicores: int
+    capacity: float
+    base: float
+    price_per_core_hour: float = 0.0
+    currency: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rehearsal:
+    """One workload's last days, slot by slot of `step_seconds`: demand (T,), and what forecasts made before said of it.
+
+    quantiles: (T, levels), NaN where none was made; a_week_before: (T,), NaN where not known; reaction_seconds: how
+    long after a pod was needed room for it is there: pods that wait raise what is held.
+    """
+
+    step_seconds: int
+    demand: Floats
+    quantiles: Floats
+    a_week_before: Floats
+    reaction_seconds: int = 1500
+
+    @property
+    def days(self) -> float:
+        """Days with a forecast."""
+        return float(np.isfinite(self.quantiles[:, 0]).sum()) * self.step_seconds / DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What a rehearsal found: the quantile, its account, that of a cron of last week, and the skill against it."""
+
+    tau: float
+    plan: Ledger
+    cron: Ledger
+    skill: float
+
+
+def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
+    """The quantile to use for a workload, by its rehearsal."""
+    need = need_of(past.demand, size)
+    need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
+    held = dict(zip(TAUS, _kept(size, past, TAUS, settings), strict=True))
+    accounts = {tau: account(need, held[tau], past.step_seconds) for tau in TAUS}
+    tau = min(TAUS, key=lambda t: accounts[t].cost(settings.miss_cost_ratio))
+    alike = np.where(np.isfinite(past.a_week_before), need, np.nan)
+    cron = account(alike, pods(past.a_week_before, size.base, size.capacity), past.step_seconds)
+    own = account(alike, held[tau], past.step_seconds)
+    return Tested(tau, accounts[tau], cron, skill(own, cron, settings.miss_cost_ratio))
+
+
+def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, Ledger, bool]]:
+    """(policy, account, whether it is proposed) of each quantile and of the baselines, over the rehearsed days.
+
+    Static: room for the highest need at all times, known afterwards.
+    """
+    need = np.where(np.isfinite(past.quantiles[:, 0]), need_of(past.demand, size), np.nan)
+    chosen, step = tested(size, past, settings).tau, past.step_seconds
+    found = [
+        (f"forecast q{tau:g}", account(need, held, step), tau == chosen)
+        for tau, held in zip(TAUS, _kept(size, past, TAUS, settings), strict=True)
+    ]
+    cron = pods(past.a_week_before, size.base, size.capacity)
+    seen = need[np.isfinite(need)]
+    enough = float(seen.max(initial=0.0))
+    found.append(("same time last week", account(need, cron, step), False))
+    found.append(("static head-room", account(need, static(need, enough), step), False))
+    found.append(("nothing", account(need, none(need), step), False))
+    return found
+
+
+def need_of(demand: Floats, size: Size) -> Floats:
+    """Pods that a demand needs beyond those that run anyway, NaN where it is not known."""
+    need: Floats = np.where(np.isfinite(demand), pods(demand, size.base, size.capacity), np.nan)
+    return need
+
+
+def kept(size: Size, past: Rehearsal, tau: float, settings: PlanSettings) -> Counts:
+    """Pods that would have been held at a quantile, (T,): the forecast's or the present ones, given back slowly."""
+    held: Counts = _kept(size, past, (tau,), settings)[0]
+    return held
+
+
+def _kept(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings) -> Counts:
+    """The same of several quantiles, (taus, T)."""
+    late = -(-past.reaction_seconds // past.step_seconds)
+    present = np.zeros(past.demand.size, dtype=np.int64)
+    present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
+    paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + settings.headroom_ratio)
+    wanted = np.maximum(pods(paths, size.base, size.capacity), present)
+    return replayed(wanted, past.step_seconds, settings)
+
+
+def a_week_before(demand: Floats, step_seconds: int) -> Floats:
+    """Demand of the same hour last week, its highest value, (..., T)."""
+    per_hour = _CRON_BLOCK_SECONDS // step_seconds
+    return last_week(demand, _DAYS_A_WEEK * DAY_SECONDS // step_seconds, per_hour)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ahead:
+    """The forecast of the next day: quantiles (H, levels) in millicores, in slots from `start_seconds` on."""
+
+    start_seconds: int
+    step_seconds: int
+    quantiles: Floats
+
+
+def propose(size: Size, ahead: Ahead, past: Rehearsal, settings: PlanSettings, digest: str = "") -> Proposal:
+    """The plan for a workload's next peak, or a Proposal that says by its reason why there is none."""
+    found = tested(size, past, settings)
+    wanted = _wanted(size, ahead, found.tau, settings)
+    window, slots = _window(wanted, ahead, settings)
+    count = int(wanted[slots].max(initial=0)) if window else 0
+    return Proposal(
+        workload=size.workload,
+        reason=_reason(found, past, window, settings),
+        count=count,
+        quantile=found.tau,
+        window=window,
+        per_pod=dict(size.per_pod),
+        base_pods=round(size.base / size.capacity, 2),
+        coverage=found.plan.coverage if past.days else None,
+        skill=found.skill if math.isfinite(found.skill) else None,
+        words=f"In the last {past.days:.0f} days it {found.plan.words(size.request_millicores / 1000)}.",
+        expected=_expected(size, found, past, count),
+        start_seconds=ahead.start_seconds,
+        step_seconds=ahead.step_seconds,
+        wanted=tuple(wanted.tolist()),
+        median=tuple(_wanted(size, ahead, _MEDIAN, settings).tolist()),
+        levels=TAUS,
+        ladder=tuple(tuple(_wanted(size, ahead, tau, settings).tolist()) for tau in TAUS),
+        settings_digest=digest,
+    )
+
+
+def _wanted(size: Size, ahead: Ahead, tau: float, settings: PlanSettings) -> Counts:
+    return pods(level_path(ahead.quantiles, tau) * (1 + settings.headroom_ratio), size.base, size.capacity)
+
+
+def windows(wanted: Sequence[int] | Counts, step_seconds: int, gap_seconds: float) -> list[tuple[int, int]]:
+    """[first, after) of each run of slots in which pods are wanted; runs with a shorter pause between them are one."""
+    inside = np.concatenate([[0], (np.asarray(wanted) > 0).astype(np.int8), [0]])
+    found: list[tuple[int, int]] = []
+    for first, after in np.flatnonzero(np.diff(inside)).reshape(-1, 2).tolist():
+        if found and (first - found[-1][1]) * step_seconds < gap_seconds:
+            found[-1] = (found[-1][0], after)
+        else:
+            found.append((first, after))
+    return found
+
+
+def _window(wanted: Counts, ahead: Ahead, settings: PlanSettings) -> tuple[Span | None, slice]:
+    """The window with most pod-time of those that are still to begin; None when there is none."""
+    shortest = 60 * settings.minimum_window_minutes
+    runs = [
+        (first, after)
+        for first, after in windows(wanted, ahead.step_seconds, 60 * settings.join_gap_minutes)
+        if first > 0 and (after - first) * ahead.step_seconds >= shortest
+    ]
+    if not runs:
+        return None, slice(0, 0)
+    first, after = max(runs, key=lambda run: int(wanted[run[0] : run[1]].sum()))
+    start = ahead.start_seconds + first * ahead.step_seconds
+    return Span(start, ahead.start_seconds + after * ahead.step_seconds), slice(first, after)
+
+
+def _reason(found: Tested, past: Rehearsal, window: Span | None, settings: PlanSettings) -> str:
+    """Reason code: ok, or why nothing is proposed."""
+    if window is None:
+        return "no-peak"
+    if past.days < min(2, settings.backtest_days) or not math.isfinite(found.skill):
+        return "not-enough-history"
+    if found.skill <= settings.minimum_skill:
+        return "no-skill"
+    return "ok" if found.plan.coverage >= settings.minimum_coverage else "uncovered"
+
+
+def _expected(size: Size, found: Tested, past: Rehearsal, count: int) -> Expected | None:
+    """Per day of the rehearsal; None when there was none."""
+    if not past.days:
+        return None
+    idle = found.plan.idle * size.request_millicores / 1000 / past.days
+    return Expected(
+        hit_ratio=found.plan.hit_ratio,
+        missed_pods=(1 - found.plan.coverage) * count,
+        occurrences=found.plan.peaks,
+        idle_core_hours=idle,
+        displaced_batch_core_hours=found.plan.used * size.request_millicores / 1000 / past.days,
+        cost=idle * size.price_per_core_hour,
+        currency=size.currency,
+    )

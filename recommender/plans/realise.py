@@ -1,0 +1,229 @@
+"""From a number of pods to objects of the cluster: Reservations, a CapacityBuffer, or an autoscaler's floor. Pure.
+
+A Reservation is named by plan, occurrence and number, so that saying the same twice changes nothing; it expires by
+itself should nobody be left to release it. An autoscaler's minReplicas is raised together with an annotation that
+remembers what stood there, in one patch: whoever finds the annotation can restore it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.model.errors import UsageError
+from cotenant.model.intent import Address, Apply, Delete, Intent, Patch
+from cotenant.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span, moment
+from cotenant.model.protocol import SCHEDULING_GROUP
+from cotenant.model.reservation import Reservation
+
+Json = Mapping[str, Any]
+
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "cotenant"
+PLAN_ANNOTATION: Final = "cotenant.dev/plan"
+"""On a Reservation: namespace/name of its plan."""
+WINDOW_ANNOTATION: Final = "cotenant.dev/window-start"
+"""On a Reservation: which occurrence it is of."""
+BUFFER_GROUP: Final = "autoscaling.x-k8s.io"
+_PLACING: Final = (
+    "nodeSelector", "affinity", "tolerations", "priorityClassName", "schedulerName", "topologySpreadConstraints",
+    "runtimeClassName",
+)  # fmt: skip
+"""What of the owner's template decides where room for it can be."""
+_HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What is read of the workload: its pod template and the selector of its pods."""
+
+    template: Json
+    selector: Json
+
+
+def unit_name(plan: Plan, window: Span, number: int) -> str:
+    """Name of one Reservation; Reservations are cluster-scoped, so the namespace is part of it."""
+    start = datetime.fromtimestamp(window.start_seconds, UTC).strftime("%Y%m%d%H%M")
+    return f"{plan.namespace}.{plan.name}"[:220].rstrip(".-") + f"-{start}-{number}"
+
+
+def reservations(
+    plan: Plan, want: int, expires_seconds: float, owner: Owner | None, there: Sequence[Reservation]
+) -> list[Intent]:
+    """Writes that bring the plan's Reservations to `want` of its present occurrence.
+
+    there: all Reservations of the plan. Used ones stay until they are collected; free ones beyond `want`, and those of
+    other occurrences, are deleted. Without an owner nothing new is made.
+    """
+    window = plan.status.window
+    named = {one.name: one for one in there if not one.deleting}
+    wanted = [unit_name(plan, window, i) for i in range(want)] if window and want else []
+    made: list[Intent] = []
+    for name in wanted:
+        known = named.get(name)
+        due = known is None or ((known.expires_seconds or 0) < expires_seconds and not known.status.phase.ended)
+        if due and owner and window:
+            why = "the plan's window comes" if known is None else "the window is extended"
+            address = Address(SCHEDULING_GROUP, "reservations", name)
+            made.append(Apply(address, _reservation(plan, name, expires_seconds, owner), why=why))
+    for name in sorted(named.keys() - set(wanted)):
+        if free(named[name]):
+            address = Address(SCHEDULING_GROUP, "reservations", name)
+            made.append(Delete(address, named[name].uid, why="the plan no longer wants it"))
+    return made
+
+
+def free(one: Reservation) -> bool:
+    """Whether it holds room that no pod uses, or may come to."""
+    return not one.status.phase.ended and not one.status.owners
+
+
+def _reservation(plan: Plan, name: str, expires_seconds: float, owner: Owner) -> dict[str, Any]:
+    window = plan.status.window
+    start = moment(window.start_seconds) if window else ""
+    return {
+        "apiVersion": SCHEDULING_GROUP,
+        "kind": "Reservation",
+        "metadata": {
+            "name": name,
+            "labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key},
+            "annotations": {PLAN_ANNOTATION: f"{plan.namespace}/{plan.name}", WINDOW_ANNOTATION: start},
+        },
+        "spec": {
+            "template": template(plan, owner),
+            "owners": [{"object": {"namespace": plan.namespace}, "labelSelector": dict(owner.selector)}],
+            "expires": moment(expires_seconds),
+            "allocateOnce": plan.allocate_once,
+            "allocatePolicy": plan.allocate_policy.value or "Aligned",
+        },
+    }
+
+
+def template(plan: Plan, owner: Owner) -> dict[str, Any]:
+    """Pod template of the room: the plan's, else where the owner's pods may be placed, with the plan's size."""
+    if plan.template:
+        given = dict(plan.template)
+        return {**given, "metadata": {**(given.get("metadata") or {}), "namespace": plan.namespace}}
+    spec = owner.template.get("spec") or {}
+    placing = {key: spec[key] for key in _PLACING if key in spec}
+    labels = (owner.template.get("metadata") or {}).get("labels") or {}
+    container = {**_HOLDER, "resources": {"requests": dict(plan.per_pod_text)}}
+    return {
+        "metadata": {"namespace": plan.namespace, "labels": dict(labels)},
+        "spec": {**placing, "containers": [container]},
+    }
+
+
+def buffer(plan: Plan, want: int, version: str, there: Json | None) -> list[Intent]:
+    """The CapacityBuffer of a plan: what makes an autoscaler add a machine before the peak."""
+    address = Address(f"{BUFFER_GROUP}/{version}", "capacitybuffers", f"cotenant-{plan.name}"[:253], plan.namespace)
+    if not want:
+        return [Delete(address, why="the plan no longer wants it")] if there else []
+    if there and (there.get("spec") or {}).get("replicas") == want:
+        return []
+    group = plan.owner.api_version.partition("/")[0] if "/" in plan.owner.api_version else ""
+    owner = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "name": plan.name, "uid": plan.uid}
+    body = {
+        "apiVersion": address.api_version,
+        "kind": "CapacityBuffer",
+        "metadata": {
+            "name": address.name,
+            "namespace": plan.namespace,
+            "labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "scalableRef": {"apiGroup": group, "kind": plan.owner.kind, "name": plan.owner.name},
+            "replicas": want,
+        },
+    }
+    return [Apply(address, body, why=f"room for {want} pods is wanted")]
+
+
+class Floor(msgspec.Struct, frozen=True):
+    """What FLOOR_ANNOTATION says. original None: the field was not set (Kubernetes takes 1)."""
+
+    plan: str
+    original: int | None
+    floor: int
+
+
+def floor_of(autoscaler: Json) -> Floor | None:
+    """What a plan left on a HorizontalPodAutoscaler; None for nothing or for what cannot be read."""
+    text = ((autoscaler.get("metadata") or {}).get("annotations") or {}).get(FLOOR_ANNOTATION)
+    try:
+        return msgspec.json.decode(text, type=Floor) if text else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
+    """The patch that gives an autoscaler a floor of `want` pods above its own one, or takes it back.
+
+    UsageError when another plan holds this autoscaler. A minReplicas that somebody changed meanwhile is theirs.
+    """
+    spec, remembered = autoscaler.get("spec") or {}, floor_of(autoscaler)
+    if remembered and remembered.plan != plan.key:
+        if not want:
+            return []
+        raise UsageError(
+            f"the autoscaler {plan.namespace}/{_name(autoscaler)} is held by plan {remembered.plan}",
+            fix="Let only one plan with realisation ReplicaFloor be active for a workload.",
+        )
+    present = spec.get("minReplicas")
+    if not want:
+        return [restore(autoscaler, remembered, plan.namespace)] if remembered else []
+    original = remembered.original if remembered else present
+    target = min((original if original is not None else 1) + want, int(spec.get("maxReplicas") or 1))
+    target = max(target, original or 1)
+    if remembered and remembered.floor == target and present == target:
+        return []
+    kept = Floor(plan.key, original, target)
+    operations = [_test_min(present), *_annotate(autoscaler, kept), _set_min(target)]
+    return [_patch(autoscaler, plan.namespace, operations, f"at least {target} replicas for the window")]
+
+
+def restore(autoscaler: Json, remembered: Floor, namespace: str) -> Intent:
+    """Give an autoscaler back what stood there, unless somebody has set something else meanwhile."""
+    present = (autoscaler.get("spec") or {}).get("minReplicas")
+    operations: list[Json] = [_test_min(present), {"op": "remove", "path": _pointer(FLOOR_ANNOTATION)}]
+    if present == remembered.floor:
+        back = remembered.original
+        operations.append(_set_min(back) if back is not None else {"op": "remove", "path": "/spec/minReplicas"})
+    return _patch(autoscaler, namespace, operations, "the window is over")
+
+
+def _patch(autoscaler: Json, namespace: str, operations: Sequence[Json], why: str) -> Patch:
+    address = Address("autoscaling/v2", "horizontalpodautoscalers", _name(autoscaler), namespace)
+    return Patch(address, tuple(operations), why=why)
+
+
+def _name(autoscaler: Json) -> str:
+    return str((autoscaler.get("metadata") or {}).get("name") or "")
+
+
+def _annotate(autoscaler: Json, kept: Floor) -> list[Json]:
+    text = msgspec.json.encode(kept).decode()
+    made: list[Json] = []
+    meta = autoscaler.get("metadata") or {}
+    if not meta.get("annotations"):
+        # The first annotation needs the map, and must not replace one that somebody made meanwhile.
+        made.append({"op": "test", "path": "/metadata/resourceVersion", "value": meta.get("resourceVersion")})
+        made.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+    return [*made, {"op": "add", "path": _pointer(FLOOR_ANNOTATION), "value": text}]
+
+
+def _test_min(present: int | None) -> Json:
+    return {"op": "test", "path": "/spec/minReplicas", "value": present if present is not None else 1}
+
+
+def _set_min(value: int) -> Json:
+    return {"op": "replace", "path": "/spec/minReplicas", "value": value}
+
+
+def _pointer(annotation: str) -> str:
+    return "/metadata/annotations/" + annotation.replace("~", "~0").replace("/", "~1")

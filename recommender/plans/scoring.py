@@ -1,0 +1,66 @@
+"""How an occurrence went, from what was seen of it round by round. Pure.
+
+`observe` adds one look to the progress that the plan's status keeps; `score` closes the account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cotenant.model.plan import Plan, Progress, Score
+from cotenant.model.usage import HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is there now: pods that room is kept for (free or used), of these used; pods that wait without room."""
+
+    held: int
+    used: int
+    missed: int
+    complete: bool
+    """Whether all wanted room is there."""
+
+
+def observe(progress: Progress, look: Look, now_seconds: float, counts: bool) -> Progress:
+    """The progress with what held since the last look; `counts`: whether the window has begun.
+
+    What is seen now is taken for the whole time since the last look, which is one control period.
+    """
+    passed = max(0.0, now_seconds - progress.as_of_seconds) if progress.as_of_seconds else 0.0
+    missed = look.missed if counts else 0
+    available = progress.available_at_seconds
+    return replace(
+        progress,
+        as_of_seconds=now_seconds,
+        held_pod_seconds=progress.held_pod_seconds + passed * look.held,
+        used_pod_seconds=progress.used_pod_seconds + passed * look.used,
+        missed_pod_seconds=progress.missed_pod_seconds + passed * missed,
+        most_held=max(progress.most_held, look.held),
+        most_used=max(progress.most_used, look.used),
+        most_missed=max(progress.most_missed, missed),
+        available_at_seconds=now_seconds if available is None and look.complete else available,
+    )
+
+
+def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
+    """Of the present occurrence, which ends now. Needs a window."""
+    progress, window = plan.status.progress, plan.status.window
+    if window is None:
+        raise ValueError(f"plan {plan.key} has no occurrence to score")
+    idle = (progress.held_pod_seconds - progress.used_pod_seconds) / HOUR_SECONDS * plan.cores_per_pod
+    needed = progress.used_pod_seconds + progress.missed_pod_seconds
+    there = progress.available_at_seconds
+    return Score(
+        start_seconds=window.start_seconds,
+        end_seconds=max(end_seconds, window.start_seconds + 1),
+        held=progress.most_held,
+        used=progress.most_used,
+        missed=progress.most_missed,
+        hit_ratio=progress.used_pod_seconds / progress.held_pod_seconds if progress.held_pod_seconds else 0.0,
+        coverage=progress.used_pod_seconds / needed if needed else 1.0,
+        idle_core_hours=max(0.0, idle),
+        cost=max(0.0, idle) * price_per_core_hour,
+        missed_core_minutes=progress.missed_pod_seconds / 60 * plan.cores_per_pod,
+        lead_seconds=None if there is None else int(window.start_seconds - there),
+    )

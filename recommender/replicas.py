@@ -1,0 +1,131 @@
+"""How many replicas a workload will need, half hour by half hour: a floor for its autoscaler before the peak. Pure.
+
+forecast of the workload's total usage -> pods that hold it at the utilisation target -> floor, held from its lead on.
+
+An autoscaler answers to what is measured, so it is late by the time a pod needs to start; a floor that follows the
+forecast is there in time and leaves the rest to it. need(t) = ceil(q(t) / (request of a pod x target)), the highest
+over the resources with a target; the floor at t is the highest need until the lead later, never below the minReplicas
+of today and never above maxReplicas, which is told when it is too low. A workload without autoscaler but with many
+replicas is measured by the settings' target on CPU. Prior art: Crane's EHPA takes the highest of forecast, cron and
+observed; AWS predictive scaling only ever raises the floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.cluster import Autoscaler, Workload
+from cotenant.model.forecast import Forecasts
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.reasons import Reason
+from cotenant.model.resource import Resource
+from cotenant.settings.recommender import ReplicaSettings
+
+Counts = npt.NDArray[np.int64]
+
+_NOISE: Final = 1e-6
+"""Share of a pod that does not make another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFloor:
+    """The floor of a workload for the forecast's half hours, with the figures behind it.
+
+    floor: one count a half hour, empty when withheld; least, most: minReplicas and maxReplicas; 1 and None without an
+    autoscaler; needed: the highest count that the forecast asks for, which `most` may cut; by: the resource that asks.
+    """
+
+    workload: WorkloadRef
+    replicas: int
+    least: int
+    most: int | None
+    reason: Reason
+    start_seconds: int = 0
+    step_seconds: int = 0
+    floor: tuple[int, ...] = ()
+    needed: int = 0
+    by: Resource | None = None
+    targets: Mapping[Resource, int] | None = None
+    percentile: int = 0
+
+    @property
+    def peak(self) -> int:
+        """The highest floor; 0 when withheld."""
+        return max(self.floor, default=0)
+
+    @property
+    def peak_seconds(self) -> int | None:
+        """Start of the first half hour with the highest floor."""
+        return self.start_seconds + self.floor.index(self.peak) * self.step_seconds if self.floor else None
+
+    @property
+    def cut(self) -> bool:
+        """Whether maxReplicas is below what the forecast asks for."""
+        return self.most is not None and self.needed > self.most
+
+
+def replica_floors(
+    workloads: Iterable[Workload], forecasts: Mapping[Resource, Forecasts[WorkloadRef]], settings: ReplicaSettings
+) -> list[ReplicaFloor]:
+    """One for each workload with an autoscaler on a forecast resource, or with many replicas; in their order."""
+    rows = {r: {ref: row for row, ref in enumerate(made.refs)} for r, made in forecasts.items()}
+    wanted = [(w, _targets(w, settings)) for w in workloads]
+    return [_floor(w, targets, forecasts, rows, settings) for w, targets in wanted if targets]
+
+
+def _targets(workload: Workload, settings: ReplicaSettings) -> Mapping[Resource, int]:
+    """Utilisation in percent of the request that decides about replicas, by resource."""
+    if workload.autoscaler:
+        return workload.autoscaler.targets
+    asks = any(c.requests.get(Resource.CPU) for c in workload.staying)
+    many = asks and workload.ref.kind in settings.kinds and workload.replicas >= settings.many_replicas
+    return {Resource.CPU: settings.target_percent} if many else {}
+
+
+def _floor(
+    workload: Workload,
+    targets: Mapping[Resource, int],
+    forecasts: Mapping[Resource, Forecasts[WorkloadRef]],
+    rows: Mapping[Resource, Mapping[WorkloadRef, int]],
+    settings: ReplicaSettings,
+) -> ReplicaFloor:
+    scaler = workload.autoscaler or Autoscaler("", 1, 0)
+    least, most = scaler.min_replicas, scaler.max_replicas or None
+    made: dict[str, Any] = {"workload": workload.ref, "replicas": workload.replicas, "least": least, "most": most}
+    needs: dict[Resource, Counts] = {}
+    for resource, percent in targets.items():
+        request = sum(c.requests.get(resource, 0) for c in workload.staying)
+        row = rows[resource].get(workload.ref)
+        if not request:
+            return ReplicaFloor(**made, reason=Reason.HPA_UNSOLVED)
+        known = forecasts[resource].reason[row] if row is not None else Reason.NO_DATA
+        if row is None or known not in (Reason.OK, Reason.NO_PEAK):
+            return ReplicaFloor(**made, reason=known)
+        usage = forecasts[resource].level(settings.percentile / 100)[row].astype(np.float64)
+        needs[resource] = np.ceil(usage / (request * percent / 100) - _NOISE).astype(np.int64)
+    grid = forecasts[next(iter(needs))].grid
+    need = np.max(list(needs.values()), axis=0)
+    held = _held(need, -(-settings.lead_seconds // grid.step_seconds))
+    return ReplicaFloor(
+        **made,
+        reason=Reason.OK,
+        start_seconds=grid.start_seconds,
+        step_seconds=grid.step_seconds,
+        floor=tuple(np.clip(held, least, most).tolist()),
+        needed=int(need.max()),
+        by=max(needs, key=lambda r: int(needs[r].max())),
+        targets=dict(targets),
+        percentile=settings.percentile,
+    )
+
+
+def _held(need: Counts, lead_slots: int) -> Counts:
+    """The highest need from each slot until so many slots later: pods are to be there when it comes."""
+    padded = np.append(need, np.full(lead_slots, need[-1]))
+    highest: Counts = np.lib.stride_tricks.sliding_window_view(padded, lead_slots + 1).max(axis=1)
+    return highest

@@ -1,0 +1,222 @@
+"""Guardrails about room: LimitRange, ResourceQuota, a node that is big enough, QoS class, autoscalers. Pure.
+
+The API server takes a template that no pod of it could be created from, and says nothing: the rollout then stands
+still. So what it would judge at each pod is judged here before; and a trigger that would move unseen is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cotenant.model.cluster import Container, ContainerRole
+from cotenant.model.desk import Method
+from cotenant.model.errors import QuantityError
+from cotenant.model.quantity import format_amount, parse_amount
+from cotenant.model.recommendation import Field, Recommendation
+from cotenant.model.resource import Resource
+from recommender import targets
+from recommender.patches import TEMPLATE_PATHS
+from recommender.restart import PodQos, applied, pod_qos
+from recommender.ruling import Around, Guardrail, Json, Moved, Outcome, made
+
+
+def room(recommendations: Sequence[Recommendation], moved: Moved, around: Around) -> Iterator[Guardrail]:
+    """The rules, in the order in which people read them."""
+    kind = recommendations[0].container.workload.kind
+    now = template(around.live, TEMPLATE_PATHS.get(kind, ()))
+    new = [_with_role(c, now) for c in applied(now, recommendations)]
+    yield _class(now, new)
+    yield _limit_ranges(new, around)
+    yield _quota(now, new, around)
+    yield _node(now, new, around)
+    yield _scalers(recommendations, moved, around)
+
+
+def template(live: Json, path: Sequence[str]) -> list[Container]:
+    """Containers of an object's pod spec; an amount that is none counts as not set."""
+    found: Any = live
+    for key in path:
+        found = found.get(key) or {}
+    return containers(found)
+
+
+def containers(spec: Json) -> list[Container]:
+    """Containers of a pod spec, init containers and sidecars among them."""
+    mains = [_container(one, ContainerRole.MAIN) for one in spec.get("containers") or ()]
+    early = [
+        _container(one, ContainerRole.SIDECAR if one.get("restartPolicy") == "Always" else ContainerRole.INIT)
+        for one in spec.get("initContainers") or ()
+    ]
+    return mains + early
+
+
+def pod_request(found: Iterable[Container], resource: Resource, side: str = "requests") -> int:
+    """What a pod asks for: all that run together, or the largest init container before them."""
+    staying, early = 0, 0
+    for one in found:
+        amounts = one.requests if side == "requests" else one.limits
+        amount = amounts.get(resource, one.limits.get(resource, 0))
+        if one.role is ContainerRole.INIT:
+            early = max(early, amount)
+        else:
+            staying += amount
+    return max(staying, early)
+
+
+def _container(one: Json, role: ContainerRole) -> Container:
+    resources = one.get("resources") or {}
+    policies = one.get("resizePolicy") or ()
+    restarts = tuple(
+        resource
+        for resource in Resource
+        for policy in policies
+        if policy.get("resourceName") == resource.value and policy.get("restartPolicy") == "RestartContainer"
+    )
+    requests, limits = _amounts(resources.get("requests") or {}), _amounts(resources.get("limits") or {})
+    return Container(str(one.get("name", "")), requests, limits, role, restarts)
+
+
+def _amounts(given: Json) -> dict[Resource, int]:
+    found = {}
+    for resource in Resource:
+        if resource.value in given:
+            try:
+                found[resource] = parse_amount(resource, given[resource.value])
+            except QuantityError:
+                continue
+    return found
+
+
+def _with_role(one: Container, now: Sequence[Container]) -> Container:
+    """`applied` leaves roles out."""
+    before = next(c for c in now if c.name == one.name)
+    return Container(one.name, one.requests, one.limits, before.role, before.restarts_on)
+
+
+def _class(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
+    before, after = pod_qos(now), pod_qos(new)
+    if before is after:
+        return Guardrail("qos-class", Outcome.PASS, f"its pods stay {before}")
+    why = f"its pods turn from {before} into {after}"
+    if before is not PodQos.GUARANTEED:
+        return Guardrail("qos-class", Outcome.PASS, why)
+    return Guardrail("qos-class", Outcome.FAIL, f"{why}, and are evicted before others: set the limits alike")
+
+
+def _limit_ranges(new: Sequence[Container], around: Around) -> Guardrail:
+    if around.room.limit_ranges is None:
+        return Guardrail("limit-range", Outcome.PASS, "LimitRanges were not read")
+    items = [i for one in around.room.limit_ranges for i in (one.get("spec") or {}).get("limits") or ()]
+    broken = [why for item in items for why in _breaks(item, new)]
+    why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
+    return made("limit-range", not broken, why or "no LimitRange is against it")
+
+
+def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
+    """What an item of a LimitRange has against the containers, or against the pod as a whole."""
+    least, most = _amounts(item.get("min") or {}), _amounts(item.get("max") or {})
+    pairs: list[tuple[str, int | None, int | None]]
+    for resource in Resource:
+        if item.get("type") == "Pod":
+            pairs = [("the pod", pod_request(new, resource), pod_request(new, resource, "limits"))]
+        elif item.get("type") == "Container":
+            pairs = [(c.name, c.requests.get(resource), c.limits.get(resource)) for c in new]
+        else:
+            return
+        for name, request, limit in pairs:
+            if request is not None and resource in least and request < least[resource]:
+                floor, amount = format_amount(resource, least[resource]), format_amount(resource, request)
+                yield f"{name} requests {amount} of {resource}, and the least is {floor}"
+            top = max(request or 0, limit or 0)
+            if resource in most and top > most[resource]:
+                ceiling = format_amount(resource, most[resource])
+                yield f"{name} has {format_amount(resource, top)} of {resource}, and the most is {ceiling}"
+            yield from _ratio(item, resource, name, (request, limit))
+
+
+def _ratio(item: Json, resource: Resource, name: str, pair: tuple[int | None, int | None]) -> Iterator[str]:
+    request, limit = pair
+    text = (item.get("maxLimitRequestRatio") or {}).get(resource.value)
+    if text is None or not request or not limit:
+        return
+    most = parse_amount(Resource.CPU, text) / 1000  # a plain number, read as cores
+    if limit / request > most + 1e-9:
+        yield f"{name}'s limit of {resource} is {limit / request:.2g} times its request, and the most is {most:g}"
+
+
+def _quota(now: Sequence[Container], new: Sequence[Container], around: Around) -> Guardrail:
+    if around.room.quotas is None:
+        return Guardrail("quota", Outcome.PASS, "ResourceQuotas were not read")
+    replicas = int((around.live.get("spec") or {}).get("replicas") or 1)
+    rolls = around.method is Method.TEMPLATE
+    tight = ""
+    for one in around.room.quotas:
+        if (one.get("spec") or {}).get("scopes") or (one.get("spec") or {}).get("scopeSelector"):
+            continue
+        hard, used = (one.get("status") or {}).get("hard") or {}, (one.get("status") or {}).get("used") or {}
+        for key, resource, side in _quota_keys(hard):
+            left = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
+            pod = pod_request(new, resource, side)
+            more = replicas * (pod - pod_request(now, resource, side))
+            name = f"ResourceQuota {(one.get('metadata') or {}).get('name', '')}: {key}"
+            if more > left and more > 0:
+                return Guardrail("quota", Outcome.FAIL, _short(name, resource, more, left))
+            if rolls and pod > left:
+                tight = f"{name} has no room for one more pod: old pods have to end before new ones start"
+    return Guardrail("quota", Outcome.WARN if tight else Outcome.PASS, tight or "no ResourceQuota is against it")
+
+
+def _short(name: str, resource: Resource, more: int, left: int) -> str:
+    wanted, there = format_amount(resource, more), format_amount(resource, max(0, left))
+    return f"{name} has {there} left and {wanted} more would be needed: its pods would be refused; have it raised"
+
+
+def _quota_keys(hard: Mapping[str, Any]) -> Iterator[tuple[str, Resource, str]]:
+    for resource in Resource:
+        for key, side in (
+            (resource.value, "requests"),
+            (f"requests.{resource}", "requests"),
+            (f"limits.{resource}", "limits"),
+        ):
+            if key in hard:
+                yield key, resource, side
+
+
+def _node(now: Sequence[Container], new: Sequence[Container], around: Around) -> Guardrail:
+    raised = [r for r in Resource if pod_request(new, r) > pod_request(now, r)]
+    if not raised:
+        return Guardrail("node-fit", Outcome.PASS, "no request is raised")
+    if around.room.nodes is None:
+        return Guardrail("node-fit", Outcome.PASS, "nodes were not read")
+    wanted = {resource: pod_request(new, resource) for resource in Resource}
+    fits = sum(all(node.get(r, 0) >= amount for r, amount in wanted.items()) for node in around.room.nodes)
+    words = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in wanted.items() if a)
+    why = f"{fits} of {len(around.room.nodes)} nodes are big enough for a pod of {words}"
+    return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
+
+
+def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Around) -> Guardrail:
+    """Utilisation targets are percent of the request: who moves the one without the other moves the trigger."""
+    along = targets.moves(list(recommendations))
+    led = {(move.name, move.resource) for move in along}
+    resources = {value.resource for _, value in moved if value.field is Field.REQUEST}
+    for scaler in around.room.scalers or ():
+        name = str((scaler.get("metadata") or {}).get("name", ""))
+        for resource in sorted(resources & _followed(scaler)):
+            if (name, resource) not in led:
+                why = f"autoscaler {name} follows {resource} in percent of the request, and its target stays"
+                return Guardrail("autoscaler", Outcome.FAIL, f"{why}: scan again so that both are solved together")
+    if along:
+        return Guardrail("autoscaler", Outcome.WARN, "; ".join(move.sentence for move in along))
+    known = around.autoscaled or bool(around.room.scalers)
+    return Guardrail("autoscaler", Outcome.PASS, "no autoscaler follows what moves" if known else "no autoscaler")
+
+
+def _followed(scaler: Json) -> set[Resource]:
+    found = set()
+    for metric in (scaler.get("spec") or {}).get("metrics") or ():
+        source = metric.get("resource") or metric.get("containerResource") or {}
+        if (source.get("target") or {}).get("type") == "Utilization":
+            found |= {r for r in Resource if r.value == source.get("name")}
+    return found

@@ -1,0 +1,89 @@
+"""CPU request by a chosen risk: at most this share of days may hold a moment above it. Pure numpy.
+
+A day's highest demand is bounded by what the last two weeks saw and a margin: base + s x spread, with base = the mean
+of the 14-day and the 7-day maximum (an old peak counts half) and spread = what was provided x (maximum / mean) ^ 3/4.
+Two things speak for that shape. A rare jump has little to do with how high the last peak was, much with how large the
+container is (what was provided). And a margin costs little relative slack where usage is mostly far below its peak,
+much where it is even: so it is spent where maximum / mean is high. `s` is one number for all containers, calibrated by
+back-test: every full day of the history is predicted from the days before it, and `s` is the quantile of (peak - base)
+/ spread that the risk asks for, with the finite-sample correction of split conformal prediction ((n + 1)(1 - risk) th
+smallest; Vovk et al. 2005). No request is far above what was provided or ever seen: demand cannot be. Days of one fleet
+are not independent, so the realised share varies around the risk.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+LONG_DAYS, SHORT_DAYS = 14, 7
+LEAST_DAYS: Final = 3
+"""Days with samples that a base needs."""
+LEAST_OUTCOMES: Final = 100
+"""Back-tested days, over all containers, that a calibration needs."""
+BEYOND_PROVIDED, BEYOND_SEEN = 1.1, 1.5
+"""No request is above the larger of these times what was provided and what was seen. (A VM may get a little more than
+it was promised.)"""
+FULL_DAY: Final = 0.5
+"""Share of the fullest day's samples without which a day does not count."""
+SPREAD_POWER: Final = 0.75
+
+
+class Calibrated(NamedTuple):
+    """Amounts (n,), NaN where there is too little history; margin: s, NaN where too few days were back-tested."""
+
+    amounts: Floats
+    margin: float
+
+
+def amounts(maxima: Floats, means: Floats, provided: Floats, risk: float) -> Calibrated:
+    """Requests for the next day.
+
+    maxima, means: (n, days) of each day's demand, oldest first, NaN = no or too few samples; provided: (n,) limit or
+    request, same unit; risk: share of days, 0..1.
+    """
+    margin = margin_for(outcomes(maxima, means, provided), risk)
+    return Calibrated(with_margin(maxima, means, provided, margin), margin)
+
+
+def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: float) -> Floats:
+    """The same with a margin that is given, (n,)."""
+    base, spread, ceiling = expected(maxima, means, provided)
+    return np.minimum(base + margin * spread, ceiling)
+
+
+def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
+    """(peak - base) / spread of every back-tested day of every container, (n, days - 7) or (n, 0); NaN = no such."""
+    found = []
+    for day in range(SHORT_DAYS, maxima.shape[1]):
+        base, spread, _ = expected(maxima[:, :day], means[:, :day], provided)
+        found.append((maxima[:, day] - base) / spread)
+    return np.stack(found, axis=1) if found else np.empty((len(maxima), 0))
+
+
+def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
+    """The (n + 1)(1 - risk) th smallest score, the largest where there are fewer; NaN for too few."""
+    known = np.sort(scores[np.isfinite(scores)])
+    if len(known) < LEAST_OUTCOMES:
+        return np.nan
+    return float(known[min(ceil((len(known) + 1) * (1 - risk)), len(known)) - 1])
+
+
+def expected(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, Floats, Floats]:
+    """(base, spread, ceiling) for the day after the last column, (n,) each; NaN where too little is known."""
+    recent, level = maxima[:, -LONG_DAYS:], means[:, -LONG_DAYS:]
+    days = np.isfinite(recent).sum(axis=1)
+    highest = np.fmax.reduce(recent, axis=1, initial=np.nan)
+    newest = np.fmax.reduce(recent[:, -SHORT_DAYS:], axis=1, initial=np.nan)
+    mean = np.divide(np.nansum(level, axis=1), days, out=np.full(len(days), np.nan), where=days > 0)
+    base = (highest + np.fmax(newest, mean)) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = provided * (highest / mean) ** SPREAD_POWER
+    enough = (days >= LEAST_DAYS) & (mean > 0) & (provided > 0)
+    found = base, spread, np.fmax(BEYOND_PROVIDED * provided, BEYOND_SEEN * highest)
+    return tuple(np.where(enough, column, np.nan) for column in found)  # type: ignore[return-value]

@@ -1,0 +1,272 @@
+"""EDGE: what the extender answers, by path: a bare ASGI callable, without routing or validation in its way.
+
+POST /filter, /prioritize, /preempt, /bind for the scheduler; GET and POST /why for people; GET /healthz, /readyz,
+/metrics. An answer reads one snapshot from beginning to end. A fault of our own is answered as a failure, which an
+ignorable extender's scheduler steps over, and never as an answer that means something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic, perf_counter
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
+
+import msgspec
+import structlog
+
+from cotenant.edges.clock import Clock
+from cotenant.edges.health import Checks
+from cotenant.edges.telemetry import Metrics
+from cotenant.model.reservation import PodIdentity
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender import decide, wire
+from scheduler_ext.extender.bind import Binder
+from scheduler_ext.extender.counts import Counts
+from scheduler_ext.extender.decide import Known, Moment, Posture
+from scheduler_ext.extender.feed import View
+from scheduler_ext.extender.opinions import Opinions
+from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from scheduler_ext.extender.snapshot import Snapshot
+from scheduler_ext.extender.why import Explanation, Said, explained
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+REMEMBERED: Final = 2_000
+"""Pods whose last refusal is remembered for /why."""
+QUIET_SECONDS: Final = 0.05
+"""Garbage is collected when nobody has asked for so long."""
+STANCE_SECONDS: Final = 0.5
+JSON: Final = b"application/json"
+TEXT: Final = b"text/plain; charset=utf-8"
+_PROBES: Final = {"/healthz": "livez", "/livez": "livez", "/readyz": "readyz"}
+_log = structlog.get_logger(__name__)
+
+
+class Reply(NamedTuple):
+    """What is answered."""
+
+    status: int
+    body: bytes
+    kind: bytes = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the application stands on."""
+
+    view: View
+    settings: ExtenderSettings
+    clock: Clock
+    metrics: Metrics
+    binder: Binder | None = None
+
+
+class ExtenderApp:
+    """The ASGI application."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Nothing is asked before the first call."""
+        self.checks = Checks()
+        self.counts = Counts(parts.metrics)
+        self._parts, self._settings = parts, parts.settings
+        self._last: OrderedDict[str, Said] = OrderedDict()
+        self._known = (("", ""), PodFacts(PodIdentity("", "")))
+        self._stood = (Snapshot(), 0.0, Known(Posture(), Opinions(parts.settings)))
+        self._asked_at = 0.0
+        self._load_off = ""
+        self._verbs: dict[str, Callable[[bytes], bytes]] = {
+            "/filter": self._filter,
+            "/prioritize": self._prioritize,
+            "/preempt": self._preempt,
+            "/why": self._why,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        began = perf_counter()
+        reply = await self._reply(scope, receive)
+        self._asked_at = monotonic()
+        path = scope["path"]
+        if scope["method"] == "POST":
+            self.counts.answered(path, reply.status, perf_counter() - began)
+        length = str(len(reply.body)).encode()
+        headers = [(b"content-type", reply.kind), (b"content-length", length)]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
+
+    async def collect_garbage(self) -> None:
+        """Look for garbage between calls instead of within one: for ever, as a task."""
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        while True:
+            await asyncio.sleep(1.0)
+            if monotonic() - self._asked_at > QUIET_SECONDS or sum(gc.get_count()) > 100_000:
+                gc.collect(1)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
+        path, method = scope["path"], scope["method"]
+        if method in ("GET", "HEAD"):
+            return self._look(path, scope)
+        if method != "POST" or path not in (*self._verbs, "/bind"):
+            return Reply(404, b"not found\n", TEXT)
+        body = await self._body(scope, receive)
+        return body if isinstance(body, Reply) else await self._answer(path, body)
+
+    async def _answer(self, path: str, body: bytes) -> Reply:
+        try:
+            if path == "/bind":
+                return await self._bind(body)
+            return Reply(200, self._verbs[path](body))
+        except msgspec.MsgspecError as error:
+            return Reply(400, f"not what kube-scheduler sends: {error}\n".encode("utf-8", "replace"), TEXT)
+        except Exception:  # noqa: BLE001 - the scheduler must get an answer, and one that says failure
+            _log.exception("the extender failed", path=path)
+            return Reply(500, b"the extender failed; its log says why\n", TEXT)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | Reply:
+        """The whole body, within the limits of size and time."""
+        cap = self._settings.max_body_bytes
+        said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if not said.isdigit() or int(said) > cap:
+            return Reply(413, f"the body is larger than {cap} bytes\n".encode(), TEXT)
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._settings.read_seconds):
+                while True:
+                    message = await receive()
+                    chunks.append(message.get("body", b""))
+                    size += len(chunks[-1])
+                    if size > cap:
+                        return Reply(413, f"the body is larger than {cap} bytes\n".encode(), TEXT)
+                    if not message.get("more_body"):
+                        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        except TimeoutError:
+            return Reply(408, b"the body took too long\n", TEXT)
+
+    def _look(self, path: str, scope: Scope) -> Reply:
+        if path == "/metrics":
+            self._watch_posture()
+            body, kind = self._parts.metrics.exposition()
+            return Reply(200, body, kind.encode())
+        if path == "/why":
+            return self._remembered(scope)
+        if path not in _PROBES:
+            return Reply(404, b"not found: try /healthz, /readyz, /metrics or /why\n", TEXT)
+        passed, report = self.checks.report(_PROBES[path])
+        return Reply(200 if passed else 503, report.encode("utf-8", "replace"), TEXT)
+
+    # --- verbs --------------------------------------------------------------------------------------------------------
+    def _filter(self, body: bytes) -> bytes:
+        asked = wire.EXTENDER_ARGS.decode(body)
+        if asked.node_names is None:
+            return wire.failed_filter("cotenant's extender needs nodeCacheCapable: true in the scheduler's settings")
+        snapshot, names, pod, now = self._parts.view.snapshot, asked.node_names, self._facts(asked.pod), self._now()
+        rows = snapshot.rows_of(names)
+        known = self._of_now(snapshot, now)
+        judged, stance = decide.judge(snapshot, pod, rows, now, self._settings, known)
+        refused = judged.refused()
+        self._note(pod, len(names), stance, refused.counts())
+        quoted = wire.quoted_names(snapshot, names, rows)
+        if len(refused.at) == len(names):
+            return wire.refused_all(quoted, refused)
+        if len(refused.at):
+            quoted, rows = quoted[judged.passed], rows[judged.passed]
+        return wire.filtered(quoted[decide.best(snapshot, pod, rows, now, self._settings, known)])
+
+    def _prioritize(self, body: bytes) -> bytes:
+        asked = wire.EXTENDER_ARGS.decode(body)
+        snapshot, pod = self._parts.view.snapshot, self._facts(asked.pod)
+        rows = snapshot.rows_of(asked.node_names or ())
+        now = self._now()
+        points = decide.points(snapshot, pod, rows, now, self._settings, self._of_now(snapshot, now))
+        return wire.prioritized(snapshot, rows, points)
+
+    def _preempt(self, body: bytes) -> bytes:
+        asked = wire.PREEMPT_ARGS.decode(body)
+        view, pod = self._parts.view, self._facts(asked.pod)
+        victims = asked.victims()
+        uids = {node: [p.uid for p in found.pods or ()] for node, found in victims.items()}
+        spared = decide.spared(view.snapshot, pod, uids, view.shares, (self._now(), self._settings))
+        self.counts.spared(len(spared))
+        return wire.preempted(victims, spared)
+
+    async def _bind(self, body: bytes) -> Reply:
+        """In a thread: the API server is asked, and nobody else waits for it."""
+        asked = wire.BIND_ARGS.decode(body)
+        if self._parts.binder is None:
+            return Reply(200, wire.bound("this extender does not bind"))
+        error = await asyncio.to_thread(self._parts.binder.bind, asked)
+        if error:
+            _log.warning("not bound", pod=f"{asked.namespace}/{asked.name}", node=asked.node, error=error)
+        return Reply(200, wire.bound(error))
+
+    def _why(self, body: bytes) -> bytes:
+        """What the rules say of a pod that is sent along, over all nodes."""
+        asked = wire.EXTENDER_ARGS.decode(body)
+        snapshot, pod = self._parts.view.snapshot, facts_of(asked.pod, self._settings.load_aware)
+        found: Explanation = explained(snapshot, pod, self._now(), self._settings)
+        return msgspec.json.encode(found)
+
+    def _remembered(self, scope: Scope) -> Reply:
+        words = {key: values[0] for key, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+        said = self._last.get(f"{words.get('namespace', 'default')}/{words.get('name', '')}")
+        if said is None:
+            return Reply(404, b"no node was refused to a pod of that name lately\n", TEXT)
+        return Reply(200, msgspec.json.encode(said))
+
+    def _facts(self, pod: PodWire) -> PodFacts:
+        """Facts of the pod; the next question is mostly about the same one."""
+        key = (pod.metadata.uid, pod.metadata.resource_version)
+        if key != self._known[0] or not all(key):
+            self._known = (key, facts_of(pod, self._settings.load_aware))
+        return self._known[1]
+
+    def _of_now(self, snapshot: Snapshot, now: Moment) -> Known:
+        """The posture, looked up at most twice a second for one snapshot, and the opinions."""
+        seen, at, known = self._stood
+        if seen is not snapshot or now.monotonic - at > STANCE_SECONDS:
+            known = known._replace(posture=decide.posture(snapshot, now, self._settings))
+            self._stood = (snapshot, now.monotonic, known)
+        return known
+
+    # --- what is noted ------------------------------------------------------------------------------------------------
+    def _now(self) -> Moment:
+        return Moment(self._parts.clock.now_seconds(), monotonic())
+
+    def _note(self, pod: PodFacts, asked: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
+        self._say(stance)
+        if not refused:
+            return
+        self.counts.refused(refused)
+        self._last.pop(pod.key, None)
+        self._last[pod.key] = Said.of(pod, (asked, self._now().unix), stance, refused)
+        if len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+
+    def _watch_posture(self) -> None:
+        now = self._now()
+        snapshot = self._parts.view.snapshot
+        self._say(decide.posture(snapshot, now, self._settings))
+        self.counts.looked(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
+
+    def _say(self, stance: Posture) -> None:
+        """Tell once when load rules fall silent, and when they speak again."""
+        if stance.load_off == self._load_off:
+            return
+        self._load_off = stance.load_off
+        if stance.load_off:
+            _log.warning("load rules are off: every node passes", because=stance.load_off)
+        else:
+            _log.info("load rules are on")

@@ -1,0 +1,73 @@
+"""EDGE: binds the pods that ask for it (they request cotenant.dev/bind), in this one place.
+
+The scheduler sends a bind only for such pods; who else comes is refused. The answer may be lost and the question asked
+again: a pod that already is where it should be is bound, whoever did it. The binding carries the pod's uid, so that a
+pod of the same name that came in between is not bound in its stead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from cotenant.edges.kube import KubeClient, Writer
+from cotenant.model.errors import ClusterError, ClusterUnreachable
+from cotenant.model.intent import Address, Create
+from cotenant.settings.extender import LoadAwareSettings
+from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from scheduler_ext.extender.wire import BindArgs
+
+FIELD_MANAGER: Final = "cotenant-extender"
+_TIMED_OUT: Final = "binding {}: the API server gave no answer; the scheduler will ask again"
+
+
+class Binder:
+    """Binds one pod after another; `connect` gives a client for the calling thread."""
+
+    def __init__(self, connect: Callable[[], KubeClient]) -> None:
+        """Nothing is asked yet."""
+        self._connect = connect
+
+    def bind(self, asked: BindArgs) -> str:
+        """Empty when the pod is bound there; else why not."""
+        client = self._connect()
+        try:
+            return self._bind(client, asked)
+        except ClusterError as error:
+            return error.message
+        finally:
+            client.close()
+
+    def _bind(self, client: KubeClient, asked: BindArgs) -> str:
+        address = Address("v1", "pods", asked.name, asked.namespace)
+        pod = self._pod(client, address)
+        if pod is None or (asked.uid and pod.identity.uid != asked.uid):
+            return f"{address} is not there any more"
+        if pod.node:
+            return self._already(pod, asked.node)
+        if not pod.wants_bind:
+            return f"{address} does not ask to be bound by cotenant; nothing was done"
+        try:
+            Writer(client, FIELD_MANAGER).send(binding(asked))
+        except ClusterUnreachable:
+            seen = self._pod(client, address)  # done or not: look
+            return "" if seen is not None and seen.node == asked.node else _TIMED_OUT.format(address)
+        except ClusterError as error:
+            seen = self._pod(client, address)
+            return "" if seen is not None and seen.node == asked.node else error.message
+        return ""
+
+    def _already(self, pod: PodFacts, node: str) -> str:
+        return "" if pod.node == node else f"pod {pod.key} is bound to {pod.node} already"
+
+    def _pod(self, client: KubeClient, address: Address) -> PodFacts | None:
+        wire = client.get(address.path, PodWire)
+        return facts_of(wire, LoadAwareSettings()) if wire else None
+
+
+def binding(asked: BindArgs) -> Create:
+    """The write: valid for the pod with this uid only. Pure."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": asked.node}
+    metadata = {"name": asked.name, "namespace": asked.namespace, **({"uid": asked.uid} if asked.uid else {})}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    return Create(Address("v1", "pods", asked.name, asked.namespace), body, "binding", "the scheduler chose this node")

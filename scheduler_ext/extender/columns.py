@@ -1,0 +1,231 @@
+"""One row a node: the numbers that the rules look at, and how they come about from metric, pods and forecast. Pure.
+
+`node_row` is Koordinator's assign cache for one node: what its NodeMetric says, plus what pods count that it cannot
+know yet. A pod counts by its estimate while it is young: unmeasured, placed after the last report or less than one
+report interval before it, or within its own window. Pods that only hold room use nothing and are left out.
+Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.settings.extender import Aggregation, LoadAwareSettings, Percentages
+from scheduler_ext.extender.metric import BATCH_NAMES, LoadMetric, NodeFacts, Outlook
+from scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
+
+Floats = npt.NDArray[np.float64]
+
+
+class Column(IntEnum):
+    """Columns of a snapshot; pairs stand together, CPU (millicores) before memory (bytes). NaN: not known."""
+
+    CAPACITY_CPU = 0
+    CAPACITY_MEMORY = 1
+    UPDATED = 2
+    """Unix time of the NodeMetric; -inf: it was never filled; NaN: there is none."""
+    MEASURED = 3
+    """1 when the NodeMetric says what the node uses."""
+    USED_CPU = 4
+    USED_MEMORY = 5
+    LIMIT_CPU = 6
+    """Threshold in percent of capacity, 0 = not looked at."""
+    LIMIT_MEMORY = 7
+    AGGREGATED = 8
+    """1 when USED is an aggregated usage."""
+    PROD_USED_CPU = 9
+    PROD_USED_MEMORY = 10
+    PROD_LIMIT_CPU = 11
+    PROD_LIMIT_MEMORY = 12
+    RANKED_CPU = 13
+    """What ranking takes for used."""
+    RANKED_MEMORY = 14
+    SINCE_CPU = 15
+    """Estimates of pods that the forecast cannot know."""
+    SINCE_MEMORY = 16
+    PLAIN_CPU = 17
+    """Plain thresholds: what forecasts are held against."""
+    PLAIN_MEMORY = 18
+    BATCH_CPU = 19
+    """Requested batch resources."""
+    BATCH_MEMORY = 20
+    BATCH_ROOM_CPU = 21
+    BATCH_ROOM_MEMORY = 22
+    SUPPRESSED = 23
+    REQUESTED_CPU = 24
+    REQUESTED_MEMORY = 25
+    ALLOCATABLE_CPU = 26
+    ALLOCATABLE_MEMORY = 27
+    PLACEHOLDERS = 28
+    """Pods that hold room here."""
+
+
+WIDTH = len(Column)
+NOTHING: Final[Pair] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one pod counts in its node's USED and PROD_USED, and what it requests: gone when the pod goes."""
+
+    used: Pair
+    prod_used: Pair
+    requested: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """Everything that makes one row."""
+
+    node: NodeFacts
+    metric: LoadMetric | None = None
+    pods: tuple[PodFacts, ...] = ()
+    outlook: Outlook | None = None
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over a node's pods."""
+
+    delta: Pair = NOTHING
+    estimated: Pair = NOTHING
+    prod: Pair = NOTHING
+    since: Pair = NOTHING
+    requested: Pair = NOTHING
+    batch: Pair = NOTHING
+    placeholders: int = 0
+
+
+def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
+    """The node's columns, shape (WIDTH,)."""
+    row = np.zeros(WIDTH)
+    node, metric = state.node, state.metric
+    sums = _sums(state)
+    row[Column.CAPACITY_CPU : Column.CAPACITY_MEMORY + 1] = node.capacity
+    row[Column.UPDATED] = np.nan if metric is None else -np.inf
+    if metric is not None and metric.updated_seconds is not None:
+        row[Column.UPDATED] = metric.updated_seconds
+    row[Column.MEASURED] = metric is not None and metric.usage is not None
+    _put_load(row, state, sums, settings)
+    row[Column.SINCE_CPU : Column.SINCE_MEMORY + 1] = sums.since
+    row[Column.BATCH_CPU : Column.BATCH_MEMORY + 1] = sums.batch
+    row[Column.BATCH_ROOM_CPU : Column.BATCH_ROOM_MEMORY + 1] = [node.allocatable.get(n, 0) for n in BATCH_NAMES]
+    row[Column.SUPPRESSED] = node.suppressed
+    row[Column.REQUESTED_CPU : Column.REQUESTED_MEMORY + 1] = sums.requested
+    row[Column.ALLOCATABLE_CPU : Column.ALLOCATABLE_MEMORY + 1] = [node.allocatable.get(r, 0) for r in RESOURCES]
+    row[Column.PLACEHOLDERS] = sums.placeholders
+    return row
+
+
+def share_of(pod: PodFacts, metric: LoadMetric | None) -> Share:
+    """What the pod counts on its node."""
+    measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
+    young = _young(pod, measured, metric)
+    used = _larger(pod.estimate, measured) if young else measured or (0.0, 0.0)
+    prod_used = (0.0, 0.0)
+    if pod.prod:
+        prod_used = used if is_prod or measured is None else pod.estimate
+    requested = (float(pod.requests.get("cpu", 0)), float(pod.requests.get("memory", 0)))
+    return Share(used, prod_used, requested)
+
+
+def _put_load(row: Floats, state: NodeState, sums: _Sums, settings: LoadAwareSettings) -> None:
+    """USED, RANKED, PROD_USED and the thresholds."""
+    own, metric = state.node.thresholds, state.metric or LoadMetric()
+    plain = own.usage or _pair(settings.usage)
+    aggregated, statistic = own.aggregated, own.aggregation
+    if aggregated is None and settings.aggregated_usage.given and settings.aggregation:
+        aggregated = _pair(settings.aggregated_usage)
+        statistic = (settings.aggregation, float(settings.aggregated_seconds))
+    row[Column.AGGREGATED] = aggregated is not None
+    row[Column.LIMIT_CPU : Column.LIMIT_MEMORY + 1] = plain if aggregated is None else aggregated
+    row[Column.PLAIN_CPU : Column.PLAIN_MEMORY + 1] = plain
+    row[Column.PROD_LIMIT_CPU : Column.PROD_LIMIT_MEMORY + 1] = own.prod or _pair(settings.prod_usage)
+    looked_at = statistic if aggregated is not None else ("", 0.0)
+    row[Column.USED_CPU : Column.USED_MEMORY + 1] = _used(metric, looked_at, sums)
+    ranked_by = (settings.score_aggregation, float(settings.score_aggregated_seconds))
+    row[Column.RANKED_CPU : Column.RANKED_MEMORY + 1] = _used(metric, ranked_by, sums)
+    system = metric.system if settings.prod_usage_includes_system else (0.0, 0.0)
+    row[Column.PROD_USED_CPU : Column.PROD_USED_MEMORY + 1] = _plus(sums.prod, system)
+
+
+def _used(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _Sums) -> Pair:
+    """A node's use with its young pods; where the statistic is not reported, the estimates of all its pods."""
+    usage = metric.usage
+    if statistic[0]:
+        usage = metric.aggregated.get(statistic, metric.usage if statistic[1] == 0 else None)
+    return sums.estimated if usage is None else _plus(usage, sums.delta)
+
+
+def _sums(state: NodeState) -> _Sums:
+    sums = _Sums()
+    known_until = state.outlook.known_until if state.outlook else np.inf
+    for pod in state.pods:
+        if pod.ended:
+            continue
+        sums.requested = _plus(sums.requested, (pod.requests.get("cpu", 0), pod.requests.get("memory", 0)))
+        if pod.placeholder_of is not None:
+            sums.placeholders += 1
+            continue
+        if pod.reclaimer:
+            cpu, memory = BATCH_NAMES
+            sums.batch = _plus(sums.batch, (pod.requests.get(cpu, 0), pod.requests.get(memory, 0)))
+        if pod.assigned_seconds is None or pod.assigned_seconds > known_until:
+            sums.since = _plus(sums.since, pod.predicted)
+        _count(sums, pod, state.metric)
+    return sums
+
+
+def _count(sums: _Sums, pod: PodFacts, metric: LoadMetric | None) -> None:
+    measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
+    young = _young(pod, measured, metric)
+    if young:
+        sums.delta = _plus(sums.delta, _above(pod.estimate, measured))
+    sums.estimated = _plus(sums.estimated, pod.estimate)
+    if not pod.prod:
+        return
+    if is_prod and measured is not None:
+        sums.prod = _plus(sums.prod, measured)
+    elif measured is not None:  # reported under another class: its estimate counts
+        measured, young = None, True
+    if young:
+        sums.prod = _plus(sums.prod, _above(pod.estimate, measured))
+
+
+def _young(pod: PodFacts, measured: Pair | None, metric: LoadMetric | None) -> bool:
+    if measured is None or metric is None or metric.updated_seconds is None:
+        return True
+    if pod.assigned_seconds is None or metric.updated_seconds - metric.report_seconds < pod.assigned_seconds:
+        return True
+    return pod.young_until is not None and pod.young_until > metric.updated_seconds
+
+
+def _above(estimate: Pair, measured: Pair | None) -> Pair:
+    """What an estimate adds to what is measured already; never negative."""
+    if measured is None:
+        return estimate
+    return max(estimate[0] - measured[0], 0.0), max(estimate[1] - measured[1], 0.0)
+
+
+def _plus(one: Pair, other: Pair) -> Pair:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _larger(one: Pair, other: Pair | None) -> Pair:
+    return one if other is None else (max(one[0], other[0]), max(one[1], other[1]))
+
+
+def _pair(given: Percentages) -> Pair:
+    return float(given.cpu), float(given.memory)
+
+
+def rows_of(states: Iterable[NodeState], settings: LoadAwareSettings) -> Floats:
+    """Rows of several nodes, shape (nodes, WIDTH)."""
+    found = [node_row(state, settings) for state in states]
+    return np.array(found) if found else np.zeros((0, WIDTH))

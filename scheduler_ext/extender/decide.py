@@ -1,0 +1,173 @@
+"""The rules together: which of the asked nodes a pod may have, how good they are, whom it may displace. Pure.
+
+A load rule without a current view has no opinion: everything passes, every node gets zero points. Rules about
+reservations close instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender import guard, load_aware
+from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.frame import ShareOf
+from scheduler_ext.extender.judgement import Judgement
+from scheduler_ext.extender.opinions import Opinions
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import RESERVING, Rows, Snapshot
+
+Floats = npt.NDArray[np.float64]
+MOST: Final = 10
+"""Points of the best node in an answer; the scheduler takes any number, and multiplies it on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Now: Unix time, and the monotonic time by which ages are told."""
+
+    unix: float
+    monotonic: float
+
+
+@dataclass(frozen=True, slots=True)
+class Posture:
+    """Which rules speak at all, and why not; an empty text: they speak."""
+
+    load_off: str = ""
+    reservations_stale: bool = False
+
+
+def posture(snapshot: Snapshot, now: Moment, settings: ExtenderSettings) -> Posture:
+    """What the view is worth now."""
+    stale = snapshot.age_seconds(now.monotonic, RESERVING) > settings.stale_seconds
+    if not settings.load_aware.on:
+        return Posture("switched off in the settings", stale)
+    if snapshot.age_seconds(now.monotonic) > settings.stale_seconds:
+        return Posture("the view of the cluster is old", stale)
+    if load_aware.breaker_open(snapshot.columns, now.unix, settings.load_aware):
+        return Posture("most nodes do not report their usage", stale)
+    return Posture("", stale)
+
+
+class Known(NamedTuple):
+    """What a server keeps between questions: the posture of now, and opinions."""
+
+    posture: Posture
+    opinions: Opinions
+
+
+def known_now(snapshot: Snapshot, now: Moment, settings: ExtenderSettings) -> Known:
+    """For one question alone."""
+    return Known(posture(snapshot, now, settings), Opinions(settings))
+
+
+def judge(
+    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known | None = None
+) -> tuple[Judgement, Posture]:
+    """Whether the pod may have each of the rows; -1, a node nobody here knows, passes."""
+    stance, opinions = known or known_now(snapshot, now, settings)
+    found = Judgement.passing(len(rows))
+    if len(snapshot.names) == 0:
+        return found, stance
+    if not stance.load_off and not pod.unread:
+        found = opinions.judged(snapshot, pod, rows, now.unix)
+        guard.let_owners_in(snapshot, pod, rows, found.codes)
+    guard.apply(found.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))
+    return found, stance
+
+
+def points(
+    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known | None = None
+) -> Rows:
+    """0 to 10 for each row; all 0 when load rules do not speak.
+
+    Koordinator's points come in 101 steps, an extender's in 11: the best row gets 10, one that is `score_span` worse 0.
+    """
+    stance, opinions = known or known_now(snapshot, now, settings)
+    if not len(snapshot.names) or pod.unread or stance.load_off:
+        return np.zeros(len(rows), np.intp)
+    return graded(opinions.points(snapshot, pod, rows, now.unix), settings.score_span)
+
+
+def best(
+    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known
+) -> npt.NDArray[np.bool_]:
+    """Which of the rows to hand back when all pass, (n,): the `most_nodes` best; nodes of equal points take turns.
+
+    All of them when the pod weighs nodes by preferences of its own, and when load rules have no opinion.
+    """
+    most = settings.most_nodes
+    silent = not len(snapshot.names) or pod.unread or known.posture.load_off
+    if not 0 < most < len(rows) or pod.choosy or silent:
+        return np.ones(len(rows), dtype=np.bool_)
+    found = known.opinions.points(snapshot, pod, rows, now.unix)
+    # uid's hash as seed: another pod sees other nodes of equal points, the same pod the same ones
+    found += np.random.default_rng(crc32(pod.identity.uid.encode())).random(len(rows), dtype=np.float64)
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    kept[np.argpartition(found, len(rows) - most)[len(rows) - most :]] = True
+    return kept
+
+
+def graded(points: Floats, span: int) -> Rows:
+    """0 to 10 for points of 0 to 100, (n,): steps of span / 10 below the best; no points stay none."""
+    if not len(points):
+        return np.zeros(0, np.intp)
+    steps = np.rint(MOST - (points.max() - points) * (MOST / span))
+    return np.where(points > 0, np.clip(steps, 0, MOST), 0).astype(np.intp)
+
+
+def without_victims(
+    snapshot: Snapshot, node: str, victims: Sequence[str], shares: Mapping[str, ShareOf]
+) -> Floats | None:
+    """The node's columns, (WIDTH, 1), as they are when these pods (uids) are gone; None for a node nobody knows."""
+    row = snapshot.rows.get(node)
+    if row is None:
+        return None
+    columns = snapshot.columns[:, row : row + 1].copy()
+    for uid in victims:
+        share = shares.get(uid)
+        if share is None:
+            continue
+        for first in (Column.USED_CPU, Column.RANKED_CPU):
+            columns[first : first + 2, 0] -= (share.used_cpu, share.used_memory)
+        columns[Column.PROD_USED_CPU : Column.PROD_USED_MEMORY + 1, 0] -= (share.prod_cpu, share.prod_memory)
+    return np.asarray(np.where(columns < 0, np.where(np.isinf(columns), columns, 0.0), columns))
+
+
+def spared(
+    snapshot: Snapshot,
+    pod: PodFacts,
+    victims: Mapping[str, Sequence[str]],
+    shares: Mapping[str, ShareOf],
+    moment: tuple[Moment, ExtenderSettings],
+) -> dict[str, str]:
+    """Nodes on which the pod must displace nobody, and why. victims: node -> uids of the pods that would go.
+
+    Either a victim holds room for somebody else, or the node would be refused afterwards and they died for nothing.
+    """
+    now, settings = moment
+    stance = posture(snapshot, now, settings)
+    held = guard.codes(snapshot, pod, stance.reservations_stale)
+    found: dict[str, str] = {}
+    for node, uids in victims.items():
+        holders = [snapshot.placeholders[uid] for uid in uids if uid in snapshot.placeholders]
+        foreign = [h.reservation for h in holders if not guard.owns(snapshot, pod, h.reservation)]
+        if foreign:
+            found[node] = f"reservation {foreign[0]} is not for this pod"
+        elif snapshot.rows.get(node, -1) in held:
+            found[node] = "room is being handed over to another pod"
+        elif not holders and not stance.load_off and not pod.unread:
+            columns = without_victims(snapshot, node, uids, shares)
+            if columns is None:
+                continue
+            judged = load_aware.judge(columns, pod, now.unix, settings.load_aware)
+            if judged.codes[0]:
+                found[node] = judged.refused().words[0]
+    return found

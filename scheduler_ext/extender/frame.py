@@ -1,0 +1,75 @@
+"""What the watching process hands to the serving one: changed rows as bytes, and what stands beside the rows. Pure.
+
+A frame with `names` replaces everything; one without changes some rows. Encoded with MessagePack: numbers travel as
+the bytes of their array, so that a frame of 5,000 nodes is taken over without a Python object a node.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+SLOT_SECONDS: Final = 1800
+SLOTS: Final = 50
+"""Half hours of a forecast that a snapshot holds: a day, the present one, and one to pass meanwhile."""
+
+
+class PlaceholderOf(msgspec.Struct, frozen=True, array_like=True):
+    """A pod that holds room: where, and for which Reservation (its name)."""
+
+    node: str
+    reservation: str
+
+
+class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a pod counts in its node's columns: USED, PROD_USED, REQUESTED, each CPU then memory."""
+
+    used_cpu: float
+    used_memory: float
+    prod_cpu: float
+    prod_memory: float
+    requested_cpu: float
+    requested_memory: float
+
+
+class Source(msgspec.Struct, frozen=True):
+    """How one watched collection stands: its age when the frame left, and why it is not up to date, or "".
+
+    absent: its kind is not installed, which is an answer too.
+    """
+
+    age_seconds: float
+    error: str = ""
+    synced: bool = True
+    absent: bool = False
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One step from a snapshot to the next; None: as before.
+
+    rows: int32 row numbers; values: float64 (rows, WIDTH); ahead: float64 (rows, 2, SLOTS) of q95 from `first_slot`
+    (Unix time / SLOT_SECONDS) on, b"" when no forecast changed. reservations: what changed of them, as JSON, None where
+    one is gone. sent_seconds: monotonic time at which it left. fresh: the first of a watcher, which knows nothing of
+    what was before.
+    """
+
+    sent_seconds: float
+    sources: dict[str, Source]
+    fresh: bool = False
+    names: list[str] | None = None
+    rows: bytes = b""
+    values: bytes = b""
+    ahead_rows: bytes = b""
+    ahead: bytes = b""
+    first_slot: int = 0
+    guards: dict[str, list[str]] | None = None
+    placeholders: dict[str, PlaceholderOf] | None = None
+    reservations: dict[str, bytes | None] | None = None
+    shares: dict[str, ShareOf] | None = None
+    gone: list[str] | None = None
+    """uids of pods that left."""
+
+
+ENCODER: Final = msgspec.msgpack.Encoder()
+DECODER: Final = msgspec.msgpack.Decoder(Frame)

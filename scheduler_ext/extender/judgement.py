@@ -1,0 +1,126 @@
+"""Why a node is refused: a small code a node, and words made of few distinct texts. Pure.
+
+A refusal of 5,000 nodes has a dozen different texts at most; each is made once and shared by all its nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from time import gmtime, strftime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_ext.extender.frame import SLOT_SECONDS
+
+Codes = npt.NDArray[np.int8]
+Integers = npt.NDArray[np.int64]
+LARGEST_PERCENT: Final = 0xFFFF
+
+
+class Code(IntEnum):
+    """Outcome for one node."""
+
+    PASS = 0
+    EXPIRED = 1
+    CPU = 2
+    MEMORY = 3
+    AGGREGATED_CPU = 4
+    AGGREGATED_MEMORY = 5
+    PEAK_CPU = 6
+    PEAK_MEMORY = 7
+    HELD = 8
+    MAY_BE_HELD = 9
+
+
+RULES: Final[dict[Code, str]] = {
+    Code.EXPIRED: "load-aware",
+    Code.CPU: "load-aware",
+    Code.MEMORY: "load-aware",
+    Code.AGGREGATED_CPU: "load-aware",
+    Code.AGGREGATED_MEMORY: "load-aware",
+    Code.PEAK_CPU: "prediction",
+    Code.PEAK_MEMORY: "prediction",
+    Code.HELD: "reservation",
+    Code.MAY_BE_HELD: "reservation",
+}
+"""The rule behind each refusal."""
+
+UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD})
+"""Refusals that no preemption mends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Of some nodes: codes (n,), and for refusals by load the percentage that would be reached and its half hour.
+
+    percent, slot: int64 (n,), 0 where they say nothing.
+    """
+
+    codes: Codes
+    percent: Integers
+    slot: Integers
+
+    @classmethod
+    def passing(cls, count: int) -> Judgement:
+        """All pass."""
+        return cls(np.zeros(count, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64))
+
+    @property
+    def passed(self) -> npt.NDArray[np.bool_]:
+        """Which pass, (n,)."""
+        found: npt.NDArray[np.bool_] = self.codes == Code.PASS
+        return found
+
+    def refused(self) -> Refused:
+        """The nodes that do not pass, with their words."""
+        at = np.flatnonzero(self.codes)
+        if not len(at):
+            return Refused(at, at, (), ())
+        keys = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
+        distinct, which = np.unique(keys, return_inverse=True)
+        parts = [(key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24) for key in distinct.tolist()]
+        return Refused(at, which, tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Refused nodes: their places (m,), which of the distinct refusals each has (m,), and those with their words."""
+
+    at: npt.NDArray[np.intp]
+    which: npt.NDArray[np.intp]
+    codes: tuple[Code, ...]
+    words: tuple[str, ...]
+
+    def texts(self) -> list[str]:
+        """Words for each refused node."""
+        words = self.words
+        return [words[i] for i in self.which.tolist()]
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """(rule, words) -> number of nodes refused by it, most first."""
+        numbers = np.bincount(self.which, minlength=len(self.words)).tolist()
+        found = {(RULES[c], w): n for c, w, n in zip(self.codes, self.words, numbers, strict=True)}
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+@lru_cache(maxsize=4096)
+def text_of(code: int, percent: int, slot: int) -> str:
+    """Words for one refusal; times are UTC."""
+    if code == Code.EXPIRED:
+        return "usage is not reported any more"
+    if code in (Code.HELD, Code.MAY_BE_HELD):
+        return (
+            "room is being handed over to another pod"
+            if code == Code.HELD
+            else "room may be being handed over: the view of reservations is old"
+        )
+    resource = "cpu" if code in (Code.CPU, Code.AGGREGATED_CPU, Code.PEAK_CPU) else "memory"
+    if code in (Code.PEAK_CPU, Code.PEAK_MEMORY):
+        at = strftime("%H:%M", gmtime(slot * SLOT_SECONDS))
+        return f"{resource} {percent} % at {at} UTC (forecast)"
+    kind = " (aggregated)" if code in (Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY) else ""
+    return f"{resource} usage above {percent} %{kind}"

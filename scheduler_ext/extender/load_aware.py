@@ -1,0 +1,92 @@
+"""Koordinator's LoadAware over all nodes at once: which are too busy for a pod, and how idle the others are. Pure.
+
+Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware` (Filter, Score). `columns.node_row` is the
+part that estimates a node; here its numbers meet the pod. All arrays are (n,) for the rows asked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.settings.extender import LoadAwareSettings
+from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, Judgement
+from scheduler_ext.extender.pod import PodFacts
+
+Floats = npt.NDArray[np.float64]
+Booleans = npt.NDArray[np.bool_]
+HIGHEST: Final = 100
+"""Points of an idle node."""
+
+
+def expired(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Booleans:
+    """Nodes whose NodeMetric is too old or was never filled; a node without one is not expired."""
+    updated = columns[Column.UPDATED]
+    # a comparison with NaN is false
+    found: Booleans = now_seconds - updated >= settings.metric_expiration_seconds
+    return found
+
+
+def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> bool:
+    """Whether so many nodes are expired that the reporting itself must be broken."""
+    reporting = np.count_nonzero(~np.isnan(columns[Column.UPDATED]))
+    old = np.count_nonzero(expired(columns, now_seconds, settings))
+    return bool(reporting and old > settings.breaker_fraction * reporting)
+
+
+def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Judgement:
+    """Whether each node is too busy for the pod; columns: (WIDTH, n)."""
+    found = Judgement.passing(columns.shape[1])
+    if pod.daemon or not settings.on:
+        return found
+    old = expired(columns, now_seconds, settings)
+    measured = ~np.isnan(columns[Column.UPDATED]) & ~old & (columns[Column.MEASURED] > 0)
+    prod = pod.prod & ((columns[Column.PROD_LIMIT_CPU] > 0) | (columns[Column.PROD_LIMIT_MEMORY] > 0))
+    aggregated = (columns[Column.AGGREGATED] > 0) & ~prod
+    for offset in (1, 0):  # CPU last: where both are too high, it is the one that is named
+        limit = np.where(prod, columns[Column.PROD_LIMIT_CPU + offset], columns[Column.LIMIT_CPU + offset])
+        used = np.where(prod, columns[Column.PROD_USED_CPU + offset], columns[Column.USED_CPU + offset])
+        capacity = columns[Column.CAPACITY_CPU + offset]
+        percent = percent_of(used + pod.estimate[offset], capacity)
+        high = measured & (limit > 0) & (capacity > 0) & (percent > limit)
+        codes = np.where(aggregated, Code.AGGREGATED_CPU + offset, Code.CPU + offset)
+        found.codes[high] = codes[high]
+        found.percent[high] = np.minimum(limit[high], LARGEST_PERCENT).astype(np.int64)
+    if not settings.schedule_when_expired:
+        found.codes[old] = Code.EXPIRED
+        found.percent[old] = 0
+    return found
+
+
+def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Floats:
+    """Least used first: 0 to 100, 0 where nothing current is reported; whole numbers, (n,)."""
+    known = ~np.isnan(columns[Column.UPDATED]) & ~expired(columns, now_seconds, settings)
+    known &= columns[Column.MEASURED] > 0
+    first = Column.PROD_USED_CPU if pod.prod and settings.score_according_prod_usage else Column.RANKED_CPU
+    total, dominant = np.zeros(columns.shape[1]), np.full(columns.shape[1], float(HIGHEST))
+    weights = (settings.weights.cpu, settings.weights.memory)
+    for offset, weight in enumerate(weights):
+        one = least_used(columns[first + offset] + pod.estimate[offset], columns[Column.CAPACITY_CPU + offset])
+        total += one * weight
+        np.minimum(dominant, one, out=dominant)
+    total += dominant * settings.dominant_weight
+    weight_sum = sum(weights) + settings.dominant_weight
+    if weight_sum == 0:
+        return np.zeros(columns.shape[1])
+    return np.where(known, np.floor_divide(total, weight_sum), 0.0)
+
+
+def least_used(used: Floats, capacity: Floats) -> Floats:
+    """(capacity - used) x 100 // capacity; 0 above capacity and where there is none."""
+    some = (capacity > 0) & (used <= capacity)
+    safe = np.where(some, capacity, 1.0)
+    return np.where(some, np.floor_divide((safe - used) * HIGHEST, safe), 0.0)
+
+
+def percent_of(used: Floats, capacity: Floats) -> Floats:
+    """Rounded as Go's math.Round does; 0 where there is no capacity."""
+    some = capacity > 0
+    return np.where(some, np.floor(used / np.where(some, capacity, 1.0) * 100 + 0.5), 0.0)

@@ -1,0 +1,59 @@
+"""The rules about load together, over some of the nodes: load-aware, prediction, balance. Pure.
+
+Each number depends on its own node, the pod's kind and the time alone: whatever part of the nodes is looked at, and
+whenever, the numbers are the same. `opinions` rests on that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender import balance, load_aware, prediction
+from scheduler_ext.extender.judgement import Judgement
+from scheduler_ext.extender.pod import Pair, PodFacts
+from scheduler_ext.extender.snapshot import Rows, Snapshot
+
+Floats = npt.NDArray[np.float64]
+Part = Rows | slice
+
+
+class Kind(NamedTuple):
+    """All that the rules ask of a pod; first, last: the half hours of the snapshot's forecast that it touches."""
+
+    daemon: bool
+    prod: bool
+    reclaimer: bool
+    estimate: Pair
+    predicted: Pair
+    first: int
+    last: int
+
+
+def kind_of(snapshot: Snapshot, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Kind:
+    """Pods of one kind are one pod to the rules."""
+    part = prediction.window(snapshot, pod, now_seconds, settings.prediction)
+    return Kind(pod.daemon, pod.prod, pod.reclaimer, pod.estimate, pod.predicted, part.start, part.stop)
+
+
+def judged(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Judgement:
+    """Whether each of these nodes is too busy for the pod, now or at a peak ahead."""
+    found = load_aware.judge(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
+    ahead = prediction.judge(snapshot, part, pod, now_seconds, settings.prediction)
+    later = found.passed & ~ahead.passed
+    for mine, other in ((found.codes, ahead.codes), (found.percent, ahead.percent), (found.slot, ahead.slot)):
+        mine[later] = other[later]
+    return found
+
+
+def points(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Floats:
+    """0 to 100 for each of these nodes."""
+    columns = snapshot.columns[:, part]
+    found = load_aware.points(columns, pod, now_seconds, settings.load_aware)
+    if not pod.reclaimer:
+        return found
+    window = prediction.window(snapshot, pod, now_seconds, settings.prediction)
+    return balance.points(columns, found, prediction.peaks(snapshot, window, part), settings.balance)

@@ -1,0 +1,342 @@
+"""What is read of NodeMetrics, UsageForecasts and Nodes for the rules: one small frozen value an object. Pure.
+
+A quantity that cannot be read is left out; a node never disappears because of one bad number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.errors import CotenantError, UsageError
+from cotenant.model.protocol import EXTENDED_RESOURCES, SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.model.quantity import parse_amount, parse_bytes, parse_millicores
+from cotenant.model.reclaimable import Band
+from cotenant.model.reservation import seconds_of
+from cotenant.model.resource import Resource
+from scheduler_ext.extender.pod import RESOURCES, Pair, Quantities
+
+Floats = npt.NDArray[np.float64]
+
+THRESHOLDS_ANNOTATION: Final = "scheduling.koordinator.sh/usage-thresholds"
+RAW_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/raw-allocatable"
+DEFAULT_REPORT_SECONDS: Final = 60.0
+
+
+class _ResourceMap(msgspec.Struct):
+    resources: Quantities | None = None
+
+
+class _Aggregated(msgspec.Struct):
+    duration: str = ""
+    usage: dict[str, _ResourceMap] | None = None
+
+
+class _Node(msgspec.Struct, rename="camel"):
+    node_usage: _ResourceMap | None = None
+    aggregated_node_usages: list[_Aggregated] | None = None
+    system_usage: _ResourceMap | None = None
+
+
+class _Pod(msgspec.Struct, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    pod_usage: _ResourceMap | None = None
+    priority: str = ""
+
+
+class _MetricStatus(msgspec.Struct, rename="camel"):
+    update_time: datetime | None = None
+    node_metric: _Node | None = None
+    pods_metric: list[_Pod | None] | None = None
+
+
+class _Collect(msgspec.Struct, rename="camel"):
+    report_interval_seconds: float | None = None
+
+
+class _MetricSpec(msgspec.Struct, rename="camel"):
+    metric_collect_policy: _Collect | None = None
+
+
+class MetricWire(msgspec.Struct):
+    """A NodeMetric as far as it is read here."""
+
+    spec: _MetricSpec = msgspec.field(default_factory=_MetricSpec)
+    status: _MetricStatus = msgspec.field(default_factory=_MetricStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMetric:
+    """A node's report. Usages are pairs; aggregated: by (statistic, seconds), seconds 0 = the longest window.
+
+    usage None: the report says nothing of the node. pods: usage of each pod by NAMESPACE/NAME, and whether the node
+    reports it as prod.
+    """
+
+    updated_seconds: float | None = None
+    report_seconds: float = DEFAULT_REPORT_SECONDS
+    usage: Pair | None = None
+    system: Pair = (0.0, 0.0)
+    aggregated: Mapping[tuple[str, float], Pair] = field(default_factory=dict)
+    pods: Mapping[str, tuple[Pair, bool]] = field(default_factory=dict)
+
+
+def metric_of(wire: MetricWire) -> LoadMetric:
+    """What is kept of a NodeMetric."""
+    status, policy = wire.status, wire.spec.metric_collect_policy
+    node = status.node_metric
+    interval = policy.report_interval_seconds if policy else None
+    return LoadMetric(
+        updated_seconds=status.update_time.timestamp() if status.update_time else None,
+        report_seconds=DEFAULT_REPORT_SECONDS if interval is None else interval,
+        usage=_pair(node.node_usage) if node else None,
+        system=_pair(node.system_usage) if node else (0.0, 0.0),
+        aggregated=_aggregated(node.aggregated_node_usages) if node and node.aggregated_node_usages else {},
+        pods={
+            f"{p.namespace}/{p.name}": (_pair(p.pod_usage), p.priority == "koord-prod")
+            for p in status.pods_metric or ()
+            if p is not None and p.pod_usage is not None and p.pod_usage.resources
+        },
+    )
+
+
+def _aggregated(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
+    """Every window, and under 0 the longest one that has the statistic."""
+    found: dict[tuple[str, float], Pair] = {}
+    longest: dict[str, float] = {}
+    for window in windows:
+        try:
+            seconds = seconds_of(window.duration, "aggregatedNodeUsages")
+        except UsageError:
+            continue
+        for statistic, usage in (window.usage or {}).items():
+            if not usage.resources:
+                continue
+            found[statistic, seconds] = _pair(usage)
+            if seconds > longest.get(statistic, 0.0):
+                longest[statistic] = seconds
+    return found | {(statistic, 0.0): found[statistic, seconds] for statistic, seconds in longest.items()}
+
+
+def _pair(given: _ResourceMap | None) -> Pair:
+    resources = given.resources or {} if given else {}
+    cpu, memory = (_amount(r, resources.get(r.value)) for r in RESOURCES)
+    return cpu, memory
+
+
+def _amount(resource: Resource, text: str | int | float | None) -> float:
+    try:
+        return 0.0 if text is None else float(parse_amount(resource, text))
+    except CotenantError:
+        return 0.0
+
+
+class _NodeMeta(msgspec.Struct):
+    name: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Taint(msgspec.Struct):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class _NodeSpec(msgspec.Struct):
+    unschedulable: bool = False
+    taints: list[_Taint] | None = None
+
+
+class _NodeStatus(msgspec.Struct):
+    allocatable: Quantities | None = None
+
+
+class NodeWire(msgspec.Struct):
+    """A Node as far as it is read here."""
+
+    metadata: _NodeMeta = msgspec.field(default_factory=_NodeMeta)
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Percentages a node's annotation sets; None: the settings hold. aggregation: (statistic, seconds)."""
+
+    usage: Pair | None = None
+    prod: Pair | None = None
+    aggregated: Pair | None = None
+    aggregation: tuple[str, float] = ("", 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node: allocatable by resource name, what load is measured against, its own thresholds.
+
+    capacity: (millicores, bytes) before amplification. suppressed: share of the last hour in which best effort was
+    held back, NaN where nobody says.
+    """
+
+    name: str
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    capacity: Pair = (0.0, 0.0)
+    thresholds: Thresholds = Thresholds()
+    suppressed: float = math.nan
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[tuple[str, str, str], ...] = ()
+    unschedulable: bool = False
+
+
+BATCH_NAMES: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
+
+
+def node_of(wire: NodeWire) -> NodeFacts:
+    """What is kept of a Node."""
+    annotations = wire.metadata.annotations or {}
+    allocatable = _amounts(wire.status.allocatable or {})
+    raw = _amounts(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
+    cpu, memory = (float(raw.get(r.value, allocatable.get(r.value, 0))) for r in RESOURCES)
+    return NodeFacts(
+        name=wire.metadata.name,
+        allocatable=allocatable,
+        capacity=(cpu, memory),
+        thresholds=thresholds_of(annotations.get(THRESHOLDS_ANNOTATION, "")),
+        suppressed=_fraction(annotations.get(SUPPRESSED_FRACTION_ANNOTATION, "")),
+        labels=wire.metadata.labels or {},
+        taints=tuple((t.key, t.value, t.effect) for t in wire.spec.taints or ()),
+        unschedulable=wire.spec.unschedulable,
+    )
+
+
+def thresholds_of(text: str) -> Thresholds:
+    """Thresholds of a node's annotation; what cannot be read is as if it were not there."""
+    given = _object(text)
+    aggregated = given.get("aggregatedUsage")
+    aggregated = aggregated if isinstance(aggregated, dict) else {}
+    statistic = aggregated.get("usageAggregationType")
+    percent = _percentages(aggregated.get("usageThresholds"))
+    whole = percent is not None and isinstance(statistic, str) and bool(statistic)
+    return Thresholds(
+        usage=_percentages(given.get("usageThresholds")),
+        prod=_percentages(given.get("prodUsageThresholds")),
+        aggregated=percent if whole else None,
+        aggregation=(str(statistic), _go_seconds(aggregated.get("usageAggregatedDuration"))) if whole else ("", 0.0),
+    )
+
+
+def _go_seconds(given: Any) -> float:
+    try:
+        return seconds_of(given, "usageAggregatedDuration") if isinstance(given, str) else 0.0
+    except UsageError:
+        return 0.0
+
+
+def _percentages(given: Any) -> Pair | None:
+    """Percentages of a map; None when it is empty or no map of whole numbers."""
+    if not isinstance(given, dict) or not given:
+        return None
+    if not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 10**6 for v in given.values()):
+        return None
+    cpu, memory = (float(given.get(r.value, 0)) for r in RESOURCES)
+    return cpu, memory
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if 0.0 <= value <= 1.0 else math.nan
+
+
+def _amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
+    found = {}
+    for name, text in quantities.items():
+        try:
+            found[name] = parse_millicores(text) if name == "cpu" else parse_bytes(text)
+        except CotenantError:
+            continue
+    return found
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        given = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
+class _CpuSeries(msgspec.Struct):
+    q95Millicores: list[float] | None = None  # noqa: N815 - the API's name
+
+
+class _MemorySeries(msgspec.Struct):
+    q95Bytes: list[float] | None = None  # noqa: N815 - the API's name
+
+
+class _ForecastSpec(msgspec.Struct, rename="camel"):
+    start: datetime | None = None
+    step_seconds: int = 1800
+    valid_until: datetime | None = None
+    history_end: datetime | None = None
+    cpu: _CpuSeries | None = None
+    memory: _MemorySeries | None = None
+
+
+class ForecastWire(msgspec.Struct):
+    """A UsageForecast as far as it is read here."""
+
+    spec: _ForecastSpec = msgspec.field(default_factory=_ForecastSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A node's forecast: q95 of each step's mean, NaN where there is none.
+
+    known_until: Unix time up to which it saw usage; pods placed later are not in it.
+    """
+
+    start_seconds: float
+    step_seconds: int
+    valid_until: float
+    known_until: float
+    high: tuple[tuple[float, ...], tuple[float, ...]]
+
+    def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
+        """Highest q95 of each slot [first + k] * slot_seconds of Unix time, shape (2, count); NaN beyond its end."""
+        found = np.full((2, count), np.nan)
+        begins = (first + np.arange(count)) * slot_seconds
+        steps = np.floor_divide(begins - self.start_seconds, self.step_seconds).astype(np.int64)
+        alive = begins < self.valid_until
+        for row, series in enumerate(self.high):
+            inside = alive & (steps >= 0) & (steps < len(series))
+            found[row, inside] = np.asarray(series, dtype=np.float64)[steps[inside]]
+        return found
+
+
+def outlook_of(wire: ForecastWire) -> Outlook | None:
+    """What is kept of a UsageForecast; None when it does not say when it begins."""
+    spec = wire.spec
+    if spec.start is None or spec.step_seconds <= 0:
+        return None
+    cpu = tuple(spec.cpu.q95Millicores or ()) if spec.cpu else ()
+    memory = tuple(spec.memory.q95Bytes or ()) if spec.memory else ()
+    start = spec.start.timestamp()
+    return Outlook(
+        start_seconds=start,
+        step_seconds=spec.step_seconds,
+        valid_until=spec.valid_until.timestamp() if spec.valid_until else math.inf,
+        known_until=spec.history_end.timestamp() if spec.history_end else start,
+        high=(cpu, memory),
+    )

@@ -1,0 +1,130 @@
+"""What the rules about load say of every node for the kinds of pod that are asked about again and again.
+
+Pods of a workload are one kind to the rules, and between two of them a few nodes changed. The second pod of a kind has
+all nodes judged; from then on only nodes that changed are judged again, by the same functions. What is handed out are
+copies. For one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender import load_rules
+from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.judgement import Code, Judgement
+from scheduler_ext.extender.load_rules import Floats, Kind
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import Rows, Snapshot
+
+KINDS: Final = 32
+"""Kinds whose opinions are kept; one takes 25 bytes a node."""
+REMEMBERED: Final = 256
+"""Kinds of which it is remembered that one pod came."""
+MARGIN_SECONDS: Final = 0.001
+"""So long before a report expires nothing is taken from memory: sums of times are rounded."""
+
+
+@dataclass(slots=True)
+class Opinion:
+    """Of all nodes for one kind, as the snapshot of `names` and `steps` had them; since, until: Unix time."""
+
+    names: tuple[str, ...]
+    first_slot: int
+    steps: int
+    since: float
+    until: float
+    judged: Judgement
+    points: Floats
+
+    def missed(self, snapshot: Snapshot, now_seconds: float) -> Rows | None:
+        """Rows that changed since; None when more may have changed than those."""
+        if self.names is not snapshot.names or self.first_slot != snapshot.first_slot:
+            return None
+        if not self.since <= now_seconds < self.until - MARGIN_SECONDS:
+            return None
+        return snapshot.changed_since(self.steps)
+
+
+class Opinions:
+    """The opinions that are kept."""
+
+    def __init__(self, settings: ExtenderSettings) -> None:
+        """None yet."""
+        self._settings = settings
+        self._kept: OrderedDict[Kind, Opinion] = OrderedDict()
+        self._came: OrderedDict[Kind, str] = OrderedDict()
+
+    def judged(self, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Judgement:
+        """Of each row; -1, a node nobody here knows, passes."""
+        kept = self._opinion(snapshot, pod, len(rows), now_seconds)
+        if kept is None:
+            found = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
+        else:
+            all_ = kept.judged
+            found = Judgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
+        found.codes[rows < 0] = Code.PASS
+        return found
+
+    def points(self, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
+        """0 to 100 for each row, 0 for -1."""
+        kept = self._opinion(snapshot, pod, len(rows), now_seconds)
+        if kept is None:
+            found = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+        else:
+            found = kept.points[rows]
+        found[rows < 0] = 0.0
+        return found
+
+    def _opinion(self, snapshot: Snapshot, pod: PodFacts, asked: int, now_seconds: float) -> Opinion | None:
+        """Of all nodes; None when those that are asked are cheaper: few, for the first pod of its kind."""
+        kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
+        kept = self._kept.get(kind)
+        if kept is None and not self._again(kind, pod) and 2 * asked < len(snapshot.names):
+            return None
+        missed = None if kept is None else kept.missed(snapshot, now_seconds)
+        if kept is None or missed is None or 2 * len(missed) > len(snapshot.names):
+            kept = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
+        elif len(missed):
+            self._renew(kept, snapshot, pod, missed, now_seconds)
+        self._kept.move_to_end(kind)
+        if len(self._kept) > KINDS:
+            self._kept.popitem(last=False)
+        return kept
+
+    def _again(self, kind: Kind, pod: PodFacts) -> bool:
+        """Whether another pod of the kind came before."""
+        first = self._came.setdefault(kind, pod.identity.uid)
+        if len(self._came) > REMEMBERED:
+            self._came.popitem(last=False)
+        return first != pod.identity.uid
+
+    def _of_all(self, snapshot: Snapshot, pod: PodFacts, now_seconds: float) -> Opinion:
+        about = (pod, now_seconds, self._settings)
+        return Opinion(
+            names=snapshot.names,
+            first_slot=snapshot.first_slot,
+            steps=snapshot.steps,
+            since=now_seconds,
+            until=self._same_until(snapshot, slice(None), now_seconds),
+            judged=load_rules.judged(snapshot, slice(None), *about),
+            points=load_rules.points(snapshot, slice(None), *about),
+        )
+
+    def _renew(self, kept: Opinion, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
+        """Judge again what changed."""
+        found = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
+        mine = kept.judged
+        mine.codes[rows], mine.percent[rows], mine.slot[rows] = found.codes, found.percent, found.slot
+        kept.points[rows] = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+        kept.until = min(kept.until, self._same_until(snapshot, rows, now_seconds))
+        kept.steps, kept.since = snapshot.steps, now_seconds
+
+    def _same_until(self, snapshot: Snapshot, part: Rows | slice, now_seconds: float) -> float:
+        """When the next of these nodes' reports expires; before that, time changes no opinion."""
+        ends = snapshot.column(Column.UPDATED)[part] + self._settings.load_aware.metric_expiration_seconds
+        return float(np.min(ends, initial=np.inf, where=ends > now_seconds - MARGIN_SECONDS))

@@ -1,0 +1,361 @@
+"""A pod as the extender sees it: decoded from the API's JSON, with what LoadAware estimates that it will use. Pure.
+
+The same type is made of a pod that the scheduler asks about, of a pod that runs, and of a file that a person tries.
+Source of the estimate: Koordinator's default estimator (larger of limit and request times a factor, at most the limit).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.model.errors import CotenantError
+from cotenant.model.pod_request import requests_of
+from cotenant.model.protocol import (
+    BIND_RESOURCE,
+    EXTENDED_RESOURCES,
+    PLACEHOLDER_LABEL,
+    PREDICTED_USAGE_ANNOTATION,
+    RESERVATION_LABEL,
+    RUN_SECONDS_ANNOTATION,
+)
+from cotenant.model.qos import PriorityClass, QosClass, priority_of, qos_of, with_default
+from cotenant.model.quantity import parse_amount
+from cotenant.model.reclaimable import Band
+from cotenant.model.reservation import PodIdentity, Reference
+from cotenant.model.resource import MIB, Resource
+from cotenant.settings.extender import LoadAwareSettings
+
+RESOURCES: Final = (Resource.CPU, Resource.MEMORY)
+"""Order of every pair of amounts: (millicores, bytes)."""
+Pair = tuple[float, float]
+
+SCALING_FACTORS_ANNOTATION: Final = "scheduling.koordinator.sh/load-estimated-scaling-factors"
+AFTER_SCHEDULED_ANNOTATION: Final = "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
+AFTER_INITIALIZED_ANNOTATION: Final = "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
+
+_UNASKED: Final = {Resource.CPU: 250, Resource.MEMORY: 200 * MIB}
+"""What a pod that asks for nothing counts (Koordinator's default estimator)."""
+_BANDS: Final = {PriorityClass.BATCH: Band.BATCH, PriorityClass.MID: Band.MID}
+_BATCH: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
+
+Quantities = dict[str, str | int | float]
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool = False
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Resources(msgspec.Struct):
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    resources: _Resources | None = None
+    restart_policy: str | None = None
+
+
+class _Amounts(msgspec.Struct, rename="camel"):
+    """What a spec asks for."""
+
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    overhead: Quantities | None = None
+    resources: _Resources | None = None
+
+
+class _Spec(_Amounts, rename="camel"):
+    node_name: str = ""
+    priority: int | None = None
+    active_deadline_seconds: float | None = None
+    affinity: msgspec.Raw = msgspec.Raw()
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw()
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    qos_class: str = ""
+    conditions: list[_Condition] | None = None
+
+
+class PodWire(msgspec.Struct):
+    """A Pod as far as it is read here."""
+
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(_Amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What the rules ask of a pod. Pairs are (millicores, bytes).
+
+    estimate: what LoadAware expects it to use; predicted: the same where the pod's own forecast is known, else the
+    estimate. run_seconds: how long it is expected to run (infinity: no end in sight). assigned_seconds,
+    initialized_seconds: Unix time, None = not yet. choosy: it has preferences among nodes that the
+    scheduler weighs. unread: why its amounts could not be read, or "".
+    """
+
+    identity: PodIdentity
+    node: str = ""
+    priority_class: PriorityClass = PriorityClass.NONE
+    daemon: bool = False
+    requests: Mapping[str, int] = field(default_factory=dict)
+    estimate: Pair = (0.0, 0.0)
+    predicted: Pair = (0.0, 0.0)
+    run_seconds: float = math.inf
+    assigned_seconds: float | None = None
+    initialized_seconds: float | None = None
+    young_until: float | None = None
+    ended: bool = False
+    choosy: bool = False
+    placeholder_of: str | None = None
+    unread: str = ""
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.identity.namespace}/{self.identity.name}"
+
+    @property
+    def prod(self) -> bool:
+        """Whether prod thresholds hold for it."""
+        return self.priority_class is PriorityClass.PROD
+
+    @property
+    def reclaimer(self) -> bool:
+        """Whether it lives on reclaimed capacity."""
+        return self.priority_class.is_reclaimer
+
+    @property
+    def wants_bind(self) -> bool:
+        """Whether it asks that we bind it."""
+        return BIND_RESOURCE in self.requests
+
+
+def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
+    """A pod's facts; amounts that cannot be read leave estimates at zero and stand in `unread`."""
+    meta, spec = wire.metadata, wire.spec
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    owners = tuple(
+        Reference(o.kind, o.name, meta.namespace, o.uid, o.api_version, o.controller)
+        for o in meta.owner_references or ()
+    )
+    identity = PodIdentity(meta.namespace, meta.name or meta.generate_name, meta.uid, labels, annotations, owners)
+    assigned, initialized = _since(wire, "PodScheduled"), _since(wire, "Initialized")
+    found = PodFacts(
+        identity=identity,
+        node=spec.node_name,
+        daemon=any(o.kind == "DaemonSet" for o in owners),
+        run_seconds=_run_seconds(annotations, spec.active_deadline_seconds),
+        assigned_seconds=assigned,
+        initialized_seconds=initialized,
+        young_until=_young_until(annotations, (assigned, initialized), settings),
+        ended=wire.status.phase in ("Succeeded", "Failed"),
+        choosy=_given(spec.affinity) or _given(spec.topology_spread_constraints),
+        placeholder_of=labels.get(RESERVATION_LABEL, "") if PLACEHOLDER_LABEL in labels else None,
+    )
+    try:
+        return _with_amounts(found, wire, settings)
+    except CotenantError as error:
+        return replace(found, unread=error.message)
+
+
+def _with_amounts(found: PodFacts, wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
+    requests, limits = _amounts_of(wire.spec, f"pod {found.key}")
+    chosen = class_of(found.identity.labels, wire.spec.priority, wire.status.qos_class, requests)
+    if found.placeholder_of is not None and found.node:  # holds room, uses none; before that it stands for its owner
+        return replace(found, requests=requests, priority_class=chosen)
+    estimate = estimate_of(chosen, (requests, limits), factors_of(found.identity.annotations, settings))
+    predicted = _predicted(found.identity.annotations) or estimate
+    return replace(found, requests=requests, priority_class=chosen, estimate=estimate, predicted=predicted)
+
+
+def class_of(
+    labels: Mapping[str, str], priority: int | None, kube_qos: str, amounts: Mapping[str, int]
+) -> PriorityClass:
+    """Koordinator's class with default: the pod's own, else by its QoS label, else by Kubernetes' QoS class.
+
+    kube_qos: status.qosClass, "" where it is not set yet; then a pod without cpu and memory is BestEffort.
+    """
+    raw = priority_of(labels, priority)
+    if raw is not PriorityClass.NONE:
+        return raw
+    qos = qos_of(labels)
+    if qos is QosClass.NONE:
+        best_effort = kube_qos == "BestEffort" if kube_qos else not any(amounts.get(r.value) for r in RESOURCES)
+        qos = QosClass.BE if best_effort else QosClass.LS
+    return with_default(qos, raw)
+
+
+def estimate_of(
+    priority: PriorityClass, amounts: tuple[Mapping[str, int], Mapping[str, int]], factors: Mapping[Resource, int]
+) -> Pair:
+    """What LoadAware expects a pod to use; amounts: (requests, limits); a factor of 0 counts nothing."""
+    cpu, memory = (_estimate_one(priority, r, amounts, factors[r]) for r in RESOURCES)
+    return cpu, memory
+
+
+def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> Mapping[Resource, int]:
+    """Scaling factors in percent: the settings', or the pod's own where pods may say them."""
+    given = {Resource.CPU: settings.scaling_factors.cpu, Resource.MEMORY: settings.scaling_factors.memory}
+    text = annotations.get(SCALING_FACTORS_ANNOTATION, "") if settings.customised_estimation else ""
+    own = _object(text)
+    return {r: own[r.value] if isinstance(own.get(r.value), int) else factor for r, factor in given.items()}
+
+
+def _estimate_one(
+    priority: PriorityClass,
+    resource: Resource,
+    amounts: tuple[Mapping[str, int], Mapping[str, int]],
+    factor: int,
+) -> float:
+    if factor == 0:
+        return 0.0
+    name = _name_in(priority, resource)
+    request, limit = amounts[0].get(name, 0), amounts[1].get(name, 0)
+    amount = max(request, limit)
+    if amount == 0:
+        return float(_UNASKED[resource]) if name == resource.value or name in _BATCH else 0.0
+    scaled = math.floor(amount * factor / 100 + 0.5)  # Go's math.Round for what is not negative
+    return float(min(scaled, limit) if limit > 0 else scaled)
+
+
+def _name_in(priority: PriorityClass, resource: Resource) -> str:
+    """Name under which a class asks for the resource; "" where it has none."""
+    if priority in (PriorityClass.PROD, PriorityClass.NONE):
+        return resource.value
+    band = _BANDS.get(priority)
+    return EXTENDED_RESOURCES[band, resource] if band else ""
+
+
+def _amounts_of(spec: _Spec, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """What the pod requests, and its limits; worked out once for all pods that say the same."""
+    try:
+        return _remembered(
+            _ENCODER.encode(_Amounts(spec.containers, spec.init_containers, spec.overhead, spec.resources))
+        )
+    except CotenantError:
+        return _summed(spec, what)
+
+
+@lru_cache(maxsize=1024)
+def _remembered(text: bytes) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    return _summed(_DECODER.decode(text), "pod")
+
+
+def _summed(spec: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    return requests_of(_spec(spec, limits=False), what), requests_of(_spec(spec, limits=True), what)
+
+
+def _spec(spec: _Amounts, limits: bool) -> dict[str, Any]:
+    """The pod spec as `requests_of` reads it; limits: with limits in the place of requests."""
+    inits = [
+        {"resources": _part(c.resources, limits), "restartPolicy": c.restart_policy} for c in spec.init_containers or ()
+    ]
+    return {
+        "containers": [{"resources": _part(c.resources, limits)} for c in spec.containers or ()],
+        "initContainers": inits,
+        "resources": _part(spec.resources, limits),
+        "overhead": spec.overhead or {},
+    }
+
+
+def _part(resources: _Resources | None, limits: bool) -> dict[str, Quantities]:
+    if resources is None:
+        return {}
+    if limits:
+        return {"requests": resources.limits or {}}
+    return {"requests": resources.requests or {}, "limits": resources.limits or {}}
+
+
+def _given(field: msgspec.Raw) -> bool:
+    return bytes(field) not in (b"", b"null", b"{}", b"[]")
+
+
+def _since(wire: PodWire, kind: str) -> float | None:
+    for one in wire.status.conditions or ():
+        if one.type == kind and one.status == "True" and one.last_transition_time is not None:
+            return one.last_transition_time.timestamp()
+    return None
+
+
+def _young_until(
+    annotations: Mapping[str, str], since: tuple[float | None, float | None], settings: LoadAwareSettings
+) -> float | None:
+    """Until when its estimate counts at least; since: (placed, initialised). The window after initialisation wins."""
+    own = settings.customised_estimation
+    after_scheduled = _seconds(annotations.get(AFTER_SCHEDULED_ANNOTATION, "")) if own else None
+    after_initialized = _seconds(annotations.get(AFTER_INITIALIZED_ANNOTATION, "")) if own else None
+    if after_scheduled is None:
+        after_scheduled = settings.estimated_seconds_after_scheduled
+    if after_initialized is None:
+        after_initialized = settings.estimated_seconds_after_initialized
+    if after_initialized and since[1] is not None:
+        return since[1] + after_initialized
+    if after_scheduled and since[0] is not None:
+        return since[0] + after_scheduled
+    return None
+
+
+def _run_seconds(annotations: Mapping[str, str], deadline: float | None) -> float:
+    said = _seconds(annotations.get(RUN_SECONDS_ANNOTATION, ""))
+    known = [float(x) for x in (said, deadline) if x]
+    return min(known, default=math.inf)
+
+
+def _seconds(text: str) -> int | None:
+    """A whole number that is not negative; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _predicted(annotations: Mapping[str, str]) -> Pair | None:
+    given = _object(annotations.get(PREDICTED_USAGE_ANNOTATION, ""))
+    try:
+        cpu, memory = (float(parse_amount(r, given[r.value])) for r in RESOURCES)
+    except (KeyError, CotenantError):
+        return None
+    return cpu, memory
+
+
+def _object(text: str) -> dict[str, Any]:
+    """A JSON object; {} for anything else."""
+    if not text:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return {}

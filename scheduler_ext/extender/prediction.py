@@ -1,0 +1,71 @@
+"""Refusal by forecast: a node is no place for a pod whose life would meet a peak that the two do not fit under. Pure.
+
+Within the pod's expected life, six hours at most: the highest q95 of the node's forecast, plus what pods count that the
+forecast cannot know (placed after its history ends), plus the pod's own prediction, against the node's plain
+thresholds. The forecast is of the whole node, batch included, so what ran then is not added again. A node without a
+forecast is judged by the moment alone; the instantaneous rule holds beside this one, as a floor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.settings.extender import PredictionSettings
+from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.frame import SLOTS
+from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, Judgement
+from scheduler_ext.extender.load_aware import percent_of
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import Rows, Snapshot, slot_of
+
+Floats = npt.NDArray[np.float64]
+
+
+def window(snapshot: Snapshot, pod: PodFacts, now_seconds: float, settings: PredictionSettings) -> slice:
+    """The half hours of the snapshot's forecast that the pod's life touches."""
+    life = min(pod.run_seconds, settings.horizon_hours * 3600)
+    first = max(slot_of(now_seconds) - snapshot.first_slot, 0)
+    last = slot_of(now_seconds + life) - snapshot.first_slot
+    return slice(min(first, SLOTS), min(max(last + 1, first), SLOTS))
+
+
+def peaks(snapshot: Snapshot, part: slice, rows: Rows | slice) -> Floats:
+    """Highest q95 of each node in the window, (2, n); NaN where there is no forecast."""
+    ahead = snapshot.ahead[:, part][:, :, rows]
+    if ahead.shape[1] == 0:
+        return np.full((2, ahead.shape[2]), np.nan)
+    found: Floats = np.fmax.reduce(ahead, axis=1)
+    return found
+
+
+def judge(
+    snapshot: Snapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
+) -> Judgement:
+    """Whether the peak ahead of each node leaves room for the pod."""
+    found = Judgement.passing(len(snapshot.column(Column.CAPACITY_CPU)[rows]))
+    if pod.daemon or not settings.on:
+        return found
+    part = window(snapshot, pod, now_seconds, settings)
+    highest = peaks(snapshot, part, rows)
+    for offset in (1, 0):
+        firsts = (Column.CAPACITY_CPU, Column.PLAIN_CPU, Column.SINCE_CPU)
+        capacity, limit, since = (snapshot.columns[first + offset][rows] for first in firsts)
+        total = highest[offset] + since + pod.predicted[offset]
+        percent = percent_of(total, capacity)
+        high = (capacity > 0) & (limit > 0) & (percent > limit)
+        found.codes[high] = Code.PEAK_CPU + offset
+        found.percent[high] = np.minimum(percent[high], LARGEST_PERCENT).astype(np.int64)
+    _name_times(found, snapshot, part, rows)
+    return found
+
+
+def _name_times(found: Judgement, snapshot: Snapshot, part: slice, rows: Rows | slice) -> None:
+    """The half hour of the peak, of refused nodes only."""
+    refused = np.flatnonzero(found.codes)
+    if not len(refused):
+        return
+    numbers = np.arange(snapshot.columns.shape[1])[rows][refused]
+    which = (found.codes[refused] - Code.PEAK_CPU).astype(np.intp)
+    ahead = snapshot.ahead[which[:, None], np.arange(part.start, part.stop)[None, :], numbers[:, None]]
+    found.slot[refused] = snapshot.first_slot + part.start + np.nanargmax(ahead, axis=1)

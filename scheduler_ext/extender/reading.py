@@ -1,0 +1,94 @@
+"""EDGE: one look at the cluster for `cotenant why`: the snapshot that a running extender would have, read once.
+
+What may not be read, or is not installed, is left out and said; then rules that rest on it have no opinion.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from cotenant.edges.kube import KubeClient
+from cotenant.edges.kube.observed import ON_NODES
+from cotenant.model.errors import ClusterAbsent, ClusterForbidden, NoData
+from cotenant.model.protocol import SWAP_GUARD
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender.decide import Moment
+from scheduler_ext.extender.frame import Source
+from scheduler_ext.extender.metric import ForecastWire, MetricWire, NodeFacts, NodeWire, metric_of, node_of, outlook_of
+from scheduler_ext.extender.pod import PodWire, facts_of
+from scheduler_ext.extender.snapshot import Snapshot, following
+from scheduler_ext.extender.table import Table
+from scheduler_ext.extender.watcher import PATHS, GuardWire
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The cluster at one moment; nodes in the order of the snapshot's rows."""
+
+    snapshot: Snapshot
+    nodes: tuple[NodeFacts, ...]
+    moment: Moment
+
+
+def look(client: KubeClient, settings: ExtenderSettings) -> Look:
+    """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
+    table, now = Table(settings.load_aware), time.time()
+    sources: dict[str, Source] = {}
+    for wire in client.list(PATHS["nodes"], NodeWire):
+        table.put_node(wire.metadata.name, node_of(wire))
+    if not table.nodes:
+        raise NoData("the cluster has no nodes", fix="Is this the right --context?")
+    sources["nodes"] = Source(0.0)
+    for pod in _listed(client, "pods", PodWire, sources, fieldSelector=ON_NODES):
+        facts = facts_of(pod, settings.load_aware)
+        table.put_pod((pod.metadata.namespace, pod.metadata.name), facts, now)
+    for raw in _listed(client, "nodemetrics", msgspec.Raw, sources):
+        table.put_metric(_name(raw), metric_of(msgspec.json.decode(raw, type=MetricWire)))
+    for raw in _listed(client, "forecasts", msgspec.Raw, sources):
+        table.put_outlook(_name(raw), outlook_of(msgspec.json.decode(raw, type=ForecastWire)))
+    for raw in _listed(client, "reservations", msgspec.Raw, sources):
+        table.put_reservation(_name(raw), bytes(raw))
+    for raw in _listed(client, "guard", msgspec.Raw, sources):
+        if _name(raw) == SWAP_GUARD:
+            table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})
+    nodes = tuple(table.nodes.values())
+    moment = Moment(now, time.monotonic())
+    return Look(following(Snapshot(), table.take(sources, (now, moment.monotonic))), nodes, moment)
+
+
+def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, Source], **query: str) -> list[Any]:
+    try:
+        found: list[Any] = client.list(PATHS[name], kind, limit=None, **query)
+    except ClusterAbsent:
+        sources[name] = Source(0.0, synced=False, absent=True)
+        return []
+    except ClusterForbidden as error:
+        sources[name] = Source(0.0, error.message, synced=False)
+        return []
+    sources[name] = Source(0.0)
+    return found
+
+
+def _name(raw: msgspec.Raw) -> str:
+    return msgspec.json.decode(raw, type=_Named).metadata.name
+
+
+def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:
+    """A pod as JSON; NoData when it is not there."""
+    found = client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    if found is None:
+        raise NoData(f"there is no pod {name} in namespace {namespace}", fix="Give its namespace with -n.")
+    return found

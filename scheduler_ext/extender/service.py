@@ -1,0 +1,62 @@
+"""EDGE: one extender process put together: feed, application, server; also as a context manager."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from cotenant.edges.clock import Clock
+from cotenant.edges.kube import KubeClient
+from cotenant.edges.telemetry import Metrics
+from cotenant.settings.extender import ExtenderSettings
+from cotenant.settings.telemetry import TelemetrySettings
+from scheduler_ext.extender.app import ExtenderApp, Parts
+from scheduler_ext.extender.bind import Binder
+from scheduler_ext.extender.feed import Feed, View
+from scheduler_ext.extender.server import ExtenderServer
+from scheduler_ext.extender.snapshot import RESERVING
+
+
+class ExtenderService:
+    """A running `cotenant extender`."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: ExtenderSettings,
+        clock: Clock,
+        metrics: Metrics,
+        telemetry: TelemetrySettings | None = None,
+    ) -> None:
+        """Bind the port; nothing is asked yet."""
+        self.view = View()
+        self.app = ExtenderApp(Parts(self.view, settings, clock, metrics, Binder(client.sibling)))
+        self.server = ExtenderServer(self.app, settings)
+        self.feed = Feed(self.view, client, settings, telemetry)
+        self._settings = settings
+        self.app.checks.ready["view"] = self._wrong
+
+    def start(self) -> None:
+        """Serve; rules speak as soon as the view is complete."""
+        self.feed.start()
+        self.server.start()
+
+    def stop(self) -> None:
+        """End both."""
+        self.app.checks.draining = True
+        self.server.stop()
+        self.feed.stop()
+
+    def __enter__(self) -> ExtenderService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _wrong(self) -> str:
+        """Why rules do not speak yet, or ""."""
+        snapshot = self.view.snapshot
+        if problem := snapshot.problem():
+            return problem
+        age = snapshot.age_seconds(monotonic(), RESERVING)
+        return "" if age <= self._settings.stale_seconds else f"the view is {age:.0f} s old"

@@ -1,0 +1,197 @@
+"""The cluster as the rules read it: one column a number, one place a node; replaced by reference, never changed. Pure.
+
+`following(snapshot, frame)` makes the next one. Only what a frame touches is copied, so that taking over one NodeMetric
+costs the copy of a matrix; whoever reads keeps the snapshot that it began with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.errors import CotenantError
+from cotenant.model.reservation import Phase, Reservation
+from scheduler_ext.extender.columns import WIDTH, Column
+from scheduler_ext.extender.frame import SLOT_SECONDS, SLOTS, Frame, PlaceholderOf, ShareOf, Source
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
+NEEDED: Final = ("nodes", "pods", "nodemetrics")
+"""Collections that load rules rest on."""
+RESERVING: Final = ("guard", "pods", "reservations")
+"""Collections that rules about reservations rest on."""
+TRAIL: Final = 256
+"""Changes of rows that are remembered: some seconds of a busy cluster."""
+
+
+def _no_columns() -> Floats:
+    return np.zeros((WIDTH, 0))
+
+
+def _no_forecast() -> Floats:
+    return np.zeros((2, SLOTS, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment.
+
+    columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on, (2, SLOTS, nodes), NaN unknown.
+    heads, quoted: the beginning of each node's entry in a prioritize answer, and its name as JSON; bytes.
+    guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.
+    reserved, reserved_rows: node -> Reservations that have room there, and which rows those are, (nodes,).
+    taken_seconds: monotonic time at which the watcher sent it. steps: changes of rows so far; trail: which rows each
+    of the last ones changed.
+    """
+
+    names: tuple[str, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    columns: Floats = field(default_factory=_no_columns)
+    ahead: Floats = field(default_factory=_no_forecast)
+    first_slot: int = 0
+    heads: npt.NDArray[np.object_] = field(default_factory=lambda: np.empty(0, dtype=object))
+    quoted: npt.NDArray[np.object_] = field(default_factory=lambda: np.empty(0, dtype=object))
+    guards: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    placeholders: Mapping[str, PlaceholderOf] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    reserved: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
+    reserved_rows: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    taken_seconds: float = -math.inf
+    steps: int = 0
+    trail: tuple[npt.NDArray[np.int32], ...] = ()
+
+    def column(self, column: Column) -> Floats:
+        """One column, shape (nodes,)."""
+        found: Floats = self.columns[column]
+        return found
+
+    def age_seconds(self, now: float, names: Sequence[str] = NEEDED) -> float:
+        """Age of the oldest of these collections at the monotonic time `now`; infinite when one was never read."""
+        known = [self.sources.get(name) for name in names]
+        if not known or any(s is None or not (s.synced or s.absent) for s in known):
+            return math.inf
+        aged = [s.age_seconds for s in known if s is not None and not s.absent]
+        return max(now - self.taken_seconds, 0.0) + max(aged, default=0.0)
+
+    def problem(self) -> str:
+        """Why rules have no full view yet, in words, or ""."""
+        if not self.sources:
+            return "nothing was read yet"
+        return "; ".join(
+            f"{name}: {source.error or 'not read yet'}"
+            for name, source in self.sources.items()
+            if not (source.synced or source.absent)
+        )
+
+    def rows_of(self, names: Sequence[str]) -> Rows:
+        """Row of each name, -1 where a node is not known; shape (names,)."""
+        rows = self.rows
+        try:
+            found = itemgetter(*names)(rows) if len(names) > 1 else [rows[name] for name in names]
+        except KeyError:
+            found = [rows.get(name, -1) for name in names]
+        return np.array(found, dtype=np.intp)
+
+    def changed_since(self, steps: int) -> Rows | None:
+        """Rows that changed after so many steps; None when the trail does not reach back so far."""
+        behind = self.steps - steps
+        if not 0 <= behind <= len(self.trail):
+            return None
+        if behind == 0:
+            return np.zeros(0, dtype=np.intp)
+        return np.unique(np.concatenate(self.trail[-behind:])).astype(np.intp)
+
+
+def following(last: Snapshot, frame: Frame) -> Snapshot:
+    """The snapshot after a frame."""
+    moved = _whole(last, frame) if frame.names is not None else last
+    if frame.rows and frame.names is None:
+        columns = moved.columns.copy()
+        columns[:, np.frombuffer(frame.rows, np.int32)] = np.frombuffer(frame.values).reshape(-1, WIDTH).T
+        moved = replace(moved, columns=columns)
+    if frame.ahead or frame.first_slot != moved.first_slot:
+        moved = replace(moved, ahead=_ahead(moved, frame), first_slot=frame.first_slot)
+    if frame.rows or frame.ahead_rows:
+        moved = replace(moved, steps=moved.steps + 1, trail=(*moved.trail[1 - TRAIL :], _touched(frame)))
+    if frame.reservations or frame.fresh or frame.names is not None:
+        moved = _reserving(moved, frame)
+    return replace(
+        moved,
+        guards=moved.guards if frame.guards is None else frame.guards,
+        placeholders=moved.placeholders if frame.placeholders is None else frame.placeholders,
+        sources=frame.sources,
+        taken_seconds=frame.sent_seconds,
+    )
+
+
+def _touched(frame: Frame) -> npt.NDArray[np.int32]:
+    parts = [np.frombuffer(part, np.int32) for part in (frame.rows, frame.ahead_rows) if part]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _whole(last: Snapshot, frame: Frame) -> Snapshot:
+    names = tuple(frame.names or ())
+    quoted = np.empty(len(names), dtype=object)
+    held = last.rows
+    quoted[:] = [last.quoted[held[name]] if name in held else msgspec.json.encode(name) for name in names]
+    heads = np.empty(len(names), dtype=object)
+    heads[:] = [b'{"Host":%b,"Score":' % name for name in quoted.tolist()]
+    values = np.frombuffer(frame.values).reshape(len(names), WIDTH)
+    return replace(
+        last,
+        names=names,
+        rows={name: row for row, name in enumerate(names)},
+        columns=np.ascontiguousarray(values.T),
+        ahead=np.full((2, SLOTS, len(names)), np.nan),
+        heads=heads,
+        quoted=quoted,
+    )
+
+
+def _ahead(moved: Snapshot, frame: Frame) -> Floats:
+    ahead = moved.ahead.copy() if moved.first_slot == frame.first_slot else np.full_like(moved.ahead, np.nan)
+    values = np.frombuffer(frame.ahead).reshape(-1, 2, SLOTS)
+    ahead[:, :, np.frombuffer(frame.ahead_rows, np.int32)] = np.moveaxis(values, 0, 2)
+    return ahead
+
+
+def _reserving(moved: Snapshot, frame: Frame) -> Snapshot:
+    """Reservations as the frame changed them, and where they have room."""
+    known = {} if frame.fresh else dict(moved.reservations)
+    for name, text in (frame.reservations or {}).items():
+        known.pop(name, None)
+        if text is not None and (found := _reservation(text)) is not None:
+            known[name] = found
+    by_node: dict[str, tuple[Reservation, ...]] = {}
+    rows = np.zeros(len(moved.names), dtype=np.bool_)
+    for one in known.values():
+        row = moved.rows.get(one.status.node)
+        if row is not None and one.status.phase is Phase.AVAILABLE:
+            rows[row] = True
+            by_node[one.status.node] = (*by_node.get(one.status.node, ()), one)
+    return replace(moved, reservations=known, reserved=by_node, reserved_rows=rows)
+
+
+def _reservation(text: bytes) -> Reservation | None:
+    """Nobody owns what cannot be read: its placeholders stay closed to all."""
+    try:
+        return Reservation.parse(msgspec.json.decode(text, type=dict[str, Any]))
+    except (CotenantError, msgspec.MsgspecError):
+        return None
+
+
+def slot_of(seconds: float) -> int:
+    """Number of the half hour that a moment lies in."""
+    return int(seconds // SLOT_SECONDS)
+
+
+Shares = dict[str, ShareOf]
+"""What each pod counts, by uid: changed in place by the feed, read one by one."""

@@ -1,0 +1,174 @@
+"""What the watcher knows of the cluster, and the frames that tell the serving process what changed of it. Pure.
+
+`put_*` take objects as they come and mark the node they belong to; `take` gives rows of the marked nodes and forgets
+the marks. A changed set of nodes gives a whole frame.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from cotenant.settings.extender import LoadAwareSettings
+from scheduler_ext.extender.columns import NodeState, rows_of, share_of
+from scheduler_ext.extender.frame import SLOT_SECONDS, SLOTS, Frame, PlaceholderOf, ShareOf, Source
+from scheduler_ext.extender.metric import LoadMetric, NodeFacts, Outlook
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import slot_of
+
+Key = tuple[str, str]
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(slots=True)
+class Table:
+    """Nodes in the order of their rows, and everything that hangs on them."""
+
+    settings: LoadAwareSettings
+    nodes: dict[str, NodeFacts] = field(default_factory=dict)
+    metrics: dict[str, LoadMetric] = field(default_factory=dict)
+    outlooks: dict[str, Outlook] = field(default_factory=dict)
+    pods: dict[Key, PodFacts] = field(default_factory=dict)
+    guards: dict[str, list[str]] = field(default_factory=dict)
+    reservations: dict[str, bytes] = field(default_factory=dict)
+    _on: dict[str, dict[Key, PodFacts]] = field(default_factory=lambda: defaultdict(dict))
+    _changed: set[str] = field(default_factory=set)
+    _forecast: set[str] = field(default_factory=set)
+    _gone: set[str] = field(default_factory=set)
+    _other_nodes: bool = True
+    _other_guards: bool = True
+    _other_placeholders: bool = True
+    _reservations: set[str] = field(default_factory=set)
+    _fresh: bool = True
+    _slot: int = -1
+    _index: dict[str, int] = field(default_factory=dict)
+    """Row of each node, as the last whole frame had it."""
+
+    def put_node(self, name: str, node: NodeFacts | None) -> None:
+        """A node appeared, changed or (None) vanished."""
+        self._other_nodes |= (node is None) == (name in self.nodes)
+        if node is None:
+            self.nodes.pop(name, None)
+        else:
+            self.nodes[name] = node
+        self._changed.add(name)
+
+    def put_metric(self, name: str, metric: LoadMetric | None) -> None:
+        """A NodeMetric appeared, changed or vanished."""
+        _put(self.metrics, name, metric)
+        self._changed.add(name)
+
+    def put_outlook(self, name: str, outlook: Outlook | None) -> None:
+        """A UsageForecast appeared, changed or vanished."""
+        _put(self.outlooks, name, outlook)
+        self._changed.add(name)
+        self._forecast.add(name)
+
+    def put_pod(self, key: Key, pod: PodFacts | None, now_seconds: float) -> None:
+        """A pod was placed, changed or vanished; one whose placing nobody dated was placed when it was first seen."""
+        before = self.pods.pop(key, None)
+        if before is not None:
+            self._on[before.node].pop(key, None)
+            self._changed.add(before.node)
+            if pod is None or pod.identity.uid != before.identity.uid:
+                self._gone.add(before.identity.uid)
+        if pod is not None and pod.node and not pod.ended:
+            if pod.assigned_seconds is None:
+                seen = before.assigned_seconds if before is not None and before.node == pod.node else None
+                pod = replace(pod, assigned_seconds=now_seconds if seen is None else seen)
+            self.pods[key] = self._on[pod.node][key] = pod
+            self._changed.add(pod.node)
+        held = (before and before.placeholder_of, pod and pod.placeholder_of)
+        self._other_placeholders |= any(one is not None for one in held)
+
+    def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
+        """The nodes on which a hand-over goes on."""
+        self.guards = {node: list(pods) for node, pods in guards.items()}
+        self._other_guards = True
+
+    def put_reservation(self, name: str, text: bytes | None) -> None:
+        """A Reservation as JSON appeared, changed or vanished."""
+        _put(self.reservations, name, text)
+        self._reservations.add(name)
+
+    def state(self, name: str) -> NodeState:
+        """All of one node."""
+        pods = tuple(self._on[name].values()) if name in self._on else ()
+        return NodeState(self.nodes[name], self.metrics.get(name), pods, self.outlooks.get(name))
+
+    def take(self, sources: Mapping[str, Source], times: tuple[float, float]) -> Frame:
+        """What changed since the last call. times: (Unix time, monotonic time)."""
+        slot = slot_of(times[0])
+        whole, again = self._other_nodes, slot != self._slot
+        if whole:
+            self._index = {name: row for row, name in enumerate(self.nodes)}
+        index = self._index
+        rows = list(index) if whole else sorted(self._changed & index.keys(), key=index.__getitem__)
+        ahead = [n for n in index if n in self.outlooks] if whole or again else sorted(self._forecast & index.keys())
+        frame = Frame(
+            sent_seconds=times[1],
+            sources=dict(sources),
+            fresh=self._fresh,
+            names=rows if whole else None,
+            rows=_numbers(rows, index),
+            values=rows_of((self.state(n) for n in rows), self.settings).tobytes(),
+            ahead_rows=_numbers(ahead, index),
+            ahead=self._ahead(ahead, slot),
+            first_slot=slot,
+            guards=self.guards if self._other_guards else None,
+            placeholders=self._placeholders() if self._other_placeholders else None,
+            reservations={name: self.reservations.get(name) for name in self._reservations} or None,
+            shares=self._shares(self._changed & index.keys()),
+            gone=sorted(self._gone | self._homeless(self._changed - index.keys())),
+        )
+        self._forget(slot)
+        return frame
+
+    def _forget(self, slot: int) -> None:
+        for marks in (self._changed, self._forecast, self._gone, self._reservations):
+            marks.clear()
+        self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
+        self._slot = slot
+
+    def _ahead(self, names: list[str], slot: int) -> bytes:
+        empty = np.full((2, SLOTS), np.nan)
+        found = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in names]
+        return np.array(found).tobytes()
+
+    def _placeholders(self) -> dict[str, PlaceholderOf]:
+        return {
+            pod.identity.uid: PlaceholderOf(pod.node, pod.placeholder_of)
+            for pod in self.pods.values()
+            if pod.placeholder_of is not None
+        }
+
+    def _homeless(self, names: Iterable[str]) -> set[str]:
+        """Pods on nodes that are not there (any more): nobody can displace them."""
+        return {pod.identity.uid for name in names if name in self._on for pod in self._on[name].values()}
+
+    def _shares(self, names: Iterable[str]) -> dict[str, ShareOf]:
+        return {
+            pod.identity.uid: _share(pod, self.metrics.get(name))
+            for name in names
+            for pod in (self._on[name].values() if name in self._on else ())
+        }
+
+
+def _share(pod: PodFacts, metric: LoadMetric | None) -> ShareOf:
+    found = share_of(pod, metric)
+    return ShareOf(*found.used, *found.prod_used, *found.requested)
+
+
+def _numbers(names: list[str], index: Mapping[str, int]) -> bytes:
+    return np.fromiter((index[n] for n in names), np.int32, len(names)).tobytes()
+
+
+def _put(held: dict[str, ValueT], key: str, value: ValueT | None) -> None:
+    if value is None:
+        held.pop(key, None)
+    else:
+        held[key] = value

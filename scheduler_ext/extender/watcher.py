@@ -1,0 +1,166 @@
+"""EDGE: watches the cluster for the extender and sends frames of what changed; in a process of its own, or a thread.
+
+    python -m scheduler_ext.extender.watcher < job.json > frames
+
+A frame is four bytes of length (big-endian) and MessagePack. One is sent at least once a second: its ages say what the
+view is worth. The process ends when nobody reads its frames.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.edges.kube import KubeClient, Mirror, connect
+from cotenant.edges.kube.observed import ON_NODES
+from cotenant.edges.telemetry import configure_logging
+from cotenant.model.errors import ClusterAbsent, ClusterForbidden
+from cotenant.model.protocol import OWN_GROUP, SCHEDULING_GROUP, SLO_GROUP, SWAP_GUARD
+from cotenant.settings.extender import ExtenderSettings
+from cotenant.settings.kube import KubeSettings
+from cotenant.settings.telemetry import TelemetrySettings
+from scheduler_ext.extender.frame import ENCODER, Frame, Source
+from scheduler_ext.extender.metric import ForecastWire, MetricWire, NodeWire, metric_of, node_of, outlook_of
+from scheduler_ext.extender.pod import PodWire, facts_of
+from scheduler_ext.extender.table import Table
+
+HEARTBEAT_SECONDS: Final = 1.0
+PATHS: Final = {
+    "nodes": "/api/v1/nodes",
+    "pods": "/api/v1/pods",
+    "nodemetrics": f"/apis/{SLO_GROUP}/nodemetrics",
+    "forecasts": f"/apis/{OWN_GROUP}/usageforecasts",
+    "reservations": f"/apis/{SCHEDULING_GROUP}/reservations",
+    "guard": f"/apis/{OWN_GROUP}/swapguards",
+}
+"""Collections that are watched."""
+
+
+class Job(msgspec.Struct):
+    """What the process is told on stdin."""
+
+    kube: KubeSettings
+    extender: ExtenderSettings
+    telemetry: TelemetrySettings
+
+
+class _GuardSpec(msgspec.Struct):
+    nodes: dict[str, list[str]] | None = None
+
+
+class GuardWire(msgspec.Struct):
+    """The SwapGuard as far as it is read here."""
+
+    spec: _GuardSpec = msgspec.field(default_factory=_GuardSpec)
+
+
+class Watching:
+    """Mirrors, and the table that they fill; for one thread."""
+
+    def __init__(self, client: KubeClient, settings: ExtenderSettings, wake: threading.Event) -> None:
+        """Nothing is asked before `start`."""
+        load = settings.load_aware
+        self.table = Table(load)
+        self.mirrors: dict[str, Mirror[Any]] = {
+            "nodes": Mirror(client, PATHS["nodes"], NodeWire, node_of, wake),
+            "pods": Mirror(client, PATHS["pods"], PodWire, lambda w: facts_of(w, load), wake, fieldSelector=ON_NODES),
+            "nodemetrics": Mirror(client, PATHS["nodemetrics"], MetricWire, metric_of, wake),
+            "forecasts": Mirror(client, PATHS["forecasts"], ForecastWire, outlook_of, wake),
+            "reservations": Mirror(client, PATHS["reservations"], msgspec.Raw, bytes, wake),
+            "guard": Mirror(client, PATHS["guard"], GuardWire, lambda w: w.spec.nodes or {}, wake),
+        }
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for mirror in self.mirrors.values():
+            mirror.start()
+
+    def stop(self) -> None:
+        """End all watches; what is stuck in a call is left to end with the process."""
+        for mirror in self.mirrors.values():
+            threading.Thread(target=mirror.stop, daemon=True).start()
+
+    def complete(self) -> bool:
+        """Whether every collection was listed once, or is known not to be had."""
+        return all(
+            m.wait_synced(0) or isinstance(m.error, ClusterAbsent | ClusterForbidden) for m in self.mirrors.values()
+        )
+
+    def frame(self) -> Frame:
+        """What changed since the last one; only how things stand until all collections are complete."""
+        now, sources = time.time(), self.sources()
+        if not self.complete():
+            return Frame(time.monotonic(), sources)
+        self._drain(now)
+        return self.table.take(sources, (now, time.monotonic()))
+
+    def sources(self) -> dict[str, Source]:
+        """How each collection stands."""
+        return {name: source_of(mirror) for name, mirror in self.mirrors.items()}
+
+    def _drain(self, now: float) -> None:
+        table, changed = self.table, {name: mirror.changed() for name, mirror in self.mirrors.items()}
+        for (_, name), node in changed["nodes"].items():
+            table.put_node(name, node)
+        for (_, name), metric in changed["nodemetrics"].items():
+            table.put_metric(name, metric)
+        for (_, name), outlook in changed["forecasts"].items():
+            table.put_outlook(name, outlook)
+        for key, pod in changed["pods"].items():
+            table.put_pod(key, pod, now)
+        for (_, name), text in changed["reservations"].items():
+            table.put_reservation(name, text)
+        if ("", SWAP_GUARD) in changed["guard"]:
+            table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
+
+
+def source_of(mirror: Mirror[Any]) -> Source:
+    """How a mirror stands."""
+    absent = isinstance(mirror.error, ClusterAbsent) and not mirror.wait_synced(0)
+    error = mirror.error.message if mirror.error else ""
+    return Source(mirror.age_seconds(), error, mirror.wait_synced(0), absent)
+
+
+def watch(
+    client: KubeClient, settings: ExtenderSettings, emit: Callable[[Frame], None], stopping: threading.Event
+) -> None:
+    """Emit frames until told to stop, or until `emit` raises OSError because nobody listens any more."""
+    wake = threading.Event()
+    watching = Watching(client, settings, wake)
+    watching.start()
+    try:
+        while not stopping.is_set():
+            emit(watching.frame())
+            if wake.wait(HEARTBEAT_SECONDS):
+                stopping.wait(settings.coalesce_seconds)
+            wake.clear()
+    except OSError:
+        return
+    finally:
+        watching.stop()
+
+
+def main() -> int:
+    """The process."""
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=Job)
+    configure_logging(job.telemetry)
+    out = sys.stdout.buffer
+
+    def emit(frame: Frame) -> None:
+        body = ENCODER.encode(frame)
+        out.write(len(body).to_bytes(4, "big") + body)
+        out.flush()
+
+    watch(connect(job.kube), job.extender, emit, threading.Event())
+    return 0
+
+
+if __name__ == "__main__":
+    import os
+
+    os._exit(main())  # mirrors' threads may sit in a read for minutes

@@ -1,0 +1,134 @@
+"""Why a pod is pending: per rule, how many nodes refuse it and by what. Pure.
+
+Two sources: what our rules say of every node, and what the scheduler itself wrote into the pod's PodScheduled
+condition. Fit by requests is judged here too, so that a pod that does not exist yet can be tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender import decide
+from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.decide import Moment, Posture
+from scheduler_ext.extender.metric import BATCH_NAMES
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import Snapshot
+
+_HEAD: Final = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\. preemption: (.*))?\.?$", re.DOTALL)
+_PART: Final = re.compile(r"(\d+) ((?:[^,.]|\.(?!\s)|,(?! \d+ ))+)")
+BEST: Final = 3
+"""Nodes that are named as the best places."""
+FITTING: Final = {
+    "cpu": (Column.ALLOCATABLE_CPU, Column.REQUESTED_CPU),
+    "memory": (Column.ALLOCATABLE_MEMORY, Column.REQUESTED_MEMORY),
+    BATCH_NAMES[0]: (Column.BATCH_ROOM_CPU, Column.BATCH_CPU),
+    BATCH_NAMES[1]: (Column.BATCH_ROOM_MEMORY, Column.BATCH_MEMORY),
+}
+"""Resources whose fit the snapshot knows: what there is, what is asked of it."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """So many nodes refuse a pod by one rule."""
+
+    rule: str
+    reason: str
+    nodes: int
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What the scheduler was told of a pod the last time."""
+
+    pod: str
+    at_seconds: float
+    asked: int
+    passed: int
+    refusals: list[Refusal]
+    load_rules_off: str = ""
+
+    @classmethod
+    def of(
+        cls, pod: PodFacts, about: tuple[int, float], stance: Posture, refused: Mapping[tuple[str, str], int]
+    ) -> Said:
+        """about: (nodes asked, Unix time)."""
+        asked, at_seconds = about
+        return cls(pod.key, at_seconds, asked, asked - sum(refused.values()), refusals_of(refused), stance.load_off)
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """What is in the way of a pod. fits: nodes that no rule refuses.
+
+    Rules overlap: a node may be refused by several, and is counted in each. scheduler: what kube-scheduler itself says.
+    """
+
+    pod: str
+    nodes: int
+    fits: int
+    refusals: list[Refusal]
+    scheduler: list[Refusal] = []
+    notes: list[str] = []
+    best: list[str] = []
+    """Nodes that take it, best first."""
+
+
+def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[Refusal]:
+    """The counts as rows, most nodes first."""
+    return [Refusal(rule, words, number) for (rule, words), number in counts.items()]
+
+
+def explained(
+    snapshot: Snapshot,
+    pod: PodFacts,
+    now: Moment,
+    settings: ExtenderSettings,
+    others: Mapping[tuple[str, str], Sequence[bool]] | None = None,
+) -> Explanation:
+    """What our rules, fit by requests, and `others` ((rule, words) -> refused, a place a node) say of every node."""
+    rows = np.arange(len(snapshot.names), dtype=np.intp)
+    judged, stance = decide.judge(snapshot, pod, rows, now, settings)
+    fit = {("resources", f"too little {name}"): missing for name, missing in lacking(snapshot, pod).items()}
+    stock = fit | {key: np.asarray(refused, dtype=np.bool_) for key, refused in (others or {}).items()}
+    free = judged.passed.copy()
+    for refused in stock.values():
+        free &= ~refused
+    passing = np.flatnonzero(free)
+    points = decide.points(snapshot, pod, passing, now, settings)
+    order = passing[np.argsort(-points, kind="stable")][:BEST]
+    counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
+    refusals = refusals_of(judged.refused().counts()) + refusals_of(counted)
+    return Explanation(
+        pod=pod.key,
+        nodes=len(rows),
+        fits=len(passing),
+        refusals=sorted(refusals, key=lambda one: (-one.nodes, one.rule, one.reason)),
+        notes=[text for text in (_silent(stance), pod.unread, snapshot.problem()) if text],
+        best=[snapshot.names[row] for row in order.tolist()],
+    )
+
+
+def lacking(snapshot: Snapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Resource -> nodes on which less of it is free than the pod requests, (nodes,)."""
+    found = {}
+    for name, (there, taken) in FITTING.items():
+        asked = pod.requests.get(name, 0)
+        if asked:
+            found[name] = snapshot.column(there) - snapshot.column(taken) < asked
+    return found
+
+
+def scheduler_says(message: str) -> list[Refusal]:
+    """Refusals in a PodScheduled condition's message; what cannot be taken apart comes as it stands."""
+    head = _HEAD.match(message.strip())
+    if not head:
+        return [Refusal("scheduler", message.strip(), 0)] if message.strip() else []
+    return [Refusal("scheduler", words.strip(" ."), int(number)) for number, words in _PART.findall(head[3])]
+
+
+def _silent(stance: Posture) -> str:
+    return f"load rules have no opinion: {stance.load_off}" if stance.load_off else ""

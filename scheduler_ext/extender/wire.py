@@ -1,0 +1,161 @@
+"""The scheduler's questions and our answers on the wire, by kube-scheduler's `extender/v1` types. Pure.
+
+Those types have no JSON names of their own, so that Go's field names are the keys; objects inside are ordinary
+Kubernetes JSON. What the scheduler makes of an answer decides its form: one without names (such as {}) means that no
+node passes, a name that was not asked is an error, a missing host in a prioritize answer gets nothing added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_ext.extender.judgement import UNRESOLVABLE, Refused
+from scheduler_ext.extender.pod import PodWire
+from scheduler_ext.extender.snapshot import Rows, Snapshot
+
+Pieces = npt.NDArray[np.object_]
+"""Parts of an answer, bytes."""
+_TAILS: Final = np.array([b"%d}," % score for score in range(11)], dtype=object)
+"""The end of a node's entry in a prioritize answer, by its score, with the comma behind it."""
+
+
+class ExtenderArgs(msgspec.Struct, rename="pascal"):
+    """Question of filter and prioritize; without names from a scheduler that was told that we keep no nodes."""
+
+    pod: PodWire
+    node_names: list[str] | None = None
+
+
+class MetaPod(msgspec.Struct, rename={"uid": "UID"}):
+    """A victim."""
+
+    uid: str = ""
+
+
+class MetaVictims(msgspec.Struct, rename={"pods": "Pods", "violations": "NumPDBViolations"}):
+    """Pods that would be displaced on a node."""
+
+    pods: list[MetaPod] | None = None
+    violations: int = 0
+
+
+class _VictimMeta(msgspec.Struct):
+    uid: str = ""
+
+
+class _VictimPod(msgspec.Struct):
+    metadata: _VictimMeta = msgspec.field(default_factory=_VictimMeta)
+
+
+class _Victims(msgspec.Struct, rename={"pods": "Pods", "violations": "NumPDBViolations"}):
+    pods: list[_VictimPod] | None = None
+    violations: int = 0
+
+
+class PreemptArgs(msgspec.Struct, rename="pascal"):
+    """Question of preempt: victims by uid, or whole pods from a scheduler that was told that we keep no nodes."""
+
+    pod: PodWire
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+    node_name_to_victims: dict[str, _Victims] | None = None
+
+    def victims(self) -> dict[str, MetaVictims]:
+        """Victims by uid, of either form."""
+        if self.node_name_to_meta_victims is not None:
+            return self.node_name_to_meta_victims
+        return {
+            node: MetaVictims([MetaPod(pod.metadata.uid) for pod in found.pods or ()], found.violations)
+            for node, found in (self.node_name_to_victims or {}).items()
+        }
+
+
+class BindArgs(
+    msgspec.Struct, rename={"name": "PodName", "namespace": "PodNamespace", "uid": "PodUID", "node": "Node"}
+):
+    """Question of bind."""
+
+    name: str
+    namespace: str
+    uid: str
+    node: str
+
+
+EXTENDER_ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
+PREEMPT_ARGS: Final = msgspec.json.Decoder(PreemptArgs)
+BIND_ARGS: Final = msgspec.json.Decoder(BindArgs)
+
+
+def filtered(passing: Pieces) -> bytes:
+    """Answer of filter that hands back some nodes, each name as JSON, in the order asked.
+
+    Why the others are refused is left out: the scheduler only reads it when no node is left.
+    """
+    names = b",".join(passing.tolist())
+    return b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}' % names
+
+
+def refused_all(quoted: Pieces, refused: Refused) -> bytes:
+    """Answer of filter when nothing passes: why, node by node; refusals that no preemption mends stand apart.
+
+    quoted: each name as JSON, (names,): what an answer of 5,000 names is made of without touching 5,000 texts.
+    """
+    hopeless = np.array([code in UNRESOLVABLE for code in refused.codes], dtype=np.bool_)
+    apart = hopeless[refused.which] if len(refused.which) else np.zeros(0, dtype=np.bool_)
+    failed, unresolvable = (_reasons(quoted, refused, part) for part in (~apart, apart))
+    head, between, tail = (
+        b'{"Nodes":null,"NodeNames":[],"FailedNodes":{',
+        b'},"FailedAndUnresolvableNodes":{',
+        b'},"Error":""}',
+    )
+    return head + failed + between + unresolvable + tail
+
+
+def quoted_names(snapshot: Snapshot, names: Sequence[str], rows: Rows) -> Pieces:
+    """Each name as JSON, (names,); made anew only for a node that nobody here knows."""
+    found = snapshot.quoted[rows] if len(snapshot.quoted) else np.empty(len(names), dtype=object)
+    for place in np.flatnonzero(rows < 0).tolist():
+        found[place] = msgspec.json.encode(names[place])
+    return found
+
+
+def _reasons(quoted: Pieces, refused: Refused, part: npt.NDArray[np.bool_]) -> bytes:
+    """Members of an object of reasons: name and words by turns."""
+    if not part.any():
+        return b""
+    words = np.array([b":%b," % msgspec.json.encode(word) for word in refused.words], dtype=object)
+    pieces = np.empty(2 * int(part.sum()), dtype=object)
+    pieces[0::2] = quoted[refused.at[part]]
+    pieces[1::2] = words[refused.which[part]]
+    return b"".join(pieces.tolist())[:-1]
+
+
+def failed_filter(why: str) -> bytes:
+    """Answer of filter that the scheduler takes for a failure of ours: skipped when ignorable, else tried again."""
+    return msgspec.json.encode(
+        {"Nodes": None, "NodeNames": None, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": why}
+    )
+
+
+def prioritized(snapshot: Snapshot, rows: Rows, points: Rows) -> bytes:
+    """Answer of prioritize: entries of prepared pieces, for nodes with points only."""
+    some = np.flatnonzero(points)
+    pieces = np.empty(2 * len(some), dtype=object)
+    pieces[0::2] = snapshot.heads[rows[some]]
+    pieces[1::2] = _TAILS[points[some]]
+    return b"[" + b"".join(pieces.tolist())[:-1] + b"]"
+
+
+def preempted(victims: Mapping[str, MetaVictims], spared: Mapping[str, str]) -> bytes:
+    """Answer of preempt: the nodes that stay, with the victims that were asked; never one without victims."""
+    kept = {node: found for node, found in victims.items() if node not in spared and found.pods}
+    return msgspec.json.encode({"NodeNameToMetaVictims": kept})
+
+
+def bound(error: str = "") -> bytes:
+    """Answer of bind."""
+    return msgspec.json.encode({"Error": error})

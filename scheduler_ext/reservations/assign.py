@@ -1,0 +1,187 @@
+"""Which waiting pod gets which Reservation's room, and which pods wait in vain. Pure.
+
+A pod that our gate holds is served at once; one that the webhook missed is served when the scheduler has found no place
+for it. Of several Reservations the lowest order above zero goes first, then the one that would be fullest, as in
+Koordinator: mean over the reserved resources of 100 x (request + allocated) / allocatable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.model.pod_request import added, fits, rest
+from cotenant.model.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
+from cotenant.model.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
+from cotenant.settings.reservations import ReservationSettings
+from scheduler_ext.reservations.guard import Held, Swap
+from scheduler_ext.reservations.placeholder import fresh_name
+from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, View
+
+LAST: Final = 1 << 62
+STANDBY_SECONDS: Final = 60.0
+"""A running pod may take its time to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a Reservation has left to give. held: bound placeholders, smallest first; busy: a hand-over is under way."""
+
+    reservation: Reservation
+    node: str
+    held: tuple[PodView, ...]
+    left: Mapping[str, int]
+    allocated: Mapping[str, int]
+    busy: bool = False
+
+    def takes(self, pod: PodView) -> bool:
+        """Whether the pod's request may be served from it."""
+        if self.reservation.allocate_policy is AllocatePolicy.RESTRICTED:
+            return fits(pod.requests, self.left, self.reservation.size)
+        return True
+
+    def score(self, pod: PodView) -> float:
+        """How full it would be: 0 to 100, above for a pod that takes more than is reserved."""
+        size = self.reservation.size
+        used = [(pod.requests.get(n, 0) + self.allocated.get(n, 0)) / amount for n, amount in size.items()]
+        return 100.0 * sum(used) / len(used)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """Hand-overs to begin; pods that go on waiting, and pods that must not."""
+
+    begun: list[Swap] = field(default_factory=list)
+    waiting: list[PodView] = field(default_factory=list)
+    in_vain: list[PodView] = field(default_factory=list)
+
+
+def rooms(view: View, default: Mode) -> list[Room]:
+    """Room of every Reservation that is open to owners and handed over by us."""
+    found = []
+    for reservation in view.reservations.values():
+        if reservation.open_to_owners and reservation.mode(default) is Mode.PINNED and not _expired(reservation, view):
+            room = _room(reservation, view)
+            if room.held or room.busy:
+                found.append(room)
+    return found + [_standby(r, pod, view) for r, pod in view.standby if r.open_to_owners and pod.alive and pod.node]
+
+
+def assigned(view: View, settings: ReservationSettings) -> Assignment:
+    """What becomes of each waiting pod; hand-overs begin on nodes without one, up to swaps_at_once altogether."""
+    served = {swap.owner.uid for swap in view.guard.swaps if swap.owner}
+    waiting = [pod for pod in view.pods.values() if pod.uid not in served and _waits(pod)]
+    work = _Work(view, settings, rooms(view, Mode(settings.mode)) if waiting else ())
+    for pod in sorted(waiting, key=lambda p: (-p.priority, p.created_seconds, p.place)):
+        work.serve(pod)
+    return work.found
+
+
+class _Work:
+    """Rooms in groups that are alike, so that a hundred pods and a thousand Reservations are compared once a group."""
+
+    def __init__(self, view: View, settings: ReservationSettings, found: Iterable[Room]) -> None:
+        self.view, self.settings = view, settings
+        self.found = Assignment()
+        self.nodes = {swap.node for swap in view.guard.swaps}
+        self.groups: dict[object, list[Room]] = {}
+        self.places: dict[tuple[str, str] | None, list[object]] = {}
+        for room in found:
+            likeness = _likeness(room)
+            if likeness not in self.groups:
+                for label in room.reservation.owner_labels:
+                    self.places.setdefault(label, []).append(likeness)
+            self.groups.setdefault(likeness, []).append(room)
+
+    def serve(self, pod: PodView) -> None:
+        """Begin the pod's hand-over, or let it wait, or say that it waits in vain."""
+        likely = [like for label in (None, *pod.identity.labels.items()) for like in self.places.get(label, ())]
+        groups = [found for like in dict.fromkeys(likely) if (found := self._usable(self.groups[like], pod))]
+        free = [room for group in groups for room in self._free(group)]
+        if free and len(self.found.begun) + len(self.view.guard.swaps) < self.settings.swaps_at_once:
+            self._begin(min(free, key=lambda r: (r.reservation.order or LAST, -r.score(pod), r.reservation.name)), pod)
+        elif pod.gated:
+            patient = self.view.now_seconds - pod.created_seconds < self.settings.gate_seconds
+            (self.found.waiting if groups and patient else self.found.in_vain).append(pod)
+
+    def _usable(self, group: list[Room], pod: PodView) -> list[Room]:
+        if not group or not group[0].reservation.owned_by(pod.identity):
+            return []
+        alike = not affinity_of(pod.identity).required
+        if alike:
+            first = group[0]
+            good = first.reservation.usable_by(pod.identity, pod.tolerations) and first.takes(pod)
+            return group if good else []
+        return [r for r in group if r.reservation.usable_by(pod.identity, pod.tolerations) and r.takes(pod)]
+
+    def _free(self, group: list[Room]) -> list[Room]:
+        """The first free one stands for all that are alike."""
+        return next(([room] for room in group if not room.busy and room.node not in self.nodes), [])
+
+    def _begin(self, room: Room, pod: PodView) -> None:
+        self.found.begun.append(begun(room, pod, self.view, self.settings))
+        self.nodes.add(room.node)
+        group = self.groups[_likeness(room)]
+        group.remove(room)
+
+
+def begun(room: Room, pod: PodView, view: View, settings: ReservationSettings) -> Swap:
+    """The record of a new hand-over: the smallest placeholder that is enough, or all of them."""
+    reservation = room.reservation
+    request = {name: pod.requests.get(name, 0) for name in reservation.size}
+    used = next(([p] for p in room.held if fits(request, p.requests)), list(room.held))
+    over = rest({n: a for n, a in added(p.requests for p in used).items() if n in reservation.size}, request)
+    remains = None
+    if not reservation.allocate_once and any(over.values()):
+        names = [p.identity.name for p in view.placeholders.get(reservation.uid, ())]
+        remains = Held(PLACEHOLDER_NAMESPACE, fresh_name(reservation, names), "", {n: a for n, a in over.items() if a})
+    owner = Reference("Pod", pod.identity.name, pod.identity.namespace, pod.uid)
+    return Swap(
+        used[0].uid,
+        reservation.name,
+        reservation.uid,
+        room.node,
+        owner,
+        tuple(p.held() for p in used),
+        remains,
+        view.now_seconds,
+        view.now_seconds + settings.swap_timeout_seconds + (STANDBY_SECONDS if used[0].held().standby else 0.0),
+    )
+
+
+def _waits(pod: PodView) -> bool:
+    """Whether a pod could be handed room now: nothing but our gate holds it, or nothing and it found no place."""
+    if pod.node or not pod.alive or pod.is_placeholder or pod.identity.namespace == PLACEHOLDER_NAMESPACE:
+        return False
+    if pod.gates:
+        return pod.gates == (RESERVATION_GATE,)
+    return bool(pod.unschedulable) and MISSED_ANNOTATION not in pod.identity.annotations
+
+
+def _room(reservation: Reservation, view: View) -> Room:
+    standing = [p for p in view.placeholders.get(reservation.uid, ()) if p.alive and p.node]
+    held = tuple(sorted(standing, key=lambda p: (sorted(p.requests.items()), p.identity.name)))
+    owners = view.allocated.get(reservation.uid, ())
+    swap = view.swaps.get(reservation.uid)
+    busy = swap is not None and (not reservation.allocate_once or swap.owner is None)
+    if swap is not None and not busy:
+        held = ()
+    allocated = added(o.requests for o in owners)
+    node = held[0].node if held else reservation.status.node
+    return Room(reservation, node, held, added(p.requests for p in held), allocated, busy)
+
+
+def _standby(reservation: Reservation, pod: PodView, view: View) -> Room:
+    busy = reservation.uid in view.swaps
+    return Room(reservation, pod.node, () if busy else (pod,), {} if busy else pod.requests, {}, busy)
+
+
+def _likeness(room: Room) -> object:
+    r = room.reservation
+    sums = (tuple(sorted(r.size.items())), tuple(sorted(room.allocated.items())), tuple(sorted(room.left.items())))
+    return (r.owners, r.taints, r.allocate_policy, r.order, sums)
+
+
+def _expired(reservation: Reservation, view: View) -> bool:
+    return reservation.expired(view.now_seconds)

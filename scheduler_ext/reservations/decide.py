@@ -1,0 +1,113 @@
+"""The reservation controller's whole decision: from what is seen to what is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.model.intent import Intent
+from cotenant.model.reservation import Mode, Reservation
+from cotenant.settings.reservations import ReservationSettings
+from scheduler_ext.reservations.assign import Assignment, assigned
+from scheduler_ext.reservations.guard import Swap
+from scheduler_ext.reservations.lifecycle import cared_for
+from scheduler_ext.reservations.owner import released
+from scheduler_ext.reservations.placeholder import deleted
+from scheduler_ext.reservations.swap import Step, advance
+from scheduler_ext.reservations.view import PodView, View
+
+LONGEST_SECONDS: Final = 30.0
+"""Everything is looked at again after this time at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to write; in how many seconds time alone changes something; nodes to look at before that; what ended how.
+
+    outcomes: (Reservation, how its hand-over ended): HandedOver, TimedOut, OwnerGone, ReservationGone, Undone.
+    """
+
+    intents: tuple[Intent, ...] = ()
+    wake_seconds: float = LONGEST_SECONDS
+    asks: frozenset[str] = frozenset()
+    outcomes: tuple[tuple[str, str], ...] = ()
+    assignment: Assignment = field(default_factory=Assignment)
+
+
+def decide(view: View, settings: ReservationSettings) -> Plan:
+    """Advance hand-overs, begin new ones, care for every Reservation, let pods go that wait in vain."""
+    steps = [(swap, advance(swap, view, settings)) for swap in view.guard.swaps]
+    assignment = assigned(view, settings)
+    cares = [cared_for(r, view, settings) for r in view.reservations.values()]
+    intents: list[Intent] = [*_guarded(view, steps, assignment, settings)]
+    intents += [intent for _, step in steps for intent in step.intents]
+    intents += [intent for care in cares for intent in care.intents]
+    intents += [released(pod) for pod in assignment.in_vain]
+    intents += [deleted(p.held(), "its reservation is gone") for p in _orphans(view)]
+    return Plan(
+        tuple(_once(intents)),
+        _wake(view, settings, assignment),
+        frozenset(care.asks for care in cares if care.asks),
+        tuple((swap.reservation, step.outcome) for swap, step in steps if step.outcome),
+        assignment,
+    )
+
+
+def _guarded(
+    view: View, steps: Iterable[tuple[Swap, Step]], assignment: Assignment, settings: ReservationSettings
+) -> list[Intent]:
+    """The record of hand-overs and our sign of life, when one of them changes."""
+    guard = view.guard
+    swaps = (*(step.swap for _, step in steps if step.swap is not None), *assignment.begun)
+    served = guard.served_until_seconds
+    if _promises(view, settings) or swaps:
+        remaining = served - view.now_seconds
+        if remaining < settings.served_seconds * 2 / 3 or remaining > 2 * settings.served_seconds:
+            served = view.now_seconds + settings.served_seconds
+    if swaps == guard.swaps and served == guard.served_until_seconds:
+        return []
+    why = f"{len(swaps)} hand-overs are under way"
+    return [replace(guard, swaps=swaps, served_until_seconds=served).intent(why)]
+
+
+def _promises(view: View, settings: ReservationSettings) -> bool:
+    """Whether the webhook has anything to hold pods back for."""
+    default = Mode(settings.mode)
+    if any(r.open_to_owners for r, _ in view.standby):
+        return True
+    return any(r.open_to_owners and r.mode(default) is Mode.PINNED for r in view.reservations.values())
+
+
+def _orphans(view: View) -> list[PodView]:
+    """Placeholders of Reservations that are gone."""
+    known = {r.uid for r in view.reservations.values()} | {s.reservation_uid for s in view.guard.swaps}
+    return [p for uid, pods in view.placeholders.items() if uid not in known for p in pods if not p.deleting]
+
+
+def _wake(view: View, settings: ReservationSettings, assignment: Assignment) -> float:
+    """Seconds until time alone makes a difference."""
+    now = view.now_seconds
+    moments = [d for r in view.reservations.values() if not r.status.phase.ended and (d := _deadline(r)) is not None]
+    moments += [swap.expires_seconds for swap in view.guard.swaps if swap.expires_seconds > now]
+    moments += [now + settings.swap_settle_seconds for s in view.guard.swaps if s.owner and s.id not in view.settled]
+    landed = [s for s in view.guard.swaps if s.owner and (o := view.pods.get(s.owner.uid)) is not None and o.node]
+    moments += [now + settings.swap_linger_seconds for s in landed if s.id not in view.lingered]
+    moments += [pod.created_seconds + settings.gate_seconds for pod in assignment.waiting]
+    if view.guard.served_until_seconds > now:
+        moments.append(view.guard.served_until_seconds - settings.served_seconds * 2 / 3)
+    return max(0.0, min((m - now for m in moments), default=LONGEST_SECONDS))
+
+
+def _deadline(reservation: Reservation) -> float | None:
+    return reservation.deadline_seconds
+
+
+def _once(intents: Iterable[Intent]) -> Iterable[Intent]:
+    """Of several writes to one place only the first; the next round does the others."""
+    seen: dict[tuple[object, str], Mapping[str, object] | None] = {}
+    for intent in intents:
+        place = (intent.address, getattr(intent, "subresource", ""))
+        if place not in seen:
+            seen[place] = None
+            yield intent

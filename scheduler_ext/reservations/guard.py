@@ -1,0 +1,150 @@
+"""The SwapGuard: hand-overs under way, as the API server's policy, the extender and a restarted manager read it.
+
+Intent and guard are one object, so that one write makes both or neither. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cotenant.model.intent import Address, Apply
+from cotenant.model.pod_request import format_room, parse_room
+from cotenant.model.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
+from cotenant.model.reservation import Reference, moment_of
+
+Json = Mapping[str, Any]
+
+ADDRESS: Final = Address(OWN_GROUP, "swapguards", SWAP_GUARD)
+MANAGED: Final = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io/part-of": "cotenant"}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A placeholder: where it is, and the room that it takes up; uid is empty before it exists."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    room: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def standby(self) -> bool:
+        """Whether it is somebody's running pod that gives its place, not a placeholder of ours."""
+        return self.namespace != PLACEHOLDER_NAMESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """One hand-over, with everything that finishes or undoes it.
+
+    owner: who gets the room, None while it is being undone. rest: the placeholder that keeps what the owner leaves, or
+    that takes the room back. started_seconds, expires_seconds: Unix time.
+    """
+
+    id: str
+    reservation: str
+    reservation_uid: str
+    node: str
+    owner: Reference | None = None
+    placeholders: tuple[Held, ...] = ()
+    rest: Held | None = None
+    started_seconds: float = 0.0
+    expires_seconds: float = 0.0
+
+    @property
+    def allowed(self) -> list[str]:
+        """namespace/name of the pods that may be bound to the node meanwhile."""
+        owner = [f"{self.owner.namespace}/{self.owner.name}"] if self.owner else []
+        return owner + ([f"{self.rest.namespace}/{self.rest.name}"] if self.rest else [])
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The object as a whole; version: resourceVersion, "" while it does not exist."""
+
+    swaps: tuple[Swap, ...] = ()
+    served_until_seconds: float = 0.0
+    version: str = ""
+
+    @classmethod
+    def parse(cls, given: Json) -> Guard:
+        """Of the object as JSON; what cannot be read is an error, for a guess could give room away twice."""
+        spec = given.get("spec") or {}
+        return cls(
+            tuple(_swap(one) for one in spec.get("swaps") or ()),
+            moment_of(spec.get("servedUntil"), "swapguard") or 0.0,
+            str((given.get("metadata") or {}).get("resourceVersion") or ""),
+        )
+
+    @property
+    def nodes(self) -> dict[str, list[str]]:
+        """Pods that may be bound, by node."""
+        found: dict[str, list[str]] = {}
+        for swap in self.swaps:
+            found.setdefault(swap.node, []).extend(swap.allowed)
+        return found
+
+    def intent(self, why: str) -> Apply:
+        """Write it; refused with a conflict when somebody else has written meanwhile."""
+        meta: dict[str, Any] = {"name": SWAP_GUARD, "labels": MANAGED}
+        if self.version:
+            meta["resourceVersion"] = self.version
+        # An apply that empties a map leaves null behind, which the definition refuses: what is empty is left out.
+        maybe = {"nodes": self.nodes, "swaps": [_body(swap) for swap in self.swaps]}
+        spec = {"servedUntil": stamp(self.served_until_seconds)} | {
+            name: found for name, found in maybe.items() if found
+        }
+        return Apply(ADDRESS, {"apiVersion": OWN_GROUP, "kind": "SwapGuard", "metadata": meta, "spec": spec}, why=why)
+
+
+def stamp(seconds: float) -> str:
+    """A moment with microseconds, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _swap(given: Json) -> Swap:
+    owner, rest = given.get("owner"), given.get("rest")
+    what = f"swap of reservation {given.get('reservation')}"
+    return Swap(
+        str(given["id"]),
+        str(given["reservation"]),
+        str(given["reservationUid"]),
+        str(given["node"]),
+        Reference("Pod", owner["name"], owner["namespace"], owner["uid"]) if owner else None,
+        tuple(_held(one, what) for one in given.get("placeholders") or ()),
+        _held(rest, what) if rest else None,
+        moment_of(given.get("started"), what) or 0.0,
+        moment_of(given.get("expires"), what) or 0.0,
+    )
+
+
+def _held(given: Json, what: str) -> Held:
+    return Held(
+        str(given.get("namespace") or PLACEHOLDER_NAMESPACE),
+        str(given["name"]),
+        str(given.get("uid") or ""),
+        parse_room(given.get("room") or {}, what),
+    )
+
+
+def _body(swap: Swap) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "id": swap.id,
+        "reservation": swap.reservation,
+        "reservationUid": swap.reservation_uid,
+        "node": swap.node,
+        "placeholders": [
+            {"namespace": p.namespace, "name": p.name, "uid": p.uid, "room": format_room(p.room)}
+            for p in swap.placeholders
+        ],
+        "started": stamp(swap.started_seconds),
+        "expires": stamp(swap.expires_seconds),
+    }
+    if swap.owner:
+        body["owner"] = {"namespace": swap.owner.namespace, "name": swap.owner.name, "uid": swap.owner.uid}
+    if swap.rest:
+        body["rest"] = {"name": swap.rest.name, "room": format_room(swap.rest.room)}
+    return body

@@ -1,0 +1,275 @@
+"""A Reservation's life: Pending (Waiting) -> Available -> Succeeded or Failed, and its placeholders meanwhile. Pure.
+
+Phases, conditions and reasons are Koordinator's; what ended is deleted a day later. Room that is lost (a placeholder
+was pushed aside, an owner has ended) is asked for again on the same node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cotenant.model.intent import Delete, Intent
+from cotenant.model.pod_request import fits, format_room
+from cotenant.model.reservation import (
+    Condition,
+    Mode,
+    Phase,
+    Reservation,
+    ReservationStatus,
+    moment_of,
+)
+from cotenant.settings.reservations import ReservationSettings
+from scheduler_ext.reservations.owner import claimed
+from scheduler_ext.reservations.placeholder import (
+    Wish,
+    class_intent,
+    created,
+    deleted,
+    fresh_name,
+    impossible,
+    lower_class,
+    not_considered,
+)
+from scheduler_ext.reservations.status import (
+    CONSIDERED,
+    READY,
+    SCHEDULED,
+    address_of,
+    allocated_of,
+    condition,
+    ended_seconds,
+    merged,
+    references,
+    status_intent,
+)
+from scheduler_ext.reservations.swap import unguarded, wanted
+from scheduler_ext.reservations.view import ENDED, PodView, View
+
+EXPIRED: Final = "Expired"
+TAKER_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """What a Reservation needs now. asks: a node on which it must be looked who took the room."""
+
+    intents: tuple[Intent, ...] = ()
+    asks: str = ""
+
+
+def cared_for(reservation: Reservation, view: View, settings: ReservationSettings) -> Care:
+    """Status and placeholders of one Reservation."""
+    uid = reservation.uid
+    swap, mine = view.swaps.get(uid), view.placeholders.get(uid, ())
+    if reservation.deleting:
+        return Care()
+    if reservation.status.phase.ended:
+        return Care((*_cleared(mine), *_collected(reservation, view, settings)))
+    if (swap is not None and swap.owner is not None) or _at_rest(reservation, mine, view):
+        return Care()
+    return _living(reservation, mine, view, settings)
+
+
+def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: View) -> bool:
+    """Whether all is as it was told: one placeholder holds everything and nobody uses it, as most of the time."""
+    status, uid = reservation.status, reservation.uid
+    if status.phase is not Phase.AVAILABLE or len(mine) != 1 or uid in view.allocated or uid in view.swaps:
+        return False
+    (pod,) = mine
+    holds = pod.alive and pod.node == status.node and fits(reservation.size, pod.requests)
+    there = view.nodes is None or status.node in view.nodes
+    told = status.allocatable == reservation.size and not status.owners and not any(status.allocated.values())
+    ready = all(c.status == "True" for c in status.conditions if c.type in (SCHEDULED, READY))
+    if not (holds and there and told and ready) or reservation.expired(view.now_seconds):
+        return False
+    return status.node not in view.nominations
+
+
+def _living(reservation: Reservation, mine: Sequence[PodView], view: View, settings: ReservationSettings) -> Care:
+    """One that neither ended nor is being handed over."""
+    mode, owners = reservation.mode(Mode(settings.mode)), _owners(reservation, view)
+    takers = _takers(reservation, view) if mode is Mode.LAST_RESORT else ()
+    if takers:
+        return Care(tuple(claimed(pod, reservation) for pod in takers))
+    status = judged(reservation, mine, owners, view)
+    asks = _asks(reservation, status, mode, owners, view)
+    if asks:
+        return Care(asks=asks)
+    vanished = mode is Mode.LAST_RESORT and status.phase is Phase.AVAILABLE and not mine and not owners
+    if vanished and not _given_time(status, view):
+        return Care((intent,) if (intent := status_intent(reservation, status)) else ())
+    status = _lost(reservation, status, mode, view)
+    written = [intent] if (intent := status_intent(reservation, status)) else []
+    if status.phase.ended:
+        return Care((*written, *_cleared(mine)))
+    return Care((*written, *_held(replace(reservation, status=status), mine, view, settings)))
+
+
+def judged(
+    reservation: Reservation, mine: Sequence[PodView], owners: Sequence[PodView], view: View
+) -> ReservationStatus:
+    """The status as it should be."""
+    before, now = reservation.status, view.now_seconds
+    bound = [p for p in mine if p.alive and p.node]
+    node = before.node or next((p.node for p in (*bound, *owners)), "")
+    status = replace(
+        before,
+        node=node,
+        allocatable=reservation.size if node else {},
+        allocated=allocated_of(reservation, owners) if node else {},
+        owners=references(owners),
+    )
+    if reservation.allocate_once and owners:
+        text = f"used by {owners[0].place}"
+        return _with(status, Phase.SUCCEEDED, [condition(READY, False, "Succeeded", text)], now)
+    lost_node = bool(node) and view.nodes is not None and node not in view.nodes
+    if reservation.expired(now) or lost_node:
+        text = f"node {node} is gone" if lost_node else "its time is over"
+        return _with(status, Phase.FAILED, [condition(READY, False, EXPIRED, text)], now)
+    return _held_status(reservation, status, mine, owners, view)
+
+
+def _held_status(
+    reservation: Reservation,
+    status: ReservationStatus,
+    mine: Sequence[PodView],
+    owners: Sequence[PodView],
+    view: View,
+) -> ReservationStatus:
+    """Whether the room is held now; a Reservation that was Available stays so while lost room is asked for again."""
+    extra = _considered(reservation)
+    open_ = [p for p in mine if p.alive and not p.node]
+    missing = unguarded(view, reservation.uid, reservation)
+    here = bool(owners) or any(p.alive and p.node for p in mine)
+    if here and not open_ and not missing:
+        good = [condition(SCHEDULED, True, "Scheduled"), condition(READY, True, "Available"), *extra]
+        return _with(status, Phase.AVAILABLE, good, view.now_seconds)
+    words = impossible(reservation) or next((p.unschedulable for p in open_ if p.unschedulable), "")
+    if status.phase is Phase.AVAILABLE:
+        text = f"room is held again as soon as it is free: {', '.join(format_room(missing)) or words or 'waiting'}"
+        return _with(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
+    waits = reservation.pre_allocation and bool(words) and not impossible(reservation)
+    bad = [condition(SCHEDULED, False, "Unschedulable", words)] if words else []
+    return _with(status, Phase.WAITING if waits else Phase.PENDING, [*bad, *extra], view.now_seconds)
+
+
+def _considered(reservation: Reservation) -> list[Condition]:
+    left_out = not_considered(reservation.template)
+    if not left_out:
+        return []
+    text = f"the placeholder does not ask for: {', '.join(left_out)}"
+    return [condition(CONSIDERED, False, "ConstraintsNotConsidered", text)]
+
+
+def _with(
+    status: ReservationStatus, phase: Phase, conditions: Sequence[Condition], now_seconds: float
+) -> ReservationStatus:
+    return replace(status, phase=phase, conditions=merged(status, conditions, now_seconds))
+
+
+def _held(reservation: Reservation, mine: Sequence[PodView], view: View, settings: ReservationSettings) -> list[Intent]:
+    """Placeholders for room that nobody holds yet, the end of those that died, and of those that hold too much."""
+    dead = [deleted(p.held(), "it does not run any more") for p in mine if p.phase in ENDED]
+    if dead or impossible(reservation):
+        return [*dead]
+    missing = unguarded(view, reservation.uid, reservation)
+    if missing:
+        return _topped_up(reservation, missing, mine, view, settings)
+    return _surplus(reservation, mine, view)
+
+
+def _topped_up(
+    reservation: Reservation,
+    missing: dict[str, int],
+    mine: Sequence[PodView],
+    view: View,
+    settings: ReservationSettings,
+) -> list[Intent]:
+    swap = view.swaps.get(reservation.uid)
+    names = [p.identity.name for p in mine]
+    free = swap.rest.name if swap is not None and swap.rest and swap.rest.name not in names else ""
+    crowded = [node for node, count in view.crowded.items() if count >= settings.placeholders_per_node]
+    wish = Wish(free or fresh_name(reservation, names), missing, reservation.status.node, tuple(sorted(crowded)))
+    mode = reservation.mode(Mode(settings.mode))
+    if mode is Mode.LAST_RESORT:
+        name, value = lower_class(reservation, view.classes)
+        if name not in view.classes:
+            return [class_intent(name, value)]
+        if name in view.new_classes:
+            return []  # the API server's admission may not know it yet
+    return [created(reservation, wish, mode, view.classes, settings)]
+
+
+def _surplus(reservation: Reservation, mine: Sequence[PodView], view: View) -> list[Intent]:
+    """Whole placeholders that are not wanted any more: an owner found room of its own on the node."""
+    needed = wanted(reservation, view.allocated.get(reservation.uid, ()))
+    found: list[Intent] = []
+    left = [p for p in mine if p.alive]
+    for pod in sorted(left, key=lambda p: p.identity.name, reverse=True):
+        others = [p for p in left if p is not pod]
+        if all(sum(p.requests.get(n, 0) for p in others) >= amount for n, amount in needed.items()):
+            found.append(deleted(pod.held(), "the room is in use or no longer wanted"))
+            left = others
+    return found
+
+
+def _owners(reservation: Reservation, view: View) -> list[PodView]:
+    """Pods on its node that got its room."""
+    node = reservation.status.node
+    return [p for p in view.allocated.get(reservation.uid, ()) if not node or p.node == node]
+
+
+def _takers(reservation: Reservation, view: View) -> list[PodView]:
+    """Pods that push the placeholder aside, or have: nominated for its node, or found there once it was gone."""
+    node = reservation.status.node
+    if not node or not reservation.open_to_owners:
+        return []
+    near = [p for p in view.pods.values() if p.nominated == node and not p.node and not p.is_placeholder]
+    gone = [p for p in view.found.get(node, ()) if p.created_seconds >= reservation.created_seconds]
+    usable = [
+        p
+        for p in (*near, *gone)
+        if p.alive and not p.allocated_from and reservation.usable_by(p.identity, p.tolerations)
+    ]
+    return sorted(usable, key=lambda p: (-p.created_seconds, p.place))[:1]
+
+
+def _asks(
+    reservation: Reservation, status: ReservationStatus, mode: Mode, owners: Sequence[PodView], view: View
+) -> str:
+    """The node to look at: a last-resort placeholder vanished and nobody is known to have its room."""
+    if mode is not Mode.LAST_RESORT or status.phase is not Phase.AVAILABLE or status.node in view.found:
+        return ""
+    gone = not view.placeholders.get(reservation.uid) and not owners
+    return status.node if gone else ""
+
+
+def _given_time(status: ReservationStatus, view: View) -> bool:
+    """Whether who pushed a placeholder aside has had time to be seen: mirrors tell of the two in any order."""
+    ready = status.condition(READY)
+    since = moment_of(ready.since, "condition") if ready is not None and ready.status == "False" else None
+    return since is not None and view.now_seconds - since >= TAKER_SECONDS
+
+
+def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view: View) -> ReservationStatus:
+    """A last-resort placeholder that a stranger pushed aside is placed anew, anywhere."""
+    if mode is not Mode.LAST_RESORT or status.phase is not Phase.AVAILABLE or status.node not in view.found:
+        return status
+    if view.placeholders.get(reservation.uid) or status.owners:
+        return status
+    text = "a pod of higher priority took the room; another place is looked for"
+    told = [condition(SCHEDULED, False, "Unschedulable", text), condition(READY, False, "RoomLost", text)]
+    return replace(_with(status, Phase.PENDING, told, view.now_seconds), node="", allocatable={})
+
+
+def _cleared(mine: Sequence[PodView]) -> list[Intent]:
+    return [deleted(p.held(), "its reservation has ended") for p in mine if not p.deleting]
+
+
+def _collected(reservation: Reservation, view: View, settings: ReservationSettings) -> list[Intent]:
+    ended = ended_seconds(reservation.status, reservation.created_seconds, moment_of)
+    if view.now_seconds < ended + settings.keep_ended_seconds:
+        return []
+    return [Delete(address_of(reservation), reservation.uid, "it ended long ago")]

@@ -1,0 +1,108 @@
+"""What is written to the pods that wait for reserved room: nomination, affinity, whose room it is, and the gate's end.
+
+Pure. Every patch names the version that was looked at, so that it is refused when the pod changed meanwhile; the next
+round looks again. A pod without our gate keeps its affinity: Kubernetes lets only gated pods' be narrowed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.model.intent import Address, Patch
+from cotenant.model.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_GATE, RESERVATION_LABEL
+from cotenant.model.reservation import AllocatePolicy, Reservation
+from scheduler_ext.reservations.placeholder import label_of
+from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView
+
+Json = Mapping[str, Any]
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patch]:
+    """What the owner still lacks before its placeholder goes; empty when it is ready."""
+    found = []
+    affinity = pinned(pod.affinity, node, reservation.allocate_policy) if pod.gated else pod.affinity
+    if affinity != pod.affinity or pod.allocated_from != reservation.uid:
+        operations = _claimed(pod, reservation)
+        if affinity != pod.affinity:
+            operations.append({"op": "add", "path": "/spec/affinity", "value": affinity})
+        found.append(_patch(pod, operations, f"goes to the room of reservation {reservation.name}"))
+    if pod.nominated != node:
+        nominate = [
+            {"op": "replace", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "add", "path": "/status/nominatedNodeName", "value": node},
+        ]
+        found.append(Patch(_address(pod), tuple(nominate), "status", f"room is held for it on {node}"))
+    return found
+
+
+def claimed(pod: PodView, reservation: Reservation) -> Patch:
+    """Write down whose room a pod got, so that it is followed from now on."""
+    return _patch(pod, _claimed(pod, reservation), f"it got the room of reservation {reservation.name}")
+
+
+def released(pod: PodView, missed: str = "") -> Patch:
+    """End our gate; `missed`: UID of the Reservation that could not be handed over in time, not to be tried again."""
+    operations = _version(pod)
+    if pod.gated:
+        gates = [{"name": name} for name in pod.gates if name != RESERVATION_GATE]
+        operations.append({"op": "replace", "path": "/spec/schedulingGates", "value": gates})
+    if missed:
+        operations += _set("annotations", pod.identity.annotations, {MISSED_ANNOTATION: missed})
+    return _patch(pod, operations, "it may be scheduled")
+
+
+def pinned(affinity: Json, node: str, policy: AllocatePolicy) -> Json:
+    """The affinity narrowed to a node: required for Restricted, else preferred above all; itself when it is already."""
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    nodes = dict(affinity.get("nodeAffinity") or {})
+    if policy is not AllocatePolicy.RESTRICTED:
+        term = {"weight": 100, "preference": {"matchFields": [here]}}
+        if term in (nodes.get(PREFERRED) or ()):
+            return affinity
+        nodes[PREFERRED] = [*(nodes.get(PREFERRED) or ()), term]
+        return {**affinity, "nodeAffinity": nodes}
+    terms = copy.deepcopy((nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}])
+    if all(here in (term.get("matchFields") or ()) for term in terms):
+        return affinity
+    for term in terms:
+        term["matchFields"] = [*(term.get("matchFields") or ()), here]
+    nodes[REQUIRED] = {"nodeSelectorTerms": terms}
+    return {**affinity, "nodeAffinity": nodes}
+
+
+def _claimed(pod: PodView, reservation: Reservation) -> list[Json]:
+    whose = msgspec.json.encode({"name": reservation.name, "uid": reservation.uid}).decode()
+    return [
+        *_version(pod),
+        *_set("labels", pod.identity.labels, {RESERVATION_LABEL: label_of(reservation.name)}),
+        *_set("annotations", pod.identity.annotations, {RESERVATION_ALLOCATED_ANNOTATION: whose}),
+    ]
+
+
+def _set(what: str, there: Mapping[str, str], texts: Mapping[str, str]) -> list[Json]:
+    """Add labels or annotations, and their map where there is none."""
+    if not there:
+        return [{"op": "add", "path": f"/metadata/{what}", "value": dict(texts)}]
+    return [
+        {"op": "add", "path": f"/metadata/{what}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
+        for key, value in texts.items()
+    ]
+
+
+def _version(pod: PodView) -> list[Json]:
+    return [{"op": "replace", "path": "/metadata/resourceVersion", "value": pod.version}]
+
+
+def _patch(pod: PodView, operations: list[Json], why: str) -> Patch:
+    return Patch(_address(pod), tuple(operations), why=why)
+
+
+def _address(pod: PodView) -> Address:
+    return Address("v1", "pods", pod.identity.name, pod.identity.namespace)

@@ -1,0 +1,243 @@
+"""The pod that holds room: what it takes over of a Reservation's template, and what it cannot. Pure.
+
+It asks for the template's sum and nothing else, sleeps in the host's network without a port, and ends at once. It lives
+in a namespace of its own, so terms that meant the template's namespace by saying none say it here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.model.errors import UsageError
+from cotenant.model.intent import Address, Create, Delete
+from cotenant.model.pod_request import format_room
+from cotenant.model.protocol import (
+    BIND_RESOURCE,
+    PLACEHOLDER_LABEL,
+    PLACEHOLDER_NAMESPACE,
+    RESERVATION_LABEL,
+    SCHEDULING_GROUP,
+)
+from cotenant.model.reservation import Mode, Reservation
+from cotenant.settings.reservations import ReservationSettings
+from scheduler_ext.reservations.guard import MANAGED, Held
+from scheduler_ext.reservations.view import PodView
+
+Json = Mapping[str, Any]
+
+ACCOUNT: Final = "cotenant-placeholder"
+PINNED_CLASS: Final = "cotenant-placeholder"
+LOWER_CLASS_PREFIX: Final = "cotenant-below-"
+OVERCOMMITTED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""Only of these a limit may differ from the request."""
+HOST_LABEL: Final = "kubernetes.io/hostname"
+LABEL_LENGTH: Final = 63
+_NAME_LENGTH: Final = 40
+_SYSTEM: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A placeholder to be made: its name, its room, the node it must be on ("" for any), nodes that it avoids."""
+
+    name: str
+    room: Mapping[str, int]
+    node: str = ""
+    avoid: tuple[str, ...] = ()
+
+
+def label_of(name: str) -> str:
+    """A Reservation's name as the value of a label: shortened, with a digest, where it is too long for one."""
+    if len(name) <= LABEL_LENGTH:
+        return name
+    return f"{name[:50].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def fresh_name(reservation: Reservation, taken: Sequence[str]) -> str:
+    """The first free name of a Reservation's placeholders; the same names give the same answer."""
+    base = f"{reservation.name[:_NAME_LENGTH].rstrip('.-')}-{reservation.uid[:8]}"
+    number = 0
+    while f"{base}-{number}" in taken:
+        number += 1
+    return f"{base}-{number}"
+
+
+def created(
+    reservation: Reservation, wish: Wish, mode: Mode, classes: Mapping[str, int], s: ReservationSettings
+) -> Create:
+    """Make a placeholder; the scheduler finds its node."""
+    address = Address("v1", "pods", wish.name, PLACEHOLDER_NAMESPACE)
+    name = PINNED_CLASS if mode is Mode.PINNED else lower_class(reservation, classes)[0]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(reservation, wish.name),
+        "spec": _spec(reservation, wish, name, s),
+    }
+    return Create(address, pod, why=f"hold room for reservation {reservation.name}")
+
+
+def deleted(held: Held, why: str) -> Delete:
+    """End a placeholder at once, and only this one; a running pod that gives its place has its own time to end."""
+    grace = None if held.standby else 0
+    return Delete(Address("v1", "pods", held.name, held.namespace), held.uid, why, grace_seconds=grace)
+
+
+def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[str, int]:
+    """Name and value of the PriorityClass just below the owners', which the template says."""
+    spec = reservation.template.get("spec") or {}
+    named, given = spec.get("priorityClassName") or "", spec.get("priority")
+    value = given if isinstance(given, int) else {**classes, **_SYSTEM}.get(named, 0) if named else 0
+    below = max(min(value, 1_000_000_000) - 1, -1_000_000_000)
+    return f"{LOWER_CLASS_PREFIX}{'minus-' if below < 0 else ''}{abs(below)}", below
+
+
+def class_intent(name: str, value: int) -> Create:
+    """Make such a class; it pushes nobody aside."""
+    address = Address("scheduling.k8s.io/v1", "priorityclasses", name)
+    body = {
+        "apiVersion": address.api_version,
+        "kind": "PriorityClass",
+        "metadata": {"name": name, "labels": MANAGED},
+        "value": value,
+        "preemptionPolicy": "Never",
+        "description": "Placeholders whose room pods of the class above take when nothing else is free.",
+    }
+    return Create(address, body, why="owners must be able to push placeholders aside")
+
+
+def not_considered(template: Json) -> list[str]:
+    """What of a template a placeholder cannot ask for, in words; the owners themselves still do."""
+    spec = template.get("spec") or {}
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    ports = [p for c in containers for p in c.get("ports") or () if p.get("hostPort")]
+    claims = [v for v in spec.get("volumes") or () if "persistentVolumeClaim" in v or "ephemeral" in v]
+    words = [
+        ("host ports", ports),
+        ("volume claims", claims),
+        ("topologySpreadConstraints", spec.get("topologySpreadConstraints")),
+        ("resourceClaims", spec.get("resourceClaims")),
+    ]
+    return [word for word, found in words if found]
+
+
+def impossible(reservation: Reservation) -> str:
+    """Why no placeholder can hold this room, or ""."""
+    if not reservation.size:
+        return "the template requests nothing, so there is nothing to hold; give its containers requests"
+    if not reservation.owners:
+        return "no owners are named, so nobody could ever use the room"
+    return ""
+
+
+def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
+    """Required node affinity of a template, narrowed to a node or away from nodes; {} when nothing is required."""
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    terms = [dict(term) for term in required.get("nodeSelectorTerms") or ()]
+    if not node and not avoid:
+        return {"nodeSelectorTerms": terms} if terms else {}
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}] if node else []
+    away = [{"key": HOST_LABEL, "operator": "NotIn", "values": list(avoid)}] if avoid and not node else []
+    for term in terms or (terms := [{}]):
+        if fields:
+            term["matchFields"] = [*(term.get("matchFields") or ()), *fields]
+        if away:
+            term["matchExpressions"] = [*(term.get("matchExpressions") or ()), *away]
+    return {"nodeSelectorTerms": terms}
+
+
+def _metadata(reservation: Reservation, name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": PLACEHOLDER_NAMESPACE,
+        "labels": MANAGED | {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)},
+        "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+        "ownerReferences": [
+            {
+                "apiVersion": SCHEDULING_GROUP,
+                "kind": "Reservation",
+                "name": reservation.name,
+                "uid": reservation.uid,
+                "controller": True,
+            }
+        ],
+    }
+
+
+def _spec(reservation: Reservation, wish: Wish, priority_class: str, s: ReservationSettings) -> dict[str, Any]:
+    template = reservation.template.get("spec") or {}
+    spec: dict[str, Any] = {
+        "schedulerName": s.scheduler_name,
+        "priorityClassName": priority_class,
+        "serviceAccountName": ACCOUNT,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "hostNetwork": True,
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65_535, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(wish.room, s.image)],
+    }
+    affinity = _affinity(template, wish.node or str(template.get("nodeName") or ""), wish.avoid, reservation.namespace)
+    found = {
+        "affinity": affinity,
+        "nodeSelector": dict(template.get("nodeSelector") or {}),
+        "tolerations": list(template.get("tolerations") or ()),
+    }
+    return spec | {name: value for name, value in found.items() if value}
+
+
+def _container(room: Mapping[str, int], image: str) -> dict[str, Any]:
+    amounts = {name: text for name, text in format_room(room).items() if name != BIND_RESOURCE and room[name]}
+    fixed = {name: text for name, text in amounts.items() if name not in OVERCOMMITTED}
+    return {
+        "name": "hold",
+        "image": image,
+        "resources": {"requests": amounts} | ({"limits": fixed} if fixed else {}),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _affinity(template: Json, node: str, avoid: Sequence[str], namespace: str) -> dict[str, Any]:
+    given = template.get("affinity") or {}
+    nodes = dict(given.get("nodeAffinity") or {})
+    required = on_nodes(template, node, avoid)
+    if required:
+        nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    found = {"nodeAffinity": nodes} | {
+        kind: _inside(given.get(kind) or {}, namespace) for kind in ("podAffinity", "podAntiAffinity")
+    }
+    return {kind: value for kind, value in found.items() if value}
+
+
+def _inside(given: Json, namespace: str) -> dict[str, Any]:
+    """Pod (anti-)affinity that names the namespace which it meant."""
+    found: dict[str, Any] = {}
+    if required := given.get("requiredDuringSchedulingIgnoredDuringExecution"):
+        found["requiredDuringSchedulingIgnoredDuringExecution"] = [_named(t, namespace) for t in required]
+    if preferred := given.get("preferredDuringSchedulingIgnoredDuringExecution"):
+        found["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {**t, "podAffinityTerm": _named(t.get("podAffinityTerm") or {}, namespace)} for t in preferred
+        ]
+    return found
+
+
+def _named(term: Json, namespace: str) -> dict[str, Any]:
+    if not isinstance(term, Mapping):
+        raise UsageError(f"affinity term {term!r} is not an object", fix="Look at the template's affinity.")
+    said = term.get("namespaces") or term.get("namespaceSelector") is not None
+    return dict(term) if said else {**term, "namespaces": [namespace]}
+
+
+def room_of(pods: Sequence[PodView], names: Sequence[str]) -> dict[str, int]:
+    """What placeholders hold together, of these resources."""
+    return {name: sum(pod.requests.get(name, 0) for pod in pods) for name in names}

@@ -1,0 +1,91 @@
+"""The status of a Reservation, in Koordinator's words: phase, node, amounts, owners, conditions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from cotenant.model.intent import Address, Apply
+from cotenant.model.pod_request import added, format_room, masked
+from cotenant.model.protocol import SCHEDULING_GROUP
+from cotenant.model.reservation import Condition, Phase, Reference, Reservation, ReservationStatus
+from scheduler_ext.reservations.guard import stamp
+from scheduler_ext.reservations.view import PodView
+
+SCHEDULED: Final = "Scheduled"
+READY: Final = "Ready"
+CONSIDERED: Final = "TemplateConsidered"
+"""Ours: false when the template asks for something that a placeholder cannot ask for."""
+
+
+def address_of(reservation: Reservation) -> Address:
+    """Where a Reservation lives."""
+    return Address(SCHEDULING_GROUP, "reservations", reservation.name)
+
+
+def condition(type_: str, holds: bool, reason: str, message: str = "") -> Condition:
+    """One condition; its moment is filled in when it is merged."""
+    return Condition(type_, "True" if holds else "False", reason, message)
+
+
+def allocated_of(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
+    """What owners use, of the reserved resources only."""
+    return masked(added(owner.requests for owner in owners), reservation.size)
+
+
+def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:
+    """Owners as currentOwners lists them, in a stable order."""
+    found = [Reference("", o.identity.name, o.identity.namespace, o.uid) for o in owners]
+    return tuple(sorted(found, key=lambda r: (r.namespace, r.name)))
+
+
+def merged(before: ReservationStatus, conditions: Sequence[Condition], now_seconds: float) -> tuple[Condition, ...]:
+    """Conditions by type: new ones over old ones; the moment moves only when the status does."""
+    known = {c.type: c for c in before.conditions}
+    for new in conditions:
+        old = known.get(new.type)
+        kept = old.since if old is not None and old.status == new.status and old.since else stamp(int(now_seconds))
+        known[new.type] = replace(new, since=kept.replace(".000000", ""))
+    return tuple(known.values())
+
+
+def status_intent(reservation: Reservation, status: ReservationStatus) -> Apply | None:
+    """Write the status when it says something new."""
+    if status == reservation.status:
+        return None
+    body = {
+        "apiVersion": SCHEDULING_GROUP,
+        "kind": "Reservation",
+        "metadata": {"name": reservation.name, "uid": reservation.uid},
+        "status": _body(status),
+    }
+    return Apply(address_of(reservation), body, "status", why=f"reservation {reservation.name} is {status.phase}")
+
+
+def ended_seconds(status: ReservationStatus, fallback: float, parse: Any) -> float:
+    """Unix time at which it ended: the last moment of its conditions."""
+    found = [parse(c.since, "condition") or 0.0 for c in status.conditions if c.since]
+    return max(found, default=fallback)
+
+
+def _body(status: ReservationStatus) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "phase": Phase(status.phase).value,
+        "allocatable": format_room(status.allocatable),
+        "allocated": format_room(status.allocated),
+        "currentOwners": [{"namespace": o.namespace, "name": o.name, "uid": o.uid} for o in status.owners],
+        "conditions": [_condition(c) for c in status.conditions],
+    }
+    return body | ({"nodeName": status.node} if status.node else {})
+
+
+def _condition(c: Condition) -> Mapping[str, str]:
+    return {
+        "type": c.type,
+        "status": c.status,
+        "reason": c.reason,
+        "message": c.message,
+        "lastTransitionTime": c.since,
+        "lastProbeTime": c.since,
+    }

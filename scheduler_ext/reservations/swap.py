@@ -1,0 +1,151 @@
+"""One hand-over, step by step; each follows from the record and the pods alone, so any crash may come between. Pure.
+
+    record (guards the node) -> owner claimed, narrowed, nominated -> placeholder deleted -> rest created, gate removed
+    -> owner bound, rest bound -> record dropped
+
+Giving up bars the owner and keeps the node guarded until it is sure what became of the placeholders: what was deleted
+is asked for again, and the scheduler refuses it by itself if the owner was bound after all. No room is ever booked
+twice, because only the scheduler books.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cotenant.model.intent import Intent
+from cotenant.model.pod_request import added, rest
+from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.model.reservation import Mode, Reservation
+from cotenant.settings.reservations import ReservationSettings
+from scheduler_ext.reservations.guard import Held, Swap
+from scheduler_ext.reservations.owner import preparations, released
+from scheduler_ext.reservations.placeholder import Wish, created, deleted, fresh_name
+from scheduler_ext.reservations.view import PodView, View
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to write now, and the record afterwards; None: it is over. outcome: how it ended, "" while it goes on."""
+
+    intents: tuple[Intent, ...] = ()
+    swap: Swap | None = None
+    outcome: str = ""
+
+
+def advance(swap: Swap, view: View, settings: ReservationSettings) -> Step:
+    """The next step of a hand-over."""
+    reservation = view.known(swap)
+    if swap.owner is None:
+        return _undoing(swap, reservation, view, settings)
+    owner = view.pods.get(swap.owner.uid)
+    standing = [held for held in swap.placeholders if view.stands(held)]
+    if owner is None or not owner.alive or owner.node not in ("", swap.node):
+        return _given_up(swap, view, settings, "OwnerGone")
+    if owner.node:
+        return _landed(swap, standing, reservation, view, settings)
+    if late(swap, view, settings):
+        return _given_up(swap, view, settings, "TimedOut")
+    if len(standing) == len(swap.placeholders):
+        return _prepared(swap, owner, reservation, view, settings)
+    return _opened(swap, owner, standing, reservation, view, settings)
+
+
+def late(swap: Swap, view: View, settings: ReservationSettings) -> bool:
+    """Whether it has had its time; a manager that comes back gives it all of its time again."""
+    seen = view.noticed.get(swap.id)
+    again = seen + settings.swap_timeout_seconds if seen is not None else swap.expires_seconds
+    return view.now_seconds >= max(swap.expires_seconds, again)
+
+
+def unguarded(view: View, uid: str, reservation: Reservation) -> dict[str, int]:
+    """Room that should be held and for which no placeholder exists, by resource; without zeros."""
+    missing = rest(wanted(reservation, view.allocated.get(uid, ())), standing_room(view, uid))
+    return {name: amount for name, amount in missing.items() if amount}
+
+
+def wanted(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
+    """What is to be held besides what owners use already; a Reservation that serves once leaves nothing."""
+    if reservation.status.phase.ended or (reservation.allocate_once and owners):
+        return {}
+    return rest(reservation.size, added(owner.requests for owner in owners))
+
+
+def standing_room(view: View, uid: str) -> dict[str, int]:
+    """What placeholders of a Reservation hold or ask for."""
+    return added(pod.requests for pod in view.placeholders.get(uid, ()) if pod.alive)
+
+
+def _prepared(
+    swap: Swap, owner: PodView, reservation: Reservation | None, view: View, settings: ReservationSettings
+) -> Step:
+    """The owner is made ready; then, with the guard in force, its placeholders go."""
+    if reservation is None:
+        return _given_up(swap, view, settings, "ReservationGone")
+    lacking = preparations(owner, reservation, swap.node)
+    if lacking or owner.uid not in view.labelled or swap.id not in view.settled:
+        return Step(tuple(lacking), swap)
+    return Step(tuple(deleted(held, f"hand over to {owner.place}") for held in swap.placeholders), swap)
+
+
+def _opened(
+    swap: Swap,
+    owner: PodView,
+    standing: list[Held],
+    reservation: Reservation | None,
+    view: View,
+    settings: ReservationSettings,
+) -> Step:
+    """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled."""
+    if standing:
+        return Step(tuple(deleted(held, f"hand over to {owner.place}") for held in standing), swap)
+    return Step((*_resting(swap, reservation, view, settings), *([released(owner)] if owner.gated else ())), swap)
+
+
+def _landed(
+    swap: Swap, standing: list[Held], reservation: Reservation | None, view: View, settings: ReservationSettings
+) -> Step:
+    """The owner is bound; the guard stays until every scheduler knows it and what it left is held again."""
+    if standing:
+        return Step(tuple(deleted(held, "its room was handed over") for held in standing), swap)
+    making = _resting(swap, reservation, view, settings)
+    kept = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
+    if (making or (kept is not None and not kept.node)) and not late(swap, view, settings):
+        return Step(tuple(making), swap)
+    if swap.id not in view.lingered:
+        return Step((), swap)
+    return Step(outcome="HandedOver")
+
+
+def _resting(swap: Swap, reservation: Reservation | None, view: View, settings: ReservationSettings) -> list[Intent]:
+    """Create the placeholder of what the owner leaves, unless it is there."""
+    if swap.rest is None or reservation is None or view.named(swap.rest.name, swap.reservation_uid):
+        return []
+    wish = Wish(swap.rest.name, swap.rest.room, swap.node)
+    return [created(reservation, wish, Mode.PINNED, view.classes, settings)]
+
+
+def _given_up(swap: Swap, view: View, settings: ReservationSettings, why: str) -> Step:
+    """Bar the owner and take the room back. A placeholder that seems to stand may be gone: a mirror lags."""
+    owner = view.pods.get(swap.owner.uid) if swap.owner else None
+    letting = owner is not None and owner.alive and not owner.node and why != "ReservationGone"
+    freed = (released(owner, swap.reservation_uid),) if owner and letting else ()
+    reservation = view.known(swap)
+    if reservation is None or any(held.standby for held in swap.placeholders):
+        return Step(freed, outcome=why)  # nobody is there to take the room back
+    taken = [pod.identity.name for pod in view.placeholders.get(reservation.uid, ())]
+    name = fresh_name(reservation, taken)
+    expires = view.now_seconds + settings.swap_timeout_seconds
+    back = Held(PLACEHOLDER_NAMESPACE, name)
+    undo = replace(swap, id=name, owner=None, placeholders=(), rest=back, expires_seconds=expires)
+    return Step(freed, undo, why)
+
+
+def _undoing(swap: Swap, reservation: Reservation | None, view: View, settings: ReservationSettings) -> Step:
+    """The life cycle makes the new placeholder; the node is guarded for it until it is bound."""
+    if reservation is None or reservation.status.phase.ended or late(swap, view, settings):
+        return Step(outcome="Undone")
+    waiting = [pod for pod in view.placeholders.get(reservation.uid, ()) if pod.alive and not pod.node]
+    if unguarded(view, reservation.uid, reservation) or waiting or swap.id not in view.lingered:
+        return Step((), swap)
+    return Step(outcome="Undone")

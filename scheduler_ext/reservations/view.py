@@ -1,0 +1,229 @@
+"""What the reservation controller sees: Reservations, placeholders, owners, waiting pods, the guard. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.model.pod_request import CPU, requests_of
+from cotenant.model.protocol import (
+    PLACEHOLDER_LABEL,
+    PLACEHOLDER_NAMESPACE,
+    RESERVATION_ALLOCATED_ANNOTATION,
+    RESERVATION_GATE,
+    RESERVATION_LABEL,
+)
+from cotenant.model.reservation import PodIdentity, Reservation, Toleration, moment_of, toleration
+from scheduler_ext.reservations.guard import Guard, Held, Swap
+
+Json = Mapping[str, Any]
+
+MISSED_ANNOTATION: Final = "cotenant.dev/reservation-missed"
+"""On a pod that did not get its reserved room in time: it is not tried again."""
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod as hand-overs see it.
+
+    node: where it is bound, or ""; nominated: where it is expected. requests: cpu in millicores, others in their unit.
+    unschedulable: the scheduler's words when it found no place. affinity: as written.
+    """
+
+    identity: PodIdentity
+    version: str = ""
+    node: str = ""
+    nominated: str = ""
+    phase: str = "Pending"
+    deleting: bool = False
+    gates: tuple[str, ...] = ()
+    requests: Mapping[str, int] = field(default_factory=dict)
+    priority: int = 0
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Json = field(default_factory=dict)
+    unschedulable: str = ""
+    created_seconds: float = 0.0
+
+    @classmethod
+    def parse(cls, pod: Json) -> PodView:
+        """Of a pod as JSON; QuantityError names it."""
+        meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+        what = f"pod {meta.get('namespace')}/{meta.get('name')}"
+        return cls(
+            PodIdentity.parse(pod),
+            str(meta.get("resourceVersion") or ""),
+            spec.get("nodeName") or "",
+            status.get("nominatedNodeName") or "",
+            status.get("phase") or "Pending",
+            bool(meta.get("deletionTimestamp")),
+            tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
+            requests_of(spec, what),
+            int(spec.get("priority") or 0),
+            tuple(toleration(one) for one in spec.get("tolerations") or ()),
+            spec.get("affinity") or {},
+            _unschedulable(status),
+            moment_of(meta.get("creationTimestamp"), what) or 0.0,
+        )
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+        return self.identity.uid
+
+    @property
+    def place(self) -> str:
+        """namespace/name."""
+        return f"{self.identity.namespace}/{self.identity.name}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is there and will stay, as far as is known."""
+        return not self.deleting and self.phase not in ENDED
+
+    @property
+    def gated(self) -> bool:
+        """Whether our gate holds it back."""
+        return RESERVATION_GATE in self.gates
+
+    @property
+    def is_placeholder(self) -> bool:
+        """Whether it only holds room."""
+        return PLACEHOLDER_LABEL in self.identity.labels and self.identity.namespace == PLACEHOLDER_NAMESPACE
+
+    @property
+    def held_for(self) -> str:
+        """UID of the Reservation that a placeholder belongs to."""
+        return next((c.uid for c in self.identity.controllers if c.kind == "Reservation"), "")
+
+    @property
+    def allocated_from(self) -> str:
+        """UID of the Reservation whose room the pod got or is to get; "" for none."""
+        text = self.identity.annotations.get(RESERVATION_ALLOCATED_ANNOTATION)
+        if not text or RESERVATION_LABEL not in self.identity.labels:
+            return ""
+        try:
+            return str(msgspec.json.decode(text).get("uid") or "")
+        except (msgspec.MsgspecError, UnicodeError, AttributeError, RecursionError):
+            return ""
+
+    def held(self) -> Held:
+        """A placeholder as a hand-over's record names it."""
+        return Held(self.identity.namespace, self.identity.name, self.uid, _amounts(self.requests))
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything a decision rests on.
+
+    pending: pods without a node; reserved: pods with our label, placeholders and owners alike. nodes: names, None when
+    unknown. classes: value by PriorityClass; new_classes: seen just now. settled: ids of hand-overs whose guard is in
+    force everywhere. noticed: Unix time at which this process first saw each hand-over. lingered: ids of hand-overs
+    whose owner was bound so long ago that every scheduler knows. found: pods on a node, where a decision asked for
+    them. standby: running pods that are Reservations themselves.
+    """
+
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    guard: Guard = field(default_factory=Guard)
+    pending: tuple[PodView, ...] = ()
+    reserved: tuple[PodView, ...] = ()
+    nodes: frozenset[str] | None = None
+    classes: Mapping[str, int] = field(default_factory=dict)
+    new_classes: frozenset[str] = frozenset()
+    settled: frozenset[str] = frozenset()
+    noticed: Mapping[str, float] = field(default_factory=dict)
+    lingered: frozenset[str] = frozenset()
+    found: Mapping[str, tuple[PodView, ...]] = field(default_factory=dict)
+    standby: tuple[tuple[Reservation, PodView], ...] = ()
+    now_seconds: float = 0.0
+
+    @cached_property
+    def pods(self) -> dict[str, PodView]:
+        """The newest that is known of each pod, by uid."""
+        newest: dict[str, PodView] = {}
+        for pod in (*self.pending, *self.reserved, *(pod for _, pod in self.standby)):
+            known = newest.get(pod.uid)
+            if known is None or _number(pod.version) >= _number(known.version):
+                newest[pod.uid] = pod
+        return newest
+
+    @cached_property
+    def labelled(self) -> frozenset[str]:
+        """UIDs of pods that are followed by their label, also once they are bound."""
+        return frozenset(pod.uid for pod in self.reserved)
+
+    @cached_property
+    def placeholders(self) -> dict[str, list[PodView]]:
+        """Placeholders, also ended ones, by UID of their Reservation."""
+        found: dict[str, list[PodView]] = {}
+        for pod in self.pods.values():
+            if pod.is_placeholder:
+                found.setdefault(pod.held_for, []).append(pod)
+        return found
+
+    @cached_property
+    def allocated(self) -> dict[str, list[PodView]]:
+        """Living pods that are bound and got reserved room, by UID of the Reservation; it must name them as owners."""
+        known = {r.uid: r for r in self.reservations.values()}
+        found: dict[str, list[PodView]] = {}
+        for pod in self.reserved:
+            if pod.is_placeholder or not pod.node or pod.phase in ENDED:
+                continue
+            reservation = known.get(pod.allocated_from)
+            if reservation is not None and reservation.owned_by(pod.identity):
+                found.setdefault(reservation.uid, []).append(pod)
+        return found
+
+    @cached_property
+    def nominations(self) -> frozenset[str]:
+        """Nodes for which pods without a node are nominated."""
+        return frozenset(pod.nominated for pod in self.pending if pod.nominated)
+
+    @cached_property
+    def swaps(self) -> dict[str, Swap]:
+        """The hand-over that is under way, by UID of its Reservation."""
+        return {swap.reservation_uid: swap for swap in self.guard.swaps}
+
+    @cached_property
+    def crowded(self) -> dict[str, int]:
+        """Placeholders on each node."""
+        count: dict[str, int] = {}
+        for pod in self.reserved:
+            if pod.is_placeholder and pod.node and pod.alive:
+                count[pod.node] = count.get(pod.node, 0) + 1
+        return count
+
+    def known(self, swap: Swap) -> Reservation | None:
+        """The Reservation of a hand-over, as long as it is the same one."""
+        found = self.reservations.get(swap.reservation)
+        if found is None:
+            found = next((r for r, pod in self.standby if pod.uid == swap.reservation_uid), None)
+        return found if found is not None and found.uid == swap.reservation_uid else None
+
+    def stands(self, held: Held) -> bool:
+        """Whether a placeholder of a record is still there and takes up room."""
+        pod = self.pods.get(held.uid)
+        return pod is not None and pod.phase not in ENDED
+
+    def named(self, name: str, reservation_uid: str) -> PodView | None:
+        """A Reservation's placeholder by name."""
+        return next((p for p in self.placeholders.get(reservation_uid, ()) if p.identity.name == name), None)
+
+
+def _unschedulable(status: Json) -> str:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            return str(condition.get("message") or "no node fits")
+    return ""
+
+
+def _amounts(requests: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in requests.items() if amount or name == CPU}
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdigit() else 0

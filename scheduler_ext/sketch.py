@@ -1,0 +1,153 @@
+"""The Reservation of Koordinator's first talk as today's object. Pure; used by `cotenant convert reservation`.
+
+The sketch was namespaced and had `resourceOwners`, `timeToLiveInSeconds` and `nodeName`; today's Reservation
+(scheduling.koordinator.sh/v1alpha1) is cluster-scoped and has `owners`, `ttl` and a pod template that says where.
+What has no counterpart is an error that names the field, never a field that is dropped in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.model.errors import UsageError
+from cotenant.model.protocol import SCHEDULING_GROUP
+
+Json = Mapping[str, Any]
+
+_SKETCHED: Final = frozenset({"template", "resourceOwners", "timeToLiveInSeconds", "nodeName"})
+_OWNERS: Final = frozenset({"object", "controller", "labelSelector"})
+_CONTROLLER: Final = ("apiVersion", "kind", "name")
+_REPLICA_SET: Final = re.compile(r".+-[bcdfghjklmnpqrstvwxz2456789]{8,10}")
+"""Names of ReplicaSets: their Deployment's, and a hash in the alphabet of apimachinery's `rand.SafeEncodeString`."""
+LONGEST_SECONDS: Final = 2**63 // 10**9
+"""The longest Go duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Today's object, and what a person should know about the change."""
+
+    body: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def converted(sketch: Json) -> Converted:
+    """Today's Reservation; UsageError names the field that cannot be translated. Today's object comes back as it is."""
+    _object("the document", sketch)
+    if sketch.get("kind") != "Reservation":
+        raise UsageError(f"kind {sketch.get('kind')!r} is not Reservation", fix="Give a file with Reservations only.")
+    if sketch.get("apiVersion") not in (None, "", SCHEDULING_GROUP):
+        raise UsageError(f"apiVersion {sketch['apiVersion']!r} is not {SCHEDULING_GROUP}", fix="Leave it away.")
+    spec = _part(sketch, "spec", "")
+    if "owners" in spec and not spec.keys() & (_SKETCHED - {"template"}):
+        return Converted(dict(sketch), ("It is today's object already.",))
+    return _from_sketch(sketch, spec)
+
+
+def _from_sketch(sketch: Json, spec: Json) -> Converted:
+    for name in sorted(spec.keys() - _SKETCHED):
+        raise UsageError(f"spec.{name} has no counterpart", fix=f"The sketch knows {', '.join(sorted(_SKETCHED))}.")
+    meta = dict(_part(sketch, "metadata", ""))
+    if not meta.get("name"):
+        raise UsageError("metadata.name is missing", fix="Give the Reservation a name.")
+    namespace = str(meta.pop("namespace", "") or "default")
+    notes = [f"It is cluster-scoped now; namespace {namespace} stands in its template and owners."]
+    template = _template(spec.get("template"), namespace, notes)
+    if node := spec.get("nodeName"):
+        template["spec"] = on_node(template.get("spec") or {}, str(node))
+    now: dict[str, Any] = {"template": template, "owners": _owners(spec.get("resourceOwners"), namespace, notes)}
+    if "timeToLiveInSeconds" in spec:
+        now["ttl"] = _ttl(spec["timeToLiveInSeconds"])
+    if "status" in sketch:
+        notes.append("Its status is left out: the controller says it.")
+    body = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "metadata": meta, "spec": now}
+    return Converted(body, tuple(notes))
+
+
+def _template(given: Any, namespace: str, notes: list[str]) -> dict[str, Any]:
+    """A pod template; the sketch holds a copy of a pod's spec."""
+    template = dict(_object("spec.template", given if given is not None else {}))
+    if "spec" not in template:
+        template = {"spec": template} if template else {}
+    if not _part(template, "spec", "spec.template").get("containers"):
+        notes.append("spec.template has no containers, so it reserves nothing: put a copy of the pod's spec there.")
+    meta = _part(template, "metadata", "spec.template")
+    return {**template, "metadata": {**meta, "namespace": meta.get("namespace", namespace)}}
+
+
+def on_node(pod: Json, node: str) -> dict[str, Any]:
+    """The pod spec with a required affinity to one node, besides what it requires already."""
+    affinity = _part(pod, "affinity", "pod spec")
+    nodes = dict(_part(affinity, "nodeAffinity", "affinity"))
+    required = dict(_part(nodes, "requiredDuringSchedulingIgnoredDuringExecution", "nodeAffinity"))
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = [_object("nodeSelectorTerms", term) for term in _items(required, "nodeSelectorTerms") or [{}]]
+    required["nodeSelectorTerms"] = [{**t, "matchFields": [*_items(t, "matchFields"), here]} for t in terms]
+    nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    return {**pod, "affinity": {**affinity, "nodeAffinity": nodes}}
+
+
+def _owners(given: Any, namespace: str, notes: list[str]) -> list[dict[str, Any]]:
+    entries = given if isinstance(given, list) else [given]
+    if not given or not all(entries):
+        raise UsageError("spec.resourceOwners is missing or empty", fix="Say who may use the room: a controller.")
+    return [_owner(_object("spec.resourceOwners", entry), namespace, notes) for entry in entries]
+
+
+def _owner(entry: Json, namespace: str, notes: list[str]) -> dict[str, Any]:
+    for name in sorted(entry.keys() - _OWNERS):
+        raise UsageError(
+            f"spec.resourceOwners.{name} has no counterpart", fix=f"Owners are {', '.join(sorted(_OWNERS))}."
+        )
+    if "controller" not in entry:
+        return dict(entry)
+    controller = _controller(_object("spec.resourceOwners.controller", entry["controller"]), notes)
+    return {**entry, "controller": {"namespace": namespace, "uid": "", **controller}}
+
+
+def _controller(given: Json, notes: list[str]) -> dict[str, Any]:
+    """A controller as it stands in a pod's ownerReferences: of a Deployment's pods that is the ReplicaSet."""
+    for name in _CONTROLLER:
+        if not given.get(name):
+            raise UsageError(f"spec.resourceOwners.controller.{name} is missing", fix="Give apiVersion, kind and name.")
+    if given["kind"] != "Deployment":
+        return dict(given)
+    if not _REPLICA_SET.fullmatch(str(given["name"])):
+        raise UsageError(
+            f"spec.resourceOwners.controller: pods of Deployment {given['name']} belong to its ReplicaSets",
+            fix="Name the ReplicaSet (kubectl get replicasets), or give a labelSelector instead.",
+        )
+    notes.append(f"{given['name']} is the name of a ReplicaSet: kind Deployment became ReplicaSet.")
+    return {**given, "kind": "ReplicaSet"}
+
+
+def _ttl(seconds: Any) -> str:
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= LONGEST_SECONDS:
+        raise UsageError(
+            f"spec.timeToLiveInSeconds {seconds!r} is not a whole number of seconds, 0 or more",
+            fix="Write 300, or 0 for a Reservation without an end.",
+        )
+    return f"{seconds}s"
+
+
+def _object(path: str, value: Any) -> Json:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{path} is {type(value).__name__}, not an object", fix="Look at the indentation.")
+    return value
+
+
+def _part(parent: Json, name: str, path: str) -> Json:
+    """An object below another; empty when it is missing or null."""
+    value = parent.get(name)
+    return {} if value is None else _object(f"{path}.{name}".lstrip("."), value)
+
+
+def _items(parent: Json, name: str) -> list[Any]:
+    """A list below an object; empty when it is missing or null."""
+    value = parent.get(name)
+    if not isinstance(value, list | None):
+        raise UsageError(f"{name} is {type(value).__name__}, not a list", fix="Look at the indentation.")
+    return value or []

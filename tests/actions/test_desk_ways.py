@@ -1,0 +1,91 @@
+"""The desk's other ways: methods that are offered, bundles, canaries with the watcher, hiding; by role."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cotenant.actions.watching import News
+from cotenant.cli.watching import peaks_of
+from cotenant.edges.ledger import Ledger
+from cotenant.model.change import ChangeState
+from cotenant.model.desk import Form, Method, Wanted
+from cotenant.model.errors import NoData, UsageError
+from cotenant.model.people import Grant, NotAllowed, Role, Someone
+from cotenant.model.views import Overview
+from recommender.bundles import PULL_REQUEST
+from tests.support import acting
+
+ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
+VIEWER = Someone("joe")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, made: acting.Prepared) -> Iterator[acting.Scene]:
+    with acting.embedded(tmp_path, made) as found:
+        yield found
+
+
+def rows(scene: acting.Scene) -> list[tuple[str, str, str]]:
+    ledger = Ledger(Path(scene.settings.actions.ledger), reading=True)
+    found = [(e.event, e.actor, e.body) for e in ledger.entries()]
+    ledger.close()
+    return found
+
+
+def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: acting.Scene) -> None:
+    desk, ref = scene.desk(), scene.workloads[0]
+    before = scene.live(ref)
+    (seen,) = desk.review(ADMIN, Wanted((ref,)))
+    assert seen.suggested in set(Method) and Method.TEMPLATE not in seen.impossible
+    files = desk.bundle(ADMIN, Wanted((ref,), key="k1"), Form.KUSTOMIZE)
+    assert PULL_REQUEST in files and len(files) > 1 and scene.live(ref) == before
+    ((event, actor, body),) = rows(scene)
+    assert (event, actor) == ("bundled", "jane") and json.loads(body)["workloads"] == [str(ref)]
+    with pytest.raises(UsageError, match="a bundle is written, not applied"):
+        desk.accept(ADMIN, Wanted((ref,), method=Method.BUNDLE))
+    with pytest.raises(NotAllowed):
+        desk.bundle(VIEWER, Wanted((ref,)), Form.SSA)
+    with pytest.raises(NoData):
+        desk.bundle(ADMIN, Wanted((replace(ref, name="nobody"),)), Form.SSA)
+
+
+def test_a_canary_goes_on_by_the_desk_s_own_watcher(scene: acting.Scene) -> None:
+    desk, refs, news = scene.desk(), scene.acceptable()[:2], list[News]()
+    done = desk.accept(ADMIN, Wanted(refs, canary=0.5, key="k1"))
+    assert [one.state for one in done] == [ChangeState.APPLIED, ChangeState.WAITING]
+    acting.settle_rollouts(scene)
+    desk.watcher(news.extend, lambda _now: []).step()
+    states = [one.state for one in desk.changes(ADMIN)]
+    assert set(states) <= {ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED}
+    assert ChangeState.WAITING not in states and desk.ledger().bad_row == 0
+
+
+def test_hiding_takes_the_right_and_a_reason_and_is_the_last_word(scene: acting.Scene) -> None:
+    desk, ref = scene.desk(), scene.workloads[0]
+    with pytest.raises(NotAllowed):
+        desk.postpone(VIEWER, [ref], None, "x")
+    desk.postpone(ADMIN, [ref], 7.0, "after the sale")
+    assert desk.postponed()[ref].actor == "jane"
+    desk.recall(ADMIN, [ref])
+    assert desk.postponed() == {} and [event for event, *_ in rows(scene)] == ["postponed", "recalled"]
+
+
+def test_a_peak_is_told_when_it_is_near(scene: acting.Scene) -> None:
+    overview = scene.store.read_document("overview", Overview)
+    assert overview is not None and overview.peak is not None
+    ahead = peaks_of(scene.settings, scene.store)
+    start = overview.peak.start_seconds
+    # Two hours before by the settings.
+    (news,) = ahead(start - 7200)
+    assert "a peak is ahead" in news.title and overview.peak.led_by in news.words
+    assert ahead(start - 7201) == [] and ahead(start) == [] and peaks_of(scene.settings, None)(start - 60) == []

@@ -1,0 +1,130 @@
+"""New pods get what their workload's annotation says, and stay as they are where it does not fit."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.annotated import owner_of, with_annotated
+from admission.pod_mutation import Call, mutated
+from admission.view import ClusterView
+from cotenant.model.annotated import CHANGE_ANNOTATION, LONGEST, Noted, Swap, decoded, encoded, qos_class, same
+from cotenant.model.errors import UsageError
+from tests.admission.bodies import pod
+
+OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+NEW = {"requests": {"cpu": "800m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+DB = {"kind": "StatefulSet", "name": "db", "uid": "u-9", "controller": True}
+WEB = ("Deployment", "shop", "web")
+
+
+def noted(before: Any = None, after: Any = None, **more: Any) -> dict[tuple[str, str, str], Noted]:
+    return {WEB: Noted("u-1", {"main": Swap(before or OLD, after or NEW)}, "c1", **more)}
+
+
+def born(resources: Any = None, owner: dict[str, Any] | None = None, **labels: str) -> dict[str, Any]:
+    made = pod("web-7d4b-x2", {"pod-template-hash": "7d4b", **labels}, **(resources or OLD))
+    made["metadata"]["ownerReferences"] = [owner or {"kind": "ReplicaSet", "name": "web-7d4b", "controller": True}]
+    return made
+
+
+def resources(body: dict[str, Any]) -> Any:
+    return body["spec"]["containers"][0]["resources"]
+
+
+def test_a_deployment_s_new_pod_gets_the_values_and_says_by_which_change() -> None:
+    body = born()
+    # The same amounts written otherwise are the same.
+    found = noted(before={"requests": {"cpu": "1000m", "memory": "1024Mi"}, "limits": {"memory": "2Gi"}})
+    assert with_annotated(body, found, "shop") == []
+    assert resources(body) == NEW and body["metadata"]["annotations"] == {CHANGE_ANNOTATION: "c1"}
+    again = copy.deepcopy(body)
+    assert with_annotated(again, found, "shop") == [] and again == body
+
+
+@pytest.mark.parametrize(
+    ("body", "found", "words"),
+    [
+        (born({"requests": {"cpu": "3"}}), noted(), "other resources in its template by now"),
+        (
+            born(),
+            noted(after={"requests": {"memory": "3Gi"}, "limits": {"memory": "2Gi"}}),
+            "more memory than its limit",
+        ),
+        (born(), noted(after={"limits": {}}), "QoS class would turn from Burstable into BestEffort"),
+        (born(), noted(wrong="cotenant.dev/resources cannot be read: x"), "cannot be read"),
+    ],
+)
+def test_what_does_not_fit_leaves_the_pod_alone_and_warns(body: Any, found: Any, words: str) -> None:
+    before = copy.deepcopy(body)
+    (warning,) = with_annotated(body, found, "shop")
+    assert words in warning and body == before
+
+
+@pytest.mark.parametrize(
+    ("body", "owner"),
+    [
+        (born(), (WEB, "")),
+        (born(owner=DB), (("StatefulSet", "shop", "db"), "u-9")),
+        (born(owner={"kind": "ReplicaSet", "name": "alone", "controller": True}), None),
+        (born(owner={"kind": "Job", "name": "j", "controller": True}), None),
+        (pod(), None),
+    ],
+)  # fmt: skip
+def test_the_workload_is_found_by_the_pod_s_owner(body: Any, owner: Any) -> None:
+    assert owner_of(body, "shop") == owner
+
+
+def test_another_object_of_the_same_name_gives_nothing() -> None:
+    body = born(owner={"kind": "StatefulSet", "name": "db", "uid": "new", "controller": True})
+    found = {("StatefulSet", "shop", "db"): Noted("old", {"main": Swap(OLD, NEW)}, "c1")}
+    assert with_annotated(body, found, "shop") == [] and resources(body) == OLD
+
+
+def test_the_values_come_before_they_are_translated_for_the_batch_class() -> None:
+    view = ClusterView(annotated=noted())
+    made = mutated(born(), view, Call("CREATE", "shop", "u"))
+    assert resources(dict(made.pod)) == NEW and made.warnings == ()
+    other = mutated(born(), view, Call("CREATE", "elsewhere", "u"))
+    assert resources(dict(other.pod)) == OLD
+
+
+def test_a_text_that_is_no_annotation_of_ours_is_refused_in_words() -> None:
+    for text in ("[", '{"app": 3}', '{"app": {"from": {}}}', "x" * (LONGEST + 1)):
+        with pytest.raises(UsageError, match=r"cotenant\.dev/resources"):
+            decoded(text)
+    with pytest.raises(UsageError, match="characters long"):
+        encoded({f"c{i}": Swap(OLD, NEW) for i in range(1000)})
+    assert decoded(encoded({"app": Swap(OLD, NEW)})) == {"app": Swap(OLD, NEW)}
+
+
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "gpu"]), st.sampled_from(["1", "2Gi", "", "-1", "x", 5, 0.5])
+)
+SIDES = st.dictionaries(st.sampled_from(["requests", "limits"]), AMOUNTS)
+KINDS = st.sampled_from(["ReplicaSet", "StatefulSet", ["x"], None])
+OWNER = st.fixed_dictionaries(
+    {"kind": KINDS, "name": st.sampled_from(["web-7d4b", "web", 3]), "controller": st.booleans()}
+)
+OWNERS = st.one_of(st.none(), st.integers(), st.lists(st.one_of(st.integers(), OWNER)))
+
+
+@given(SIDES, SIDES, SIDES, OWNERS)
+@settings(max_examples=150, deadline=None)
+def test_nothing_stops_a_pod_and_twice_is_once(own: Any, before: Any, after: Any, owners: Any) -> None:
+    body = born(own or {})
+    body["metadata"]["ownerReferences"] = owners
+    found = {WEB: Noted("", {"main": Swap(before, after)}, "c1")}
+    with_annotated(body, found, "shop")
+    once = copy.deepcopy(body)
+    with_annotated(body, found, "shop")
+    assert body == once
+    changed = CHANGE_ANNOTATION in (body["metadata"].get("annotations") or {})
+    # What it changes is what was asked for, in the same QoS class.
+    assert not changed or (
+        same(resources(body), after) and qos_class([{"resources": own}]) == qos_class([{"resources": after}])
+    )

@@ -1,0 +1,183 @@
+"""Our own authority: issued, renewed with overlap, shared by replicas through a folder or a Secret, never mixed up."""
+
+from __future__ import annotations
+
+import datetime
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.authority import Material, Pair, Policy, readable, renewed
+from admission.certificates import FileKeeper, FolderStore, Keeper
+from cotenant.model.errors import ClusterConflict, UsageError
+
+NOW = 1.79e9
+DAY = 86_400.0
+POLICY = Policy(("cotenant-webhook.cotenant.svc", "127.0.0.1"), 365, 90, 600)
+
+
+def verifies(serving: Pair, bundle: bytes, at: float) -> bool:
+    builder = PolicyBuilder().store(Store(x509.load_pem_x509_certificates(bundle)))
+    moment = datetime.datetime.fromtimestamp(at, datetime.UTC)
+    verifier = builder.time(moment).build_server_verifier(x509.DNSName(POLICY.names[0]))
+    try:
+        verifier.verify(x509.load_pem_x509_certificate(serving.certificate), [])
+    except VerificationError:
+        return False
+    return True
+
+
+@dataclass
+class MovingClock:
+    seconds: float = NOW
+
+    def now_seconds(self) -> float:
+        return self.seconds
+
+
+class SharedStore:
+    """Versioned like a Secret, without a server."""
+
+    def __init__(self) -> None:
+        self.held: Material | None = None
+        self.version = 0
+        self.before_write = lambda: None
+
+    def read(self) -> tuple[Material | None, str]:
+        return self.held, str(self.version)
+
+    def write(self, material: Material, version: str) -> None:
+        self.before_write()
+        if version != str(self.version):
+            raise ClusterConflict("changed")
+        self.held, self.version = material, self.version + 1
+
+
+def test_a_fresh_certificate_is_for_the_names_and_verifies_for_a_late_clock_too() -> None:
+    found = renewed(None, POLICY, NOW)
+    assert readable(found)
+    assert verifies(found.serving, found.bundle, NOW) and verifies(found.serving, found.bundle, NOW - 3000)
+    assert renewed(found, POLICY, NOW + DAY) is found
+
+
+def test_a_serving_certificate_is_renewed_in_its_last_third() -> None:
+    found = renewed(None, POLICY, NOW)
+    assert renewed(found, POLICY, NOW + 59 * DAY) is found  # two thirds of 90 days are 60
+    later = renewed(found, POLICY, NOW + 61 * DAY)
+    assert later.serving != found.serving and later.authority == found.authority
+    assert verifies(later.serving, found.bundle, NOW + 61 * DAY)
+
+
+def test_other_names_make_a_new_serving_certificate() -> None:
+    found = renewed(None, POLICY, NOW)
+    other = renewed(found, replace(POLICY, names=("other.svc",)), NOW)
+    assert other.authority == found.authority and other.serving != found.serving
+
+
+def test_an_authority_is_rolled_over_in_three_steps_and_always_verifies() -> None:
+    first = renewed(None, POLICY, NOW)
+    at = NOW + 250 * DAY  # the last third of 365 days begins after 243
+    first = renewed(first, POLICY, at - 10 * DAY)  # a serving certificate of those days
+    second = renewed(first, POLICY, at)
+    assert second.following is not None and second.serving == first.serving
+    assert renewed(second, POLICY, at + 599) is second
+    third = renewed(second, POLICY, at + 601)
+    assert third.authority == second.following and third.former == first.authority.certificate
+    assert verifies(third.serving, second.bundle, at + 601), "callers that only know the bundle of the step before"
+    assert verifies(second.serving, third.bundle, at + 601), (
+        "replicas that still show the certificate of the step before"
+    )
+    assert renewed(third, POLICY, at + 1200) is third
+    fourth = renewed(third, POLICY, at + 1202)
+    assert fourth.former == b"" and fourth.serving == third.serving
+    assert not verifies(first.serving, fourth.bundle, at + 1202)
+
+
+def test_the_next_authority_does_not_sign_before_callers_trust_it() -> None:
+    first = renewed(None, POLICY, NOW)
+    second = renewed(first, POLICY, NOW + 250 * DAY)
+    late = NOW + 251 * DAY
+    assert renewed(second, POLICY, late, trusted=first.bundle).authority == first.authority
+    assert renewed(second, POLICY, late, trusted=second.bundle).authority == second.following
+
+
+def test_a_clock_that_jumps_past_everything_begins_anew() -> None:
+    first = renewed(None, POLICY, NOW)
+    found = renewed(first, POLICY, NOW + 4000 * DAY)
+    assert found.authority != first.authority and verifies(found.serving, found.bundle, NOW + 4000 * DAY)
+
+
+@given(st.lists(st.floats(0, 120), min_size=1, max_size=8))
+@settings(max_examples=10, deadline=None)
+def test_at_any_pace_of_looking_the_certificate_verifies(pauses_days: list[float]) -> None:
+    held, at = None, NOW
+    for pause in pauses_days:
+        at += pause * DAY
+        held = renewed(held, POLICY, at)
+        while (after := renewed(held, POLICY, at)) is not held:
+            held = after
+        assert verifies(held.serving, held.bundle, at)
+
+
+def test_a_replica_takes_what_a_faster_one_stored() -> None:
+    store, shown = SharedStore(), []
+    theirs = renewed(None, POLICY, NOW)
+
+    def overtaken() -> None:
+        store.before_write = lambda: None
+        store.write(theirs, str(store.version))
+
+    store.before_write = overtaken
+    Keeper(store, POLICY, MovingClock(), shown.append, None).step()
+    assert shown == [theirs.serving] and store.version == 1
+
+
+def test_a_keeper_shows_a_certificate_once_and_the_next_when_it_is_due() -> None:
+    clock, shown = MovingClock(), []
+    keeper = Keeper(SharedStore(), POLICY, clock, shown.append, None)
+    keeper.step()
+    keeper.step()
+    assert len(shown) == 1
+    clock.seconds += 61 * DAY
+    keeper.step()
+    assert len(shown) == 2
+
+
+def test_a_folder_keeps_all_parts_for_us_alone(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "pki")
+    first = renewed(None, POLICY, NOW)
+    rolling = renewed(first, POLICY, NOW + 250 * DAY)
+    for material in (first, rolling, renewed(rolling, POLICY, NOW + 251 * DAY), first):
+        store.write(material, "")
+        assert store.read() == (material, "")
+    assert {stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / "pki").iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
+def test_a_damaged_folder_counts_as_empty(tmp_path: Path, name: str) -> None:
+    store = FolderStore(tmp_path)
+    store.write(renewed(None, POLICY, NOW), "")
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
+    assert store.read() == (None, "")
+
+
+def test_files_of_somebody_else_are_shown_when_they_change(tmp_path: Path) -> None:
+    shown: list[Pair] = []
+    keeper = FileKeeper(tmp_path, shown.append)
+    with pytest.raises(UsageError, match=r"tls\.crt"):
+        keeper.step()
+    pairs = [renewed(None, POLICY, NOW).serving for _ in range(2)]
+    for pair in (pairs[0], pairs[0], pairs[1]):
+        (tmp_path / "tls.crt").write_bytes(pair.certificate)
+        (tmp_path / "tls.key").write_bytes(pair.key)
+        keeper.step()
+    assert shown == pairs
+    (tmp_path / "tls.key").unlink()
+    keeper.step()
+    assert keeper.error is not None and shown == pairs

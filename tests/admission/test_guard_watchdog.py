@@ -1,0 +1,75 @@
+"""Forgotten hand-overs are taken out of the SwapGuard; those that somebody looks after stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jsonpatch import JsonPatch
+
+from admission.guard_watchdog import GRACE_SECONDS, GuardWatchdog, overdue
+from cotenant.edges.clock import FixedClock
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+
+PATH = "/apis/cotenant.dev/v1alpha1/swapguards"
+BEGIN = 1_000_000  # 1970-01-12T13:46:40Z
+
+
+def guard(served: str = "1970-01-12T13:46:40Z", expires: str = "1970-01-12T13:46:55Z", **spec: Any) -> dict[str, Any]:
+    swap = {
+        "id": "i",
+        "reservation": "r",
+        "reservationUid": "u",
+        "node": "n1",
+        "placeholders": [],
+        "started": served,
+        "expires": expires,
+    }
+    return {
+        "apiVersion": "cotenant.dev/v1alpha1",
+        "kind": "SwapGuard",
+        "metadata": {"name": "swaps", "resourceVersion": "7"},
+        "spec": {"servedUntil": served, "nodes": {"n1": ["shop/web-0"]}, "swaps": [swap], **spec},
+    }
+
+
+def test_what_ought_to_have_ended_a_minute_ago_is_taken_out() -> None:
+    patch = overdue(guard(), BEGIN + 15 + GRACE_SECONDS)
+    assert patch is not None
+    left = JsonPatch(list(patch.operations)).apply(guard())
+    assert left["spec"] == {"servedUntil": "1970-01-12T13:46:40Z"}
+    assert left["metadata"]["resourceVersion"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("found", "at"),
+    [
+        (guard(), BEGIN + 14 + GRACE_SECONDS),
+        (guard(served="1970-01-12T13:48:40Z"), BEGIN + 15 + GRACE_SECONDS),
+        (guard(swaps=[], nodes={}), BEGIN + 10_000),
+        ({"metadata": {}}, BEGIN),
+    ],
+    ids=["within the minute", "a manager promises", "none", "empty"],
+)
+def test_everything_else_stays(found: dict[str, Any], at: float) -> None:
+    assert overdue(found, at) is None
+
+
+@pytest.fixture
+def watched(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    api = control_plane.api()
+    install_crd(api, "swapguards.cotenant.dev")
+    body = guard()
+    del body["metadata"]["resourceVersion"]
+    api.create(PATH, body)
+    yield control_plane
+    api.delete(f"{PATH}/swaps")
+
+
+def test_the_api_server_takes_it(watched: ControlPlane) -> None:
+    watchdog = GuardWatchdog(watched.client(), FixedClock(BEGIN + 100))
+    assert watchdog.look()
+    assert watched.api().get(f"{PATH}/swaps")["spec"] == {"servedUntil": "1970-01-12T13:46:40Z"}
+    assert not watchdog.look()

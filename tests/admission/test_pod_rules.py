@@ -1,0 +1,96 @@
+"""Every cell of the QoS x priority table, whole CPUs, batch resources, fixed labels, leaf quotas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admission.pod_rules import problems_of_change, problems_of_new
+from admission.problem import in_words
+from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.model.quota_tree import Quota, QuotaTree
+
+VALUES = {"koord-prod": 9500, "koord-mid": 7500, "koord-batch": 5500, "koord-free": 3500, "": 0}
+# koordinator's table: LSR goes with prod alone, BE with neither prod nor none; everything else passes
+REFUSED = {("LSR", c) for c in ("", "koord-mid", "koord-batch", "koord-free")} | {("BE", "koord-prod"), ("BE", "")}
+
+
+def pod(qos: str = "", priority: int | None = None, labels: dict[str, str] | None = None, **requests: str) -> Any:
+    found = dict(labels or {})
+    if qos:
+        found["koordinator.sh/qosClass"] = qos
+    named = {name.replace("batch_", "kubernetes.io/batch-"): value for name, value in requests.items()}
+    return {
+        "metadata": {"labels": found},
+        "spec": {"priority": priority, "containers": [{"name": "main", "resources": {"requests": named}}]},
+    }
+
+
+def fields(found: Any, tree: QuotaTree | None = None, namespace: str = "shop") -> list[str]:
+    return [p.field for p in problems_of_new(found, namespace, tree or QuotaTree())]
+
+
+@pytest.mark.parametrize("priority", [c.value for c in PriorityClass])
+@pytest.mark.parametrize("qos", [q.value for q in QosClass])
+def test_the_table_of_qos_and_priority_class(qos: str, priority: str) -> None:
+    refused = ["metadata.labels[koordinator.sh/qosClass]"] if (qos, priority) in REFUSED else []
+    assert fields(pod(qos, VALUES[priority], cpu="2")) == refused
+    by_label = {"koordinator.sh/priority-class": priority} if priority else {}
+    assert fields(pod(qos, None, by_label, cpu="2")) == refused
+
+
+@pytest.mark.parametrize("qos", ["LSE", "LSR"])
+@pytest.mark.parametrize(
+    ("cpu", "good"), [("2", True), ("2000m", True), ("1500m", False), ("0", False), ("1e99", False)]
+)
+def test_bound_cpus_are_whole_and_not_none(qos: str, cpu: str, good: bool) -> None:
+    assert fields(pod(qos, 9500, cpu=cpu)) == ([] if good else ["spec.containers[*].resources.requests.cpu"])
+
+
+def test_a_larger_init_container_decides_and_sidecars_add_up() -> None:
+    found = pod("LSR", 9500, cpu="1500m")
+    found["spec"]["initContainers"] = [
+        {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
+    ]
+    assert fields(found) == []  # 1500m + 500m
+    found["spec"]["initContainers"].append({"name": "once", "resources": {"requests": {"cpu": "2500m"}}})
+    assert fields(found) == ["spec.containers[*].resources.requests.cpu"]
+
+
+def test_batch_resources_belong_to_be() -> None:
+    assert fields(pod("BE", 5500, batch_cpu="1000")) == []
+    assert fields(pod("LS", 5500, batch_cpu="1000")) == ["spec.containers[0].resources.requests"]
+    assert fields(pod("", None, batch_memory="1Gi")) == ["spec.containers[0].resources.requests"]
+
+
+def test_all_problems_are_told_at_once_with_their_fix() -> None:
+    words = in_words(problems_of_new(pod("LSR", 5500, cpu="500m", batch_cpu="1"), "shop", QuotaTree()))
+    assert "priority class koord-batch" in words
+    assert "'500m' is not a whole number of CPUs" in words
+    assert "kubernetes.io/batch-cpu" in words
+    assert words.count("(fix: ") == 3
+
+
+def test_a_pod_may_not_use_a_parent_quota() -> None:
+    tree = QuotaTree({"top": Quota("top", is_parent=True, namespaces=("shop",)), "leaf": Quota("leaf", parent="top")})
+    label = "quota.scheduling.koordinator.sh/name"
+    assert fields(pod(labels={label: "top"}), tree, "other") == [f"metadata.labels[{label}]"]
+    assert fields(pod(), tree, "shop") == [f"metadata.labels[{label}]"]
+    assert fields(pod(labels={label: "leaf"}), tree, "shop") == []
+    assert "use one of: leaf" in in_words(problems_of_new(pod(labels={label: "top"}), "x", tree))
+
+
+@pytest.mark.parametrize(
+    "label", ["koordinator.sh/qosClass", "koordinator.sh/priority-class", "koordinator.sh/priority"]
+)
+def test_labels_of_qos_and_priority_are_for_life(label: str) -> None:
+    old, new = pod(labels={label: "koord-mid"}), pod(labels={label: "koord-batch"})
+    assert [p.field for p in problems_of_change(old, new)] == [f"metadata.labels[{label}]"]
+    assert [p.field for p in problems_of_change(pod(), new)] == [f"metadata.labels[{label}]"]
+    assert problems_of_change(old, old) == []
+
+
+def test_a_living_pod_that_breaks_the_table_can_still_change_otherwise() -> None:
+    old = pod("BE", 9500)
+    assert problems_of_change(old, pod("BE", 9500, {"note": "x"})) == []

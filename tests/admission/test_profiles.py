@@ -1,0 +1,284 @@
+"""Profiles laid over pods, key by key, and the patch that says so."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.json_patch import difference
+from admission.pod_mutation import RECORD_ANNOTATION, Call, mutated
+from admission.profile import PriorityClassEntry, Profile
+from admission.view import ClusterView
+from cotenant.model.errors import UsageError
+
+CLASSES = {"koord-batch": PriorityClassEntry(5000), "koord-prod": PriorityClassEntry(9000)}
+NAMESPACES = {"spark-job": {"koordinator.sh/enable-colocation": "true"}, "shop": {}}
+FOUNDING = {
+    "metadata": {"name": "colocation-profile-example"},
+    "spec": {
+        "namespaceSelector": {"matchLabels": {"koordinator.sh/enable-colocation": "true"}},
+        "selector": {"matchLabels": {"sparkoperator.k8s.io/launched-by-spark-operator": "true"}},
+        "qosClass": "BE",
+        "priorityClassName": "koord-batch",
+        "koordinatorPriority": 1000,
+        "schedulerName": "koord-scheduler",
+        "labels": {"koordinator.sh/mutated": "true"},
+        "annotations": {"koordinator.sh/intercepted": "true"},
+        "patch": {"spec": {"terminationGracePeriodSeconds": 30}},
+    },
+}
+
+
+def profile(name: str = "p", **spec: Any) -> Profile:
+    return Profile.parse({"metadata": {"name": name}, "spec": spec})
+
+
+def view(*profiles: Profile) -> ClusterView:
+    return ClusterView(tuple(sorted(profiles, key=lambda p: p.name)), NAMESPACES, CLASSES)
+
+
+def pod(labels: dict[str, str] | None = None, **resources: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "driver", "labels": labels or {}},
+        "spec": {"containers": [{"name": "main", "image": "x", "resources": resources}]},
+    }
+
+
+def call(operation: str = "CREATE", namespace: str = "spark-job", uid: str = "u-1", at: float = 1e9) -> Call:
+    return Call(operation, namespace, uid, at)
+
+
+def record_of(found: Any) -> Any:
+    return json.loads(found["metadata"]["annotations"][RECORD_ANNOTATION])
+
+
+def test_the_mirror_of_a_static_pod_stays_as_the_kubelet_made_it() -> None:
+    mirror = pod(requests={"koordinator.sh/batch-cpu": "1"})
+    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "a-hash"}
+    assert mutated(mirror, view(profile(qosClass="BE", labels={"a": "b"})), call()).pod is mirror
+
+
+def test_the_founding_profile_makes_a_spark_driver_a_batch_pod() -> None:
+    driver = pod(
+        {"sparkoperator.k8s.io/launched-by-spark-operator": "true"},
+        requests={"cpu": "1", "memory": "3456Mi"},
+        limits={"cpu": "1", "memory": "3456Mi"},
+    )
+    found = mutated(driver, view(Profile.parse(FOUNDING)), call()).pod
+    assert found["metadata"]["labels"] == {
+        "sparkoperator.k8s.io/launched-by-spark-operator": "true",
+        "koordinator.sh/mutated": "true",
+        "koordinator.sh/qosClass": "BE",
+        "koordinator.sh/priority": "1000",
+    }
+    assert found["metadata"]["annotations"]["koordinator.sh/intercepted"] == "true"
+    spec = found["spec"]
+    assert (spec["priorityClassName"], spec["priority"], spec["preemptionPolicy"]) == (
+        "koord-batch",
+        5000,
+        "PreemptLowerPriority",
+    )
+    assert (spec["schedulerName"], spec["terminationGracePeriodSeconds"]) == ("koord-scheduler", 30)
+    # one core is 1000 millicores, which the API server writes as 1k
+    amounts = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "3456Mi"}
+    assert spec["containers"][0]["resources"] == {"requests": amounts, "limits": amounts}
+
+
+@pytest.mark.parametrize("namespace", ["shop", "nowhere"])
+def test_a_pod_outside_the_labelled_namespaces_is_not_touched(namespace: str) -> None:
+    driver = pod({"sparkoperator.k8s.io/launched-by-spark-operator": "true"}, requests={"cpu": "1"})
+    assert mutated(driver, view(Profile.parse(FOUNDING)), call(namespace=namespace)).pod == driver
+
+
+def test_profiles_run_in_name_order_and_the_later_one_wins() -> None:
+    first, second = profile("a", labels={"x": "1", "only": "a"}), profile("b", labels={"x": "2"})
+    assert mutated(pod(), view(second, first), call()).pod["metadata"]["labels"] == {"x": "2", "only": "a"}
+
+
+def test_a_profile_that_matches_because_of_another_runs_after_it() -> None:
+    late = profile("a", selector={"matchLabels": {"team": "x"}}, labels={"late": "yes"})
+    found = mutated(pod(), view(late, profile("b", labels={"team": "x"})), call())
+    assert found.pod["metadata"]["labels"] == {"team": "x", "late": "yes"}
+    assert found.applied == ("b", "a")
+
+
+def test_keys_are_mapped_and_a_missing_source_gives_an_empty_label() -> None:
+    found = mutated(pod({"a": "1"}), view(profile(labelKeysMapping={"a": "b", "no": "c"})), call()).pod
+    assert found["metadata"]["labels"] == {"a": "1", "b": "1", "c": ""}
+
+
+def test_a_suffix_is_appended_once_although_the_webhook_is_called_again() -> None:
+    cluster = view(profile(labelSuffixes={"app": "-batch"}))
+    once = mutated(pod({"app": "web"}), cluster, call()).pod
+    again = mutated(once, cluster, call(uid="another-uid", at=1e9 + 3)).pod
+    assert once["metadata"]["labels"]["app"] == again["metadata"]["labels"]["app"] == "web-batch"
+
+
+def test_a_record_copied_from_an_old_pod_does_not_keep_a_profile_away() -> None:
+    cluster = view(profile(labels={"x": "1"}))
+    copied = mutated(pod(), cluster, call()).pod
+    copied["metadata"]["labels"] = {}
+    assert mutated(copied, cluster, call(at=1e9 + 3600)).pod["metadata"]["labels"] == {"x": "1"}
+
+
+def test_a_profile_that_was_not_drawn_stays_away_when_the_webhook_is_called_again() -> None:
+    cluster = view(profile(labels={"x": "1"}, probability="1%"))
+    unlucky = next(f"u-{i}" for i in range(100) if not cluster.profiles[0].drawn(f"u-{i}"))
+    lucky = next(f"u-{i}" for i in range(5000) if cluster.profiles[0].drawn(f"u-{i}"))
+    once = mutated(pod(requests={"cpu": "1"}), cluster, call(uid=unlucky)).pod
+    assert record_of(once) == {"applied": [], "at": 1000000000, "skipped": ["p"]}
+    assert mutated(once, cluster, call(uid=lucky)).pod == once
+
+
+def test_probability_is_the_share_of_pods_that_are_drawn() -> None:
+    half = profile(probability="50%")
+    drawn = sum(half.drawn(f"pod-{i}") for i in range(4000))
+    # binomial(4000, 0.5): mean 2000, standard deviation 31.6; five of them on either side
+    assert 1842 <= drawn <= 2158
+    assert [profile(probability=p).drawn("any") for p in (0, "0%", 100, "100%")] == [False, False, True, True]
+
+
+def test_resources_are_translated_also_when_the_only_profile_was_not_drawn() -> None:
+    batch = pod({"koordinator.sh/qosClass": "BE"}, requests={"cpu": "250m"})
+    found = mutated(batch, view(profile(probability=0)), call()).pod
+    assert found["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "250"}
+
+
+def test_a_profile_whose_priority_class_is_missing_is_left_out_with_a_warning() -> None:
+    found = mutated(pod(), view(profile(qosClass="BE", priorityClassName="no-such")), call())
+    assert "koordinator.sh/qosClass" not in found.pod["metadata"]["labels"]
+    assert found.warnings == ("profile p was not applied: profile p: there is no PriorityClass 'no-such'",)
+
+
+def test_a_label_that_grows_too_long_keeps_the_profile_away() -> None:
+    found = mutated(pod({"app": "x" * 60}), view(profile(labelSuffixes={"app": "-batch"})), call())
+    assert found.pod["metadata"]["labels"] == {"app": "x" * 60}
+    assert "is not the value of a label" in found.warnings[0]
+
+
+def test_a_living_pod_changes_only_with_the_label_and_only_in_metadata() -> None:
+    cluster = view(profile(labels={"x": "1"}, qosClass="BE", schedulerName="other"))
+    living = pod({"koordinator.sh/qosClass": "LS"})
+    assert mutated(living, cluster, call("UPDATE")).pod == living
+    asked = pod({"koordinator.sh/qosClass": "LS", "pod.koordinator.sh/mutating-update": "true"})
+    found = mutated(asked, cluster, call("UPDATE")).pod
+    assert found["metadata"]["labels"] == {**asked["metadata"]["labels"], "x": "1"}
+    assert found["spec"] == asked["spec"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"qosClass": "XL"}, "spec.qosClass"),
+        ({"probability": "101%"}, "spec.probability"),
+        ({"probability": "half"}, "spec.probability"),
+        ({"koordinatorPriority": 2**31}, "spec.koordinatorPriority"),
+        ({"labels": {"a": "b c"}}, "spec.labels"),
+        ({"labels": {"a": 1}}, "spec.labels"),
+        ({"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}, "spec.selector"),
+        ({"patch": {"metadata": {"name": "other"}}}, "spec.patch"),
+        ({"patch": {"kind": "Node"}}, "spec.patch"),
+        ({"patch": {"spec": None}}, "spec.patch"),
+        ({"patch": []}, "spec.patch"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_is_refused_by_field(spec: dict[str, Any], field: str) -> None:
+    with pytest.raises(UsageError, match="ClusterColocationProfile p") as refused:
+        profile(**spec)
+    assert field in refused.value.message
+
+
+NAMES = st.sampled_from(["a", "b", "c", "app"])
+TEXTS = st.dictionaries(NAMES, st.sampled_from(["", "x", "y-1"]), max_size=3)
+SELECTORS = st.none() | TEXTS.map(lambda labels: {"matchLabels": labels})
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "selector": SELECTORS,
+        "labels": TEXTS,
+        "annotations": TEXTS,
+        "labelKeysMapping": st.dictionaries(NAMES, NAMES, max_size=2),
+        "annotationKeysMapping": st.dictionaries(NAMES, NAMES, max_size=2),
+        "labelSuffixes": st.dictionaries(NAMES, st.sampled_from(["-z", "0"]), max_size=2),
+        "qosClass": st.sampled_from(["BE", "LS"]),
+        "priorityClassName": st.sampled_from(["koord-batch", "koord-prod", "missing"]),
+        "probability": st.sampled_from([0, "30%", 100]),
+        "patch": st.sampled_from(
+            [
+                {"spec": {"tolerations": [{"key": "t", "operator": "Exists"}]}},
+                {"spec": {"containers": [{"name": "main", "env": [{"name": "A", "value": "1"}]}]}},
+                {"spec": {"containers": [{"name": "side", "image": "y"}]}},
+                {"metadata": {"labels": {"a": None, "c": "patched"}}},
+                {"spec": {"priorityClassName": "koord-batch"}},
+            ]
+        ),
+    },
+)
+QUANTITIES = st.sampled_from(["1", "250m", "1.5", "2Gi", "1e3", "1e999999", "Ki", "-1", 3, 0.5])
+AMOUNTS = st.dictionaries(
+    st.sampled_from(
+        ["cpu", "memory", "kubernetes.io/batch-cpu", "koordinator.sh/batch-memory", "koordinator.sh/bach-cpu"]
+    ),
+    QUANTITIES,
+    max_size=3,
+)
+PODS = st.builds(
+    lambda labels, requests, limits, annotations: {
+        "metadata": {"name": "p", "labels": labels, "annotations": annotations},
+        "spec": {
+            "containers": [{"name": "main", "image": "x", "resources": {"requests": requests, "limits": limits}}],
+            "initContainers": [{"name": "init", "image": "x", "resources": {"limits": dict(limits)}}],
+        },
+    },
+    TEXTS,
+    AMOUNTS,
+    AMOUNTS,
+    st.dictionaries(
+        st.sampled_from(["koordinator.sh/resource-limit", "node.koordinator.sh/extended-resource-spec", "note"]),
+        st.sampled_from(['{"cpu": "5k"}', "{", "[]", '{"containers": {}}', '{"containers": {"main": 3}}']),
+        max_size=2,
+    ),
+)
+
+
+@given(specs=st.lists(SPECS, max_size=4), given_pod=PODS, uids=st.tuples(st.text(max_size=3), st.text(max_size=3)))
+@settings(max_examples=150, deadline=None)
+def test_twice_is_once_and_the_patch_leads_there(specs: list[Any], given_pod: Any, uids: tuple[str, str]) -> None:
+    cluster = view(*(profile(f"p{i}", **spec) for i, spec in enumerate(specs)))
+    before = copy.deepcopy(given_pod)
+    once = mutated(given_pod, cluster, call(uid=uids[0])).pod
+    assert given_pod == before
+    assert jsonpatch.apply_patch(given_pod, difference(given_pod, once)) == once
+    assert mutated(once, cluster, call(uid=uids[1], at=1e9 + 1)).pod == once
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(JSON, JSON)
+@settings(max_examples=200, deadline=None)
+def test_a_difference_applied_gives_the_other_document(before: Any, after: Any) -> None:
+    wrapped, wanted = {"root": before}, {"root": after}
+    assert jsonpatch.apply_patch(wrapped, difference(wrapped, wanted)) == wanted
+
+
+@given(JSON, JSON)
+@settings(max_examples=150, deadline=None)
+def test_an_arbitrary_profile_is_read_or_refused_by_name(spec: Any, patch: Any) -> None:
+    body = {"metadata": {"name": "odd"}, "spec": {"patch": patch, **(spec if isinstance(spec, dict) else {})}}
+    try:
+        found = Profile.parse(body)
+    except UsageError as refused:
+        assert refused.fix
+    else:
+        assert mutated(pod(), view(found), call()).pod["metadata"]["name"] == "driver"

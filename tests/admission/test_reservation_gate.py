@@ -1,0 +1,92 @@
+"""Which new pods wait for reserved room; all others are created as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admission.pod_mutation import Call, mutated
+from admission.reservation_gate import Offers, gated
+from admission.view import ClusterView
+from cotenant.model.reservation import Reservation
+
+GATE = [{"name": "cotenant.dev/reservation"}]
+NOW = 1_000.0
+
+
+def reservation(phase: str = "Available", **spec: Any) -> Reservation:
+    owners = spec.pop("owners", [{"labelSelector": {"matchLabels": {"app": "web"}}}])
+    annotations = spec.pop("annotations", {})
+    return Reservation.parse(
+        {
+            "metadata": {"name": "r", "uid": "u", "annotations": annotations},
+            "spec": {"owners": owners, "template": {}, **spec},
+            "status": {"phase": phase},
+        }
+    )
+
+
+def offers(*found: Reservation, until: float = NOW + 30) -> Offers:
+    return Offers.of(found or (reservation(),), until)
+
+
+def pod(labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    owners = spec.pop("ownerReferences", [])
+    return {
+        "metadata": {"generateName": "web-", "labels": labels or {"app": "web"}, "ownerReferences": owners},
+        "spec": {"containers": [{"name": "x"}], **spec},
+    }
+
+
+def test_a_pod_that_a_reservation_names_waits_for_it() -> None:
+    assert gated(pod(), offers(), "shop", NOW)["spec"]["schedulingGates"] == GATE
+
+
+def test_gates_of_others_stay() -> None:
+    found = gated(pod(schedulingGates=[{"name": "theirs"}]), offers(), "shop", NOW)
+    assert found["spec"]["schedulingGates"] == [{"name": "theirs"}, *GATE]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pod({"app": "other"}),
+        pod({"app": "web", "scheduling.koordinator.sh/reservation-ignored": "true"}),
+        pod({"app": "web", "cotenant.dev/placeholder": "true"}),
+        pod(nodeName="n1"),
+        pod(ownerReferences=[{"kind": "DaemonSet", "name": "d", "apiVersion": "apps/v1"}]),
+        pod(schedulingGates=GATE),
+    ],
+    ids=["other labels", "ignores reservations", "placeholder", "has a node", "DaemonSet", "gated already"],
+)
+def test_no_other_pod_is_touched(given: dict[str, Any]) -> None:
+    assert gated(given, offers(), "shop", NOW) is given
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [
+        reservation("Pending"),
+        reservation("Succeeded"),
+        reservation(unschedulable=True),
+        reservation(annotations={"cotenant.dev/reservation-mode": "last-resort"}),
+        reservation(taints=[{"key": "held", "effect": "NoSchedule"}]),
+    ],
+    ids=["Pending", "Succeeded", "unschedulable", "last resort", "not tolerated"],
+)
+def test_a_reservation_that_takes_no_owner_holds_nobody_back(closed: Reservation) -> None:
+    given = pod()
+    assert gated(given, offers(closed), "shop", NOW) is given
+
+
+def test_nobody_waits_for_a_manager_that_is_away() -> None:
+    given = pod()
+    assert gated(given, offers(until=NOW), "shop", NOW) is given
+
+
+def test_the_webhook_gates_once_however_often_it_is_called() -> None:
+    view, call = ClusterView(offers=offers()), Call("CREATE", "shop", now_seconds=NOW)
+    once = mutated(pod(), view, call).pod
+    assert once["spec"]["schedulingGates"] == GATE
+    assert mutated(once, view, call).pod["spec"]["schedulingGates"] == GATE

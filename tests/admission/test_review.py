@@ -1,0 +1,55 @@
+"""Any body at all gets an answer, and an answer to a review is one that the API server can use."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+
+import jsonpatch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.config_rules import problems_of_config
+from admission.review import ROUTES, Asked, answer
+from bench.webhook_reviews import review, view
+
+
+def check(path: str, body: bytes, asked: Asked) -> None:
+    """Status 200 or 400; a 200 answers this review with a patch that applies and that is empty when asked again."""
+    found = answer(path, body, asked)
+    if found.status == 400:
+        assert found.body.strip()
+        return
+    assert found.status == 200
+    request = json.loads(body)["request"]
+    whole = json.loads(found.body)
+    response = whole["response"]
+    assert (whole["apiVersion"], whole["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert response["uid"] == request["uid"]
+    assert response["allowed"] or response["status"]["message"]
+    if "patch" in response:
+        operations = json.loads(base64.b64decode(response["patch"]))
+        after = jsonpatch.apply_patch(request["object"], operations)
+        again = json.dumps({**json.loads(body), "request": {**request, "object": after}}).encode()
+        assert "patch" not in json.loads(answer(path, again, asked).body)["response"]
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=400, deadline=None)
+def test_a_nearly_right_review_gets_a_usable_answer_and_twice_is_once(seed: int) -> None:
+    draw = random.Random(seed)
+    asked = Asked(
+        view(draw), 1e9, config_rules=problems_of_config, config_place=("koordinator-system", "slo-controller-config")
+    )
+    check(*review(draw), asked)
+
+
+@given(st.sampled_from(sorted(ROUTES)), st.binary(max_size=200))
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_are_answered_with_words(path: str, body: bytes) -> None:
+    assert answer(path, body, Asked(view(random.Random(1)))).status == 400
+
+
+def test_a_path_that_is_not_ours_is_404() -> None:
+    assert answer("/mutate-node", b"", Asked(view(random.Random(1)))).status == 404

@@ -1,0 +1,92 @@
+"""A strategic merge does to a pod what `kubectl patch --type strategic` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admission.strategic_merge import merged
+from cotenant.model.errors import UsageError
+
+POD = {
+    "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["x"]},
+    "spec": {
+        "containers": [
+            {"name": "main", "image": "m:1", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+            {"name": "side", "image": "s:1"},
+        ],
+        "tolerations": [{"key": "old"}],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "nodeSelector": {"disk": "ssd", "zone": "z1"},
+    },
+}
+
+
+def spec_after(patch: dict[str, Any]) -> dict[str, Any]:
+    return merged(POD, {"spec": patch})["spec"]
+
+
+def test_containers_merge_by_name_and_their_environment_too() -> None:
+    found = spec_after(
+        {"containers": [{"name": "main", "env": [{"name": "B", "value": "3"}, {"name": "C", "value": "4"}]}]}
+    )
+    assert found["containers"][0]["image"] == "m:1"
+    assert [(e["name"], e["value"]) for e in found["containers"][0]["env"]] == [("A", "1"), ("B", "3"), ("C", "4")]
+    assert found["containers"][1] == POD["spec"]["containers"][1]
+
+
+def test_an_element_is_deleted_by_its_directive() -> None:
+    assert [c["name"] for c in spec_after({"containers": [{"name": "side", "$patch": "delete"}]})["containers"]] == [
+        "main"
+    ]
+
+
+def test_a_list_is_replaced_by_its_directive() -> None:
+    found = spec_after({"containers": [{"$patch": "replace"}, {"name": "new", "image": "n"}]})
+    assert found["containers"] == [{"name": "new", "image": "n"}]
+
+
+def test_a_list_without_a_merge_key_is_replaced() -> None:
+    assert spec_after({"tolerations": [{"key": "new"}]})["tolerations"] == [{"key": "new"}]
+
+
+def test_null_removes_and_a_map_is_replaced_by_its_directive() -> None:
+    assert spec_after({"nodeSelector": {"disk": None}})["nodeSelector"] == {"zone": "z1"}
+    assert spec_after({"nodeSelector": {"$patch": "replace", "arch": "arm"}})["nodeSelector"] == {"arch": "arm"}
+    assert spec_after({"nodeSelector": {"$patch": "delete"}})["nodeSelector"] == {}
+
+
+def test_finalizers_merge_as_a_set_and_lose_what_is_named() -> None:
+    assert merged(POD, {"metadata": {"finalizers": ["y", "x"]}})["metadata"]["finalizers"] == ["x", "y"]
+    gone = merged(POD, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}})
+    assert gone["metadata"]["finalizers"] == []
+
+
+def test_retained_keys_drop_the_others() -> None:
+    found = spec_after({"volumes": [{"name": "tmp", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/t"}}]})
+    assert found["volumes"] == [{"name": "tmp", "hostPath": {"path": "/t"}}]
+
+
+def test_the_order_of_elements_is_not_read() -> None:
+    found = spec_after(
+        {"$setElementOrder/containers": [{"name": "side"}], "containers": [{"name": "side", "image": "s:2"}]}
+    )
+    assert [c["name"] for c in found["containers"]] == ["main", "side"]
+    assert found["containers"][1]["image"] == "s:2"
+
+
+@pytest.mark.parametrize(
+    ("patch", "place"),
+    [
+        ({"spec": {"containers": {"name": "x"}}}, "patch.spec.containers"),
+        ({"spec": {"containers": [{"image": "x"}]}}, "has no name"),
+        ({"spec": {"containers": ["x"]}}, "not an object"),
+        ({"spec": {"nodeSelector": "ssd"}}, "the pod has an object there"),
+        ({"spec": {"$patch": "wipe"}}, "'wipe'"),
+    ],
+)
+def test_a_patch_that_does_not_fit_is_refused_by_its_place(patch: dict[str, Any], place: str) -> None:
+    with pytest.raises(UsageError, match="patch") as refused:
+        merged(POD, patch)
+    assert place in refused.value.message

@@ -1,0 +1,127 @@
+"""Who it is, in a real browser: log in and out with a provider, a login that ends, pages under their own policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from cotenant.cli.dashboard import manifest
+from cotenant.edges.clock import FixedClock
+from dashboard import pages
+from dashboard.app import create_app
+from dashboard.source import StoreSource
+from dashboard.view import Given
+from recommender.patches import kubectl_command
+from tests.browser.conftest import Open
+from tests.browser.test_browsing import serious
+from tests.support import access as support
+from tests.support.dashboard import QUICK, Results, served
+from tests.support.oidc_provider import Provider, running
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+ADA = "ada@example.com"
+NASTY = "<img src=x onerror=alert(1)>"
+PATHS = sorted(page.path for page in pages.ALL)
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    people = {**support.PEOPLE, NASTY: {"groups": [NASTY]}}
+    with running(Provider(people=people)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def guarded(made: Results, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A dashboard on real results that asks people to log in."""
+    access = support.by_login(provider, tmp_path_factory.mktemp("access"))
+    given, clock = Given(kubectl_command, manifest, access=access), FixedClock(made.end_seconds)
+    with served(create_app(StoreSource(made.store, QUICK), QUICK, clock, given)) as url:
+        yield url
+
+
+def logged_in(page: Page, name: str) -> Page:
+    """Through the provider's form."""
+    page.get_by_label("Name").fill(name)
+    page.get_by_role("button", name="Log in").click()
+    return page
+
+
+def test_somebody_logs_in_lands_on_their_view_and_logs_out_by_keyboard(open_page: Open, guarded: str) -> None:
+    page, errors = open_page(f"{guarded}/workloads?kind=Deployment", policed=True, quiet=True), list[str]()
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    logged_in(page, ADA)
+    expect(page).to_have_url(f"{guarded}/workloads?kind=Deployment")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Workloads")
+    expect(page.locator("#count-workloads")).to_be_visible()
+    page.locator("#me summary").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#me")).to_contain_text("admin in all namespaces")
+    page.keyboard.press("Tab")
+    expect(page.locator("#log-out")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Bye")
+    page.goto(guarded)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Who are you?")
+    assert [text for text in errors if "401" not in text] == []  # what was on its way as the login ended
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_menu_of_the_person_has_no_serious_accessibility_fault(
+    open_page: Open, guarded: str, axe: str, theme: str
+) -> None:
+    page = logged_in(open_page(guarded, theme=theme), "otto@example.com")
+    page.locator("#me summary").click()
+    expect(page.locator("#me")).to_contain_text("owner in shop")
+    expect(page.locator("#overview-body .panel").first).to_be_visible()
+    assert serious(page, axe) == []
+
+
+def test_a_name_and_a_group_from_the_provider_stay_text(open_page: Open, guarded: str) -> None:
+    page = open_page(guarded)
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    logged_in(page, NASTY)
+    page.locator("#me summary").click()
+    expect(page.locator("#me strong")).to_have_text(NASTY)
+    expect(page.locator("#me")).to_contain_text(f"Groups: {NASTY}")
+    assert page.locator("#me img").count() == 0 and dialogs == []
+
+
+def test_a_login_that_ends_is_said_and_the_page_stays(open_page: Open, guarded: str) -> None:
+    page = logged_in(open_page(f"{guarded}/nodes", quiet=True), ADA)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
+    page.context.clear_cookies(name="cotenant_session")
+    said = page.get_by_role("alert").filter(has_text="Your login has ended.")
+    expect(said).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
+    expect(said.get_by_role("link", name="Log in again")).to_have_attribute("href", f"{guarded}/nodes")
+
+
+def test_a_page_goes_on_after_the_server_was_started_anew(open_page: Open, address: str) -> None:
+    page = open_page(f"{address}/workloads", quiet=True)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Workloads")
+    cookie = {"url": address, "httpOnly": True, "name": "cotenant_session", "value": "of-the-process-before"}
+    page.context.add_cookies([cookie, {"url": address, "name": "_csrf_token", "value": "0" * 64}])
+    page.locator("#nav-n").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nodes", timeout=60_000)
+    expect(page.locator("#ended")).to_have_count(0)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_is_drawn_with_its_own_policy_in_force(open_page: Open, address: str, path: str) -> None:
+    page = open_page(f"{address}/{path}", policed=True)
+    expect(page.locator("#page h1")).to_be_visible()
+    expect(page.locator("#page .skeleton")).to_have_count(0, timeout=60_000)
+    expect(page.locator("#chips .cluster")).to_be_visible()
+
+
+def test_another_site_may_not_frame_a_page(open_page: Open, address: str, tmp_path: Path) -> None:
+    outer = tmp_path / "outer.html"
+    outer.write_text(f'<!DOCTYPE html><title>x</title><iframe id="inner" src="{address}/"></iframe>')
+    page = open_page(outer.as_uri(), policed=True, quiet=True)
+    page.wait_for_load_state("networkidle")
+    assert page.frame_locator("#inner").locator("#react-entry-point").count() == 0

@@ -1,0 +1,217 @@
+"""The Changes page in a browser: found, told whole, taken back by mouse and by keys, judged; a ledger that is hurt."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Page, expect
+
+from cotenant.actions.desk import ClusterDesk
+from cotenant.edges.clock import FixedClock
+from cotenant.model.change import ChangeState
+from cotenant.model.desk import Wanted
+from cotenant.model.people import Grant, Role, Someone
+from tests.browser.conftest import Open
+from tests.browser.test_browsing import serious
+from tests.browser.test_pages import THEMES, settled
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.support import acting
+from tests.support.acting import Prepared, Scene
+from tests.support.pictures import pictured
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
+VIEWER = Someone("vic")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, made: Prepared) -> Iterator[Scene]:
+    with acting.embedded(tmp_path, made) as found:
+        yield found
+
+
+def desk_of(scene: Scene) -> ClusterDesk:
+    """A desk whose clock stands where the dashboard's does."""
+    return scene.desk(FixedClock(scene.end_seconds))
+
+
+def changed(scene: Scene, count: int = 2) -> list[str]:
+    """Ids of changes of one batch."""
+    done = desk_of(scene).accept(ADMIN, Wanted(scene.acceptable()[:count], key="night-1"))
+    assert [s.state for s in done] == [ChangeState.APPLIED] * count
+    return [s.change.id for s in done]
+
+
+def opened_by_keys(page: Page) -> bool:
+    """Press j and Enter, as often as a busy machine takes to have its rows; whether the drawer came."""
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(500)
+    return page.locator("#change-told").count() > 0
+
+
+def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, scene: Scene) -> None:
+    first, second = changed(scene)
+    with acting.served(scene, lambda: ADMIN) as url:
+        page = settled(open_page(f"{url}/changes"))
+        expect(page.locator("#count-changes")).to_have_text("2 changes")
+        expect(page.locator("#ledger-line")).to_contain_text("4 rows, chain whole, head kept in the cluster")
+        page.locator(".ag-center-cols-container .ag-row").first.click()
+        told = page.locator("#change-told")
+        expect(told).to_contain_text("Applied")
+        expect(told).to_contain_text("Accepted, before the cluster was touched")
+        expect(told.get_by_role("table", name="What moved")).to_be_visible()
+        page.get_by_role("button", name="Roll back", exact=True).first.click()
+        expect(page.locator("#change-what")).to_contain_text("in 1 workload")
+        page.locator("#change-confirm").click()
+        expect(page.locator("#said")).to_contain_text("rolled-back")
+        expect(told).to_contain_text("Taken back")
+        expect(page.locator("#ledger-line")).to_contain_text("6 rows")
+        states = {s.change.id: s.state for s in scene.desk().changes(ADMIN)}
+        assert sorted(states) == sorted([first, second])
+        assert sorted(states.values()) == [ChangeState.APPLIED, ChangeState.ROLLED_BACK]
+
+
+def test_by_keys_alone_a_batch_is_taken_back(open_page: Open, scene: Scene) -> None:
+    changed(scene)
+    with acting.served(scene, lambda: ADMIN) as url:
+        page = open_page(f"{url}/")
+        expect(page.locator("h1")).to_have_count(1)
+        for key in ("g", "c"):
+            page.keyboard.press(key)
+        settled(page)
+        wait_for("a row to be opened by keys", lambda: opened_by_keys(page), 60.0)
+        expect(page.locator("#change-told")).to_contain_text("What was sent")
+        whole = page.get_by_role("button", name="Roll back the batch (2)")
+        whole.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#change-what")).to_contain_text("in 2 workloads")
+        page.locator("#change-confirm").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#said")).to_contain_text("rolled-back")
+        expect(page.locator("#change-confirm")).to_be_hidden()
+        page.locator("#change-told .scroll").first.focus()
+        page.keyboard.press("Escape")
+        page.wait_for_function("!location.search.includes('open')")
+        assert {s.state for s in scene.desk().changes(ADMIN)} == {ChangeState.ROLLED_BACK}
+
+
+def test_filters_are_in_the_address_and_exports_hold_the_same_rows(open_page: Open, scene: Scene) -> None:
+    first, _ = changed(scene)
+    scene.desk().roll_back(ADMIN, [first])
+    with acting.served(scene, lambda: ADMIN) as url:
+        page = settled(open_page(f"{url}/changes?state=rolled-back"))
+        expect(page.locator("#count-changes")).to_have_text("1 of 2 changes")
+        expect(page.locator("#facets-changes")).to_contain_text("applied")
+        link = page.locator("#export-json-changes").get_attribute("href")
+        assert link is not None and "state=rolled-back" in link
+        found = page.request.get(f"{url}{link}").json()["rows"]
+        assert [r["change"] for r in found] == [first]
+
+
+def test_whoever_may_not_sees_why_and_everybody_sees_what_others_do_at_once(open_page: Open, scene: Scene) -> None:
+    first, _ = changed(scene)
+    with acting.served(scene, lambda: VIEWER) as url:
+        page = settled(open_page(f"{url}/changes?open={first}"))
+        expect(page.locator("#change-why")).to_contain_text("vic may not accept")
+        for name in ("Roll back", "Verify now"):
+            expect(page.get_by_role("button", name=name, exact=True).first).to_be_disabled()
+        scene.desk().roll_back(ADMIN, [first])
+        expect(page.locator("#change-told")).to_contain_text("Taken back", timeout=60_000)
+
+
+def test_a_soaking_change_says_how_long_and_one_that_has_soaked_is_judged(
+    open_page: Open, tmp_path: Path, made: Prepared
+) -> None:
+    with acting.embedded(tmp_path, made, replace(acting.ACTIONS, soak_minutes=30.0)) as scene:
+        (id_,) = changed(scene, 1)
+        with acting.served(scene, lambda: ADMIN, desk=desk_of(scene)) as url:
+            page = open_page(f"{url}/changes?open={id_}")
+            expect(page.locator("#change-soak")).to_have_text("It soaks for 30 min more, and is judged then.")
+            expect(page.get_by_role("button", name="Verify now")).to_be_disabled()
+    (tmp_path / "soaked").mkdir()
+    with acting.embedded(tmp_path / "soaked", made) as scene:
+        id_, _ = changed(scene)
+        with acting.served(scene, lambda: ADMIN, desk=desk_of(scene)) as url:
+            page = open_page(f"{url}/changes?open={id_}")
+            page.get_by_role("button", name="Verify now").click()
+            expect(page.locator("#change-told")).to_contain_text(re.compile("Judged: it (held|did harm)"))
+
+
+def test_a_hurt_ledger_is_said_with_its_first_wrong_row(open_page: Open, scene: Scene) -> None:
+    changed(scene)
+    path = scene.settings.actions.ledger
+    with acting.served(scene, lambda: ADMIN) as url:
+        page = settled(open_page(f"{url}/changes"))
+        expect(page.locator("#ledger-line")).to_contain_text("chain whole")
+        db = sqlite3.connect(path)
+        db.executescript("DROP TRIGGER no_update; UPDATE entries SET actor = 'eve' WHERE seq = 3;")
+        db.commit()
+        expect(page.locator("#ledger-line")).to_contain_text("First wrong row: 3", timeout=60_000)
+        db.executescript("DROP TRIGGER no_delete; UPDATE entries SET actor = 'jane' WHERE seq = 3;")
+        db.execute("DELETE FROM entries WHERE seq > 3")
+        db.commit()
+        db.close()
+        expect(page.locator("#ledger-line")).to_contain_text("First wrong row: 4", timeout=60_000)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_page_and_its_drawer_have_no_serious_accessibility_fault(
+    open_page: Open, scene: Scene, axe: str, theme: str, tmp_path: Path
+) -> None:
+    first, second = changed(scene)
+    scene.desk().roll_back(ADMIN, [first])
+    with acting.served(scene, lambda: ADMIN) as url:
+        page = settled(open_page(f"{url}/changes", theme=theme))
+        assert serious(page, axe) == []
+        pictured(page, f"changes-{theme}", tmp_path)
+        page.goto(f"{url}/changes?open={second}")
+        expect(page.locator("#change-told")).to_contain_text("What was sent")
+        assert serious(page, axe) == []
+        pictured(page, f"change-{theme}", tmp_path)
+
+
+def test_without_a_desk_the_page_says_how_to_get_one(open_page: Open, scene: Scene) -> None:
+    with acting.served(scene, lambda: ADMIN, desk=None) as url:
+        page = open_page(f"{url}/changes")
+        expect(page.locator(".empty-headline")).to_contain_text("read-only")
+        expect(page.locator(".command")).to_contain_text("cotenant dashboard --act")
+
+
+def test_a_change_made_on_a_real_cluster_is_taken_back_from_the_page(
+    open_page: Open, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with acting.on_plane(control_plane, tmp_path) as scene:
+        ref = scene.acceptable()[0]
+        before = scene.resources(ref)
+        (done,) = scene.desk().accept(ADMIN, Wanted((ref,)))
+        assert scene.resources(ref) != before
+        with acting.served(scene) as url:
+            page = open_page(f"{url}/changes?open={done.change.id}")
+            page.get_by_role("button", name="Roll back", exact=True).first.click()
+            page.locator("#change-confirm").click()
+            expect(page.locator("#change-told")).to_contain_text("Taken back", timeout=60_000)
+        assert scene.resources(ref) == before
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_health_page_shows_what_one_may_do_without_a_fault(
+    open_page: Open, scene: Scene, axe: str, theme: str
+) -> None:
+    with acting.served(scene, lambda: ADMIN) as url:
+        page = settled(open_page(f"{url}/health", theme=theme))
+        expect(page.get_by_role("table", name="Your rights")).to_contain_text("Pass over a guardrail")
+        matrix = page.get_by_role("table", name="What the cluster allows")
+        expect(matrix).to_contain_text("patch deployments.apps")
+        assert serious(page, axe) == []

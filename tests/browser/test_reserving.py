@@ -1,0 +1,370 @@
+"""The reservations page that acts: a plan from its peak to its score by mouse, by keys, forms, roles, both themes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.sync_api import Page, expect
+
+from cotenant.cli.desk import plan_desk_of
+from cotenant.cli.installation.manifests import manifests
+from cotenant.edges.kube import Writer
+from cotenant.edges.ledger import Ledger
+from cotenant.edges.store import Store
+from cotenant.model.intent import Address, Apply
+from cotenant.model.people import Role
+from cotenant.model.plan import moment
+from cotenant.settings.actions import ActionSettings
+from cotenant.settings.kube import KubeSettings
+from cotenant.settings.root import Settings
+from dashboard.app import create_app
+from dashboard.source import StoreSource
+from dashboard.view import Given
+from tests.browser.conftest import Open
+from tests.browser.test_browsing import serious
+from tests.browser.test_pages import THEMES, pictured
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.dashboard.test_reservations_page import DAY, planned
+from tests.dashboard.test_reservations_page import plan as row
+from tests.manager.test_planning import LEAD as REAL_LEAD
+from tests.manager.test_planning import SIX as REAL_SIX
+from tests.manager.test_planning import Clock, Plans, landed, phases
+from tests.manager.test_planning import scene as scene  # noqa: PLC0414 - the fixture
+from tests.support import dashboard as support
+from tests.support import plans
+from tests.support.dashboard import Results
+from tests.support.plans import HOUR, SIX, Scene, person, said, window
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+MOST_ACTIONS = 8
+
+
+@dataclass
+class Hand:
+    """A person at the page: every click and every key is counted."""
+
+    page: Page
+    actions: int = 0
+
+    def click(self, what: str) -> None:
+        self.actions += 1
+        self.page.locator(what).click()
+
+    def button(self, name: str) -> None:
+        self.actions += 1
+        self.page.get_by_role("button", name=name, exact=True).click()
+
+    def keys(self, *keys: str) -> None:
+        for key in keys:
+            self.actions += 1
+            self.page.keyboard.press(key)
+
+
+def planner(plane: ControlPlane, name: str) -> Path:
+    """Kubeconfig of somebody who has the role of those who plan, and nothing else."""
+    writer, role = Writer(plane.client(), "test"), "cotenant-planner"
+    shipped = next(m for m in manifests(("applier",)) if m.address.name == role)
+    writer.send(Apply(shipped.address, shipped.body))
+    address = Address("rbac.authorization.k8s.io/v1", "clusterrolebindings", name)
+    api = "rbac.authorization.k8s.io"
+    body = {
+        "apiVersion": f"{api}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
+    }
+    writer.send(Apply(address, body))
+    return plane.user(name)
+
+
+def page_on(plane: ControlPlane, folder: Path, clock: Clock) -> Any:
+    """The dashboard on a real cluster, for an approver with no more rights there than planners have; no results."""
+    settings = msgspec.structs.replace(
+        Settings(),
+        kube=KubeSettings(kubeconfig=str(planner(plane, "planner-ann"))),
+        actions=ActionSettings(ledger=str(folder / "ledger.db"), anchor=False),
+        plans=msgspec.structs.replace(Settings().plans, cluster_budget_fraction=1.0),
+    )
+    source = StoreSource(Store((folder / "empty").as_uri(), "real"), support.QUICK)
+    who = person(Role.APPROVER)
+    given = Given(people=lambda: who, plans=plan_desk_of(settings, clock=clock))
+    return create_app(source, support.QUICK, clock, given)
+
+
+def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appears(
+    scene: Plans,
+    fake_nodes: Callable[..., list[str]],
+    open_page: Open,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    (node,) = fake_nodes(1, cpu="7", memory="32Gi")
+    scene.deployment(0, node)
+    name, clock = scene.plan(), Clock(REAL_SIX - 6 * HOUR)
+    with scene.keeper(clock, "reservations"), support.served(page_on(scene.plane, tmp_path, clock)) as url:
+        scene.await_plan(name, "Proposed")
+        page = open_page(url)
+        hand = Hand(page)
+        hand.click("#nav-v")
+        expect(page.locator("#plan-next")).to_contain_text("Somebody has to approve it.")
+        hand.button("Preview")
+        expect(page.locator("#plan-preview")).to_contain_text("2 of 2 pods")
+        expect(page.locator("#plan-preview")).to_contain_text("Without it")
+        hand.button("Approve")
+        hand.button("Approve now")
+        expect(page.locator("#plan-done")).to_contain_text("Room for 2 pods will be reserved at Fri 05 Mar 17:40 UTC")
+        record_property("actions by mouse", hand.actions)
+        assert hand.actions <= MOST_ACTIONS
+        scene.await_plan(name, "Approved")
+        assert scene.held() == []
+        clock.seconds = REAL_SIX - REAL_LEAD
+        wait_for("both are Available", lambda: phases(scene) == ["Available", "Available"], 60)
+        expect(page.locator("#plan-standing")).to_contain_text("Reserved", timeout=60_000)
+        expect(page.locator("#plan-units tbody")).to_contain_text(node)
+        expect(page.locator("#plans-figure")).to_contain_text("reserved: 2 of 2 there", timeout=60_000)
+        clock.seconds = REAL_SIX + 1
+        scene.await_plan(name, "Held")
+        path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web"
+        scene.api.patch(path, {"spec": {"replicas": 2}}, kind="merge")
+        wait_for("the web pods land", lambda: landed(scene) == [node, node], 60)
+        expect(page.locator("#plan-next")).to_contain_text("pods use 2 of them", timeout=60_000)
+        wait_for("their use is counted", lambda: scene.said(name)["progress"].get("mostUsed") == 2, 60)
+        clock.seconds = REAL_SIX + 2 * HOUR
+        expect(page.locator("#plan-next")).to_contain_text("Hit score", timeout=60_000)
+        page.locator("#to-plan").click()
+        expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used their room")
+        expect(page.locator("#plan-line")).to_contain_text("ann: Approved by ann")
+    score = scene.said(name)["score"]
+    assert (score["held"], score["used"], score["missed"]) == (2, 2, 0)
+    ledger = Ledger(tmp_path / "ledger.db", reading=True)
+    assert [row.event for row in ledger.entries()] == ["plan-asked", "plan-approved"]
+
+
+def there(first: int, after: int, name: str, **changed: Any) -> dict[str, Any]:
+    """A predicted peak of the scene's day: half hours from noon on."""
+    made = row(name, first, after, 4, **changed)
+    moved = SIX - 6 * HOUR - DAY
+    return made | {key: int(made[key] + moved) for key in ("start", "end", "path_start") if made[key] is not None}
+
+
+@pytest.fixture
+def acting(tmp_path: Path, made: Results) -> Iterator[tuple[Scene, str]]:
+    """Plans in every phase beside predicted peaks, on the embedded API server; the address of its dashboard."""
+    rows = [
+        there(12, 16, "web", namespace="shop"),
+        there(30, 44, "index", reason="no-skill"),
+        there(14, 20, "checkout"),
+    ]
+    source = planned(StoreSource(made.store, support.QUICK), rows)
+    with plans.embedded(tmp_path) as found:
+        filled(found)
+        with found.served(source) as url:
+            yield found, url
+
+
+def filled(found: Scene) -> None:
+    """A plan that waits for somebody, and one in each other state."""
+    expected = {"hitRatio": 0.84, "occurrences": 7, "idleCoreHours": 0.6, "missedPods": 0.1, "cost": 0.2}
+    waits = said("Approved", "Somebody has to approve it.", reason="Waiting")
+    found.plan("deployment-web", source="Forecast", status={"conditions": [waits], "expected": expected})
+    daily = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
+    yes = {"decision": "Approved", "by": "bob"}
+    found.plan(
+        "daily", source="Recurring", recurring=daily, approval=yes, owner=owner("api"), status={"phase": "Approved"}
+    )
+    early = window(SIX - 7 * HOUR, 4)
+    units = [
+        {"name": "held-0", "nodeName": "n1", "phase": "Succeeded", "usedBy": "shop/<img src=x onerror=alert(1)>"},
+        {"name": "held-1", "nodeName": "n1", "phase": "Available"},
+    ]
+    held = {"phase": "Held", "window": early, "reserveAt": moment(SIX - 8 * HOUR), "reservations": units, "count": 2}
+    found.plan("held", owner=owner("rank"), window=early, status=held)
+    over = said("Reserved", "cpu: 71.0% of the cluster would be held by plans, 10% is allowed.")
+    found.plan("failed", owner=owner("feed"), status={"phase": "Failed", "conditions": [over]})
+
+
+def owner(name: str) -> dict[str, str]:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+
+
+def at_plans(page: Page) -> Page:
+    """Board drawn, rows there, nothing loading."""
+    expect(page.locator("#plan-next")).to_be_visible()
+    expect(page.locator("#lane-figure .main-svg").first).to_be_visible()
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    page.wait_for_function("document.querySelector('.ag-row[row-index=\"0\"] .ag-cell')?.textContent")
+    return page
+
+
+def test_a_plan_is_approved_by_keys_alone(
+    open_page: Open, acting: tuple[Scene, str], record_property: Callable[[str, object], None]
+) -> None:
+    found, url = acting
+    page = open_page(url)
+    expect(page.locator("h1")).to_be_visible()
+    hand = Hand(page)
+    hand.keys("g", "v")
+    at_plans(page)
+    hand.keys("p")
+    expect(page.locator("#plan-preview")).to_be_focused()
+    expect(page.locator("#plan-preview")).to_contain_text("4 of 4 pods: n1 (4)")
+    hand.keys("a")
+    expect(page.locator("#plan-approve-now")).to_be_focused()
+    hand.keys("Enter")
+    expect(page.locator("#plan-done")).to_contain_text(
+        "will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 19 min)"
+    )
+    expect(page.locator("#said")).to_contain_text("Approved shop/deployment-web for every occurrence.")
+    record_property("actions by keyboard", hand.actions)
+    assert hand.actions <= MOST_ACTIONS
+    assert found.spec("deployment-web")["approval"]["scope"] == "Series"
+    assert found.spec("deployment-web")["approval"]["by"] == "ann"
+
+
+def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_it_rests_on(
+    open_page: Open, acting: tuple[Scene, str]
+) -> None:
+    _, url = acting
+    page = at_plans(open_page(f"{url}/reservations"))
+    expect(page.locator("#live-plans tbody tr")).to_have_count(5)
+    expect(page.locator("#live-plans tbody tr").first).to_contain_text("deployment-web")
+    expect(page.locator("#live-plans")).to_contain_text("not in the cluster yet")
+    names = page.evaluate(
+        "document.querySelector('#plans-figure .js-plotly-plot').data.map(t => t.name).filter(Boolean)"
+    )
+    assert names == [
+        "Proposed (hatched)", "Withheld (dotted)", "Approved (hatched back)", "Reserved or held (filled)",
+        "Failed or missed (grid)",
+    ]  # fmt: skip
+    expect(page.locator("#plans-figure")).to_contain_text("held: 2 of 2 there, 1 used")
+    expect(page.locator("#plans-figure")).to_contain_text("failed: cpu: 71.0%")
+    assert page.locator("img[src=x]").count() == 0
+    page.locator("#plans-7d").click()
+    expect(page.locator("#plan-day h2")).to_have_text("The next 7 days")
+    expect(page.locator("#plan-day")).to_contain_text("Forecasts reach a day ahead")
+    # Today's occurrence and those of the next six days.
+    expect(page.locator("#plan-day figcaption").first).to_contain_text("7 approved")
+    assert page.url.endswith("?show=7d")
+
+
+def test_what_is_typed_is_checked_in_words_and_an_edit_is_kept(open_page: Open, acting: tuple[Scene, str]) -> None:
+    found, url = acting
+    page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
+    page.get_by_role("button", name="Edit", exact=True).click()
+    edit = page.locator("#edit-fields")
+    edit.get_by_label("Quantile").fill("1.2")
+    edit.get_by_label("Pods", exact=True).fill("6")
+    page.get_by_role("button", name="Preview these").click()
+    expect(page.locator("#plan-edit-preview")).to_contain_text("quantile 1.2 is out of its range")
+    edit.get_by_label("Quantile").fill("0.95")
+    page.get_by_role("button", name="Preview these").click()
+    expect(page.locator("#plan-edit-preview")).to_contain_text("6 of 6 pods")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator("#plan-done")).to_have_text("Changed plan shop/deployment-web.")
+    spec = found.spec("deployment-web")
+    assert (spec["quantile"], spec["amount"]["count"]) == (0.95, 6)
+
+
+def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
+    open_page: Open, acting: tuple[Scene, str]
+) -> None:
+    found, url = acting
+    page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
+    page.keyboard.press("r")
+    expect(page.locator("#plan-reject-reason")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#plan-work-said")).to_contain_text("a rejection needs a reason")
+    page.keyboard.type("sale is over")
+    page.keyboard.press("Enter")
+    expect(page.locator("#plan-done")).to_contain_text("Rejected shop/deployment-web")
+    assert found.spec("deployment-web")["approval"]["reason"] == "sale is over"
+    page.goto(f"{url}/reservations?open=shop/ReservationPlan/daily")
+    at_plans(page)
+    page.get_by_role("button", name="Skip", exact=True).click()
+    page.get_by_label("Fri 26 Feb 18:00 UTC").check()
+    page.get_by_role("button", name="Skip it").click()
+    expect(page.locator("#plan-done")).to_contain_text("Skipped the occurrence of shop/daily that begins Fri 26 Feb")
+    assert found.spec("daily")["recurring"]["skip"] == [moment(SIX + 24 * HOUR)]
+
+
+def test_a_plan_by_hand_shows_its_next_three_occurrences_and_is_made(
+    open_page: Open, acting: tuple[Scene, str]
+) -> None:
+    found, url = acting
+    page = at_plans(open_page(f"{url}/reservations"))
+    page.keyboard.press("n")
+    expect(page.locator("#new-fields").get_by_label("Workload", exact=True)).to_be_focused()
+    page.keyboard.type("shop/Deployment/web")
+    page.locator("#new-fields").get_by_label("Time zone").fill("Europe/Berlin")
+    # 25 February 2027 is a Thursday; 18:00 in Berlin is 17:00 UTC, and the weekend has none.
+    expect(page.locator("#new-next")).to_have_text(
+        "Next: Thu 25 Feb 17:00 UTC, Fri 26 Feb 17:00 UTC, Mon 01 Mar 17:00 UTC"
+    )
+    page.locator("#new-fields").get_by_label("Schedule", exact=True).fill("0 99 * * *")
+    expect(page.locator("#new-next")).to_contain_text("cannot be read")
+    page.locator("#new-fields").get_by_label("Schedule", exact=True).fill("0 18 * * 5")
+    expect(page.locator("#new-next")).to_contain_text("Next: Fri 26 Feb 17:00 UTC, Fri 05 Mar")
+    page.get_by_role("button", name="Preview it").click()
+    expect(page.locator("#plan-preview")).to_contain_text("1 of 1 pod: n1 (1)")
+    page.get_by_role("button", name="Make the plan").click()
+    expect(page.locator("#plan-done")).to_contain_text("Made plan shop/deployment-web-schedule.")
+    expect(page.locator("#live-plans")).to_contain_text("deployment-web-schedule")
+    spec = found.spec("deployment-web-schedule")
+    assert spec["recurring"] == {"schedule": "0 18 * * 5", "timeZone": "Europe/Berlin", "duration": "2h"}
+
+
+def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, str]) -> None:
+    found, url = acting
+    page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
+    page.keyboard.press("y")
+    page.get_by_label("Least hit ratio, %").fill("80")
+    page.get_by_label("Most idle core-hours").fill("4")
+    page.get_by_role("switch").click()
+    page.get_by_role("button", name="Save the policy").click()
+    expect(page.locator("#plan-done")).to_contain_text("now approves itself within its limits")
+    assert found.spec("deployment-web")["policy"] == {
+        "autoApprove": True, "minimumHitRatio": 0.8, "maximumIdleCoreHours": 4,
+    }  # fmt: skip
+
+
+def test_what_an_owner_may_not_do_stands_there_disabled_and_says_why(
+    open_page: Open, acting: tuple[Scene, str]
+) -> None:
+    found, url = acting
+    found.who = person(Role.OWNER)
+    page = at_plans(open_page(f"{url}/reservations"))
+    buttons = page.locator("#plan-acts button")
+    expect(buttons).to_have_count(6)
+    assert [b.text_content() for b in buttons.all() if b.is_enabled()] == ["Preview", "Skip", "Edit"]
+    why = "ann may not approve in namespace shop: it takes role approver or admin."
+    expect(page.locator("#plan-why-not")).to_contain_text(why)
+    page.keyboard.press("a")
+    expect(page.locator("#plan-work")).to_be_empty()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_board_forms_and_a_plan_s_page_have_no_serious_accessibility_fault(
+    open_page: Open, acting: tuple[Scene, str], axe: str, theme: str, tmp_path: Path
+) -> None:
+    _, url = acting
+    page = at_plans(open_page(f"{url}/reservations", theme=theme))
+    pictured(page, f"reserving-{theme}", tmp_path)
+    page.keyboard.press("n")
+    expect(page.locator("#new-fields").get_by_label("Workload", exact=True)).to_be_focused()
+    for name, opened in (("Preview", "plan-preview"), ("Approve", "plan-approve-now"), ("Edit", "edit-fields"),
+                         ("Skip", "plan-skip-now"), ("Auto-approve", "plan-policy-now")):  # fmt: skip
+        page.get_by_role("button", name=name, exact=True).click()
+        expect(page.locator(f"#{opened}")).to_be_visible()
+        if theme == "light" or name in ("Preview", "Edit"):  # the dark theme differs in its colours alone
+            assert serious(page, axe) == [], name
+    page.goto(f"{url}/reservations/shop/held")
+    expect(page.locator("#plan-line")).to_be_visible()
+    assert serious(page, axe) == []
+    pictured(page, f"plan-{theme}", tmp_path)

@@ -1,0 +1,56 @@
+"""A page that had nothing to show draws itself once there is something: first results, or a source that works again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from cotenant.edges.store import Store
+from cotenant.sim.demo import CLUSTER
+from dashboard.source import StoreSource
+from tests.browser.conftest import Open
+from tests.browser.test_pages import settled
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+LISTS = ("/", "/workloads", "/nodes")
+
+
+def arrive(made: Results, folder: Path) -> None:
+    """The results of a finished run come into the folder, the overview last, as a run writes them."""
+    from_ = Path(made.store.url.removeprefix("file://")) / CLUSTER
+    shutil.copytree(from_, folder / CLUSTER, dirs_exist_ok=True, ignore=shutil.ignore_patterns("overview.json"))
+    shutil.copy(from_ / "results" / "overview.json", folder / CLUSTER / "results" / "overview.json")
+
+
+def test_first_results_appear_by_themselves_on_open_pages_and_lists(
+    open_page: Open, made: Results, tmp_path: Path
+) -> None:
+    source = StoreSource(Store(tmp_path.as_uri(), CLUSTER), support.QUICK)
+    with support.served(support.app_on(source, now_seconds=made.end_seconds)) as address:
+        opened = {path: open_page(address + path) for path in LISTS}
+        for page in opened.values():
+            expect(page.get_by_text("No results yet.")).to_be_visible()
+        arrive(made, tmp_path)
+        for page in opened.values():
+            expect(page.get_by_text("No results yet.")).to_have_count(0)
+            settled(page)
+
+
+def test_a_page_that_failed_draws_itself_once_the_store_can_be_read(
+    open_page: Open, made: Results, tmp_path: Path
+) -> None:
+    source = StoreSource(Store(tmp_path.as_uri(), CLUSTER), support.QUICK)
+    blocked = tmp_path / CLUSTER / "results" / "overview.json"
+    blocked.mkdir(parents=True)  # a folder where a file should be
+    with support.served(support.app_on(source, now_seconds=made.end_seconds)) as address:
+        page = open_page(f"{address}/workloads", quiet=True)
+        expect(page.locator(".failed").first).to_be_visible()
+        blocked.rmdir()
+        arrive(made, tmp_path)
+        expect(page.locator(".failed")).to_have_count(0)
+        settled(page)

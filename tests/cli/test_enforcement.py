@@ -1,0 +1,179 @@
+"""`cotenant enforcement`: logs and recordings of agents into a store, and the same rows as the page from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cotenant.cli.enforcement import app
+from cotenant.edges.clock import SystemClock
+from cotenant.edges.store import Store
+from cotenant.edges.telemetry import Metrics
+from cotenant.model.enforcement import Gathering
+from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
+from cotenant.settings.enforcer import EnforcerSettings
+from cotenant.sim.api_server import EmbeddedServer
+from dashboard.source import StoreSource
+from enforcer.changes import Done, Outcome
+from enforcer.contract import Knob, Level
+from enforcer.loop import Memory, decide
+from enforcer.recording import Recorder
+from enforcer.registry import strategies
+from enforcer.telling import LOG_FILE, AgentMetrics, Teller
+from tests.enforcer.test_recording import AGES, ON, TIERS, KubeQos, moments
+from tests.support import dashboard as support
+
+TIER = TIERS[KubeQos.BEST_EFFORT]
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A store of its own, no settings of the user's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("COTENANT_CONFIG", raising=False)
+    yield (tmp_path / "store").as_uri()
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def log_of(folder: Path, *, dry_run: bool = False, node: str = "n1") -> Path:
+    """An agent's own log of one minute."""
+    folder.mkdir()
+    teller = Teller(folder, AgentMetrics(Metrics("t", "t")), None, node, dry_run)
+    now = SystemClock().now_seconds() - 600
+    outcome = Outcome.WOULD_WRITE if dry_run else Outcome.WRITTEN
+    for step in range(3):
+        done = Done(
+            TIER, Knob.CPU_QUOTA, Level.QOS, 300_000 - step, outcome, "cpu-suppress", "so", before=300_001 - step
+        )
+        teller.done([done], None, now + 20 * step)
+    teller.close()
+    return folder / LOG_FILE
+
+
+def acts(url: str, cluster: str = "default") -> list[dict[str, Any]]:
+    return list(Store(url, cluster).read_table(ENFORCEMENT).rows())
+
+
+def test_an_agent_s_log_is_imported_once(tmp_path: Path, url: str) -> None:
+    log = log_of(tmp_path / "a")
+    for _ in range(2):
+        assert run("import", str(log), "--store", url).exit_code == 0
+    found = acts(url)
+    assert [(r["node"], r["reason"], r["mode"]) for r in found] == [("n1", "Suppressed", "real")] * 3
+    told = Store(url, "default").read_document("enforcement", Gathering)
+    assert told is not None and (told.agents, told.sources) == (1, ("import of actions.jsonl",))
+
+
+def test_logs_of_several_nodes_and_of_a_dry_run_stand_side_by_side(tmp_path: Path, url: str) -> None:
+    logs = [log_of(tmp_path / "a"), log_of(tmp_path / "b", dry_run=True, node="n2")]
+    assert run("import", *map(str, logs), "--store", url).exit_code == 0
+    assert {(r["node"], r["mode"]) for r in acts(url)} == {("n1", "real"), ("n2", "dry-run")}
+
+
+def test_a_log_of_an_older_agent_needs_the_node_s_name(tmp_path: Path, url: str) -> None:
+    log = log_of(tmp_path / "a")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "node"}) + "\n" for line in lines))
+    refused = run("import", str(log), "--store", url)
+    assert refused.exit_code != 0 and "line 1 does not say of which node" in str(refused.exception)
+    assert run("import", str(log), "--node", "n9", "--store", url).exit_code == 0
+    assert {r["node"] for r in acts(url)} == {"n9"}
+
+
+@pytest.mark.parametrize(("text", "word"), [("nonsense\n", "line 1"), ('{"time": 3}\n', "line 1")])
+def test_what_is_no_log_is_refused_by_line(tmp_path: Path, url: str, text: str, word: str) -> None:
+    (tmp_path / "x").write_text(text)
+    refused = run("import", str(tmp_path / "x"), "--store", url)
+    assert refused.exit_code != 0 and word in str(refused.exception)
+    assert run("import", str(tmp_path / "gone"), "--store", url).exit_code != 0
+
+
+def test_a_line_that_is_being_written_is_left_for_the_next_time(tmp_path: Path, url: str) -> None:
+    log = log_of(tmp_path / "a")
+    log.write_text(log.read_text()[:-10])
+    assert run("import", str(log), "--store", url).exit_code == 0
+    assert len(acts(url)) == 2
+
+
+def test_a_recording_is_decided_again_and_told_as_a_dry_run_with_its_cpu(tmp_path: Path, url: str) -> None:
+    path, running, memory = tmp_path / "seen.jsonl", strategies(EnforcerSettings()), Memory()
+    recorder = Recorder(path, 1 << 30)
+    for tick in moments(20):
+        before = memory
+        decided, memory = decide(tick, ON, before, running, AGES)
+        recorder.record(tick, ON, decided, before, AGES)
+    recorder.close()
+    done = run("import", str(path), "--store", url)
+    # The recording is of 2023; a ring of a week would not keep it.
+    assert done.exit_code == 0 and "older than manager.enforcement_days" in done.output
+    assert acts(url) == []
+    from cotenant.cli.enforcement import recounted
+    from cotenant.settings.root import Settings
+
+    found = recounted(path, Settings())
+    assert {act.dry for act in found.acts} == {True}
+    # 65 % of 4 cores without 300 m of others (1200 in all, 900 of them best effort).
+    quota = next(act for act in found.acts if act.knob == "cpu.quota" and act.subject == TIER)
+    assert quota.after == "230000" and quota.strategy == "cpu-suppress"
+    (lane,) = found.lanes
+    assert lane.values["target"][0] == 2300 and lane.dry and len(lane.values["others"]) == 20
+
+
+def test_the_list_has_the_page_s_rows_under_the_page_s_filters(tmp_path: Path, url: str) -> None:
+    logs = [log_of(tmp_path / "a"), log_of(tmp_path / "b", dry_run=True, node="n2")]
+    run("import", *map(str, logs), "--store", url)
+    shown = run("list", "--store", url, "--filter", "mode=real&sort=time", "-o", "json")
+    rows = json.loads(shown.stdout)
+    source = StoreSource(Store(url, "default"), support.QUICK)
+    snapshot = source.snapshot()
+    from dashboard import filters
+
+    wanted = snapshot.rows(ENFORCEMENT.name, filters.parse("mode=real&sort=time", ENFORCEMENT))
+    expected = list(snapshot.tables[ENFORCEMENT.name].take(wanted).rows())
+    assert [row["id"] for row in (rows["rows"] if isinstance(rows, dict) else rows)] == [row["id"] for row in expected]
+
+
+def test_a_list_of_nothing_says_what_to_do(url: str) -> None:
+    Store(url, "default").write_document("something", {})
+    refused = run("list", "--store", url)
+    assert refused.exit_code != 0 and "nobody has asked" in str(refused.exception)
+
+
+def test_gathering_from_a_cluster_begins_a_store_of_its_own(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServer() as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+        done = run("gather", "--store", url, "--cluster", "c1")
+    assert done.exit_code == 0
+    told = Store(url, "c1").read_document("enforcement", Gathering)
+    assert told is not None and not told.trouble and told.agents in (None, 0)
+
+
+def test_a_cluster_that_does_not_answer_is_told_and_kept_as_such(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServer() as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+    monkeypatch.setenv("COTENANT_KUBE__RETRIES", "0")
+    refused = run("gather", "--store", url, "--cluster", "c1")
+    assert refused.exit_code != 0
+    told = Store(url, "c1").read_document("enforcement", Gathering)
+    assert told is not None and told.trouble and not told.forbidden
+
+
+def test_the_store_of_lanes_gives_back_what_it_was_given(url: str) -> None:
+    from tests.support.enforcement import fill, lanes
+
+    store = Store(url, "c1")
+    fill(store, 1_795_089_600.0)
+    row = next(r for r in store.read_table(ENFORCEMENT_LANES).rows() if r["node"] == "node-000")
+    assert lanes_of(row).values["others"] == lanes(1_795_089_600.0).values["others"]

@@ -1,0 +1,157 @@
+"""`cotenant explain node`: the same numbers from a store, from a real API server, and in what is written there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.cli.explain_node import describe
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.kube import Writer
+from cotenant.edges.kube.colocation import NodeInputs, node_inputs
+from cotenant.edges.store import Store
+from cotenant.model.errors import NoData
+from cotenant.model.intent import Apply, Intent, Patch
+from cotenant.model.progress import Silent
+from cotenant.model.protocol import ORIGIN_ALLOCATABLE_ANNOTATION, THIRD_PARTY_ALLOCATIONS_ANNOTATION
+from cotenant.pipeline import corridor, node_explanations
+from cotenant.settings.root import Settings
+from cotenant.sim.demo import CLUSTER, fill
+from profiler.synthetic import SyntheticSpec
+from recommender.colocation.publish import publish
+from recommender.colocation.state import Colocation
+from recommender.colocation.strategy import ColocationConfig
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+from tests.cluster.fixtures import FakeNodes
+
+COTENANT = Path(sys.executable).with_name("cotenant")
+METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+BATCH_CPU = "kubernetes.io/batch-cpu"
+CONFIG = '{"enable": true, "cpuReclaimThresholdPercent": 65}'
+
+
+def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COTENANT, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+    cluster = fill(store, SyntheticSpec(nodes=3, workloads=12, days=3, seed=5), Silent())
+    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    corridor.publish(made, store, Settings(), demo=True)
+    return store
+
+
+def test_a_stored_node_is_explained_in_lines_that_end_in_its_number(store: Store) -> None:
+    inventory = store.read_inventory()
+    assert inventory is not None
+    for node in inventory.nodes:
+        found = node_explanations.of_node(store, node.name)
+        text = "\n".join(describe(found))
+        assert len(found.amounts) == 4
+        for amount in found.amounts:
+            assert amount.formula in text and amount.formula.endswith(f"= {amount.amount}")
+    with pytest.raises(NoData, match="no-such-node"):
+        node_explanations.of_node(store, "no-such-node")
+
+
+@pytest.mark.slow
+def test_the_command_prints_lines_json_and_yaml(store: Store) -> None:
+    inventory = store.read_inventory()
+    assert inventory is not None
+    name = inventory.nodes[0].name
+    text = cotenant("explain", "node", name, "--store", store.url)
+    assert text.returncode == 0, text.stderr
+    found = json.loads(cotenant("explain", "node", name, "--store", store.url, "-o", "json").stdout)
+    assert found["node"] == name
+    assert all(amount["formula"] in text.stdout for amount in found["amounts"])
+    missing = cotenant("explain", "node", "no-such-node", "--store", store.url)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    wrong = cotenant("explain", "ns/workload", "more", "--store", store.url)
+    assert wrong.returncode == 2 and "explain node NAME" in wrong.stderr
+
+
+def usage(cpu: str) -> dict[str, Any]:
+    return {"resources": {"cpu": cpu, "memory": "1Gi"}}
+
+
+@pytest.fixture
+def node(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes) -> str:
+    """The worked example: 100 cores, reclaim 65 %, the system uses 7, two prod pods use 11 and 22."""
+    api = control_plane.api()
+    install_crd(api, "nodemetrics.slo.koordinator.sh")
+    (name,) = fake_nodes(1, cpu="100", memory="100Gi")
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "25", "memory": "1Gi"}}}
+    for pod in ("one", "two"):
+        body = {"metadata": {"name": pod}, "spec": {"nodeName": name, "containers": [container]}}
+        api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    meta = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}}
+    api.create(METRICS, meta)
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    pods = [{"namespace": namespace, "name": n, "podUsage": usage(c)} for n, c in (("one", "11"), ("two", "22"))]
+    status = {
+        "updateTime": moment, "podsMetric": pods, "nodeMetric": {"nodeUsage": usage("40"), "systemUsage": usage("7")},
+    }  # fmt: skip
+    api.patch(f"{METRICS}/{name}/status", {"status": status})
+    config = {"metadata": {"name": "slo-controller-config"}, "data": {"colocation-config": CONFIG}}
+    api.create(f"/api/v1/namespaces/{namespace}/configmaps", config)
+    return name
+
+
+def test_a_live_node_is_explained_from_its_objects(control_plane: ControlPlane, namespace: str, node: str) -> None:
+    words = ("--set", f"manager.namespace={namespace}", "--set", f"kube.kubeconfig={control_plane.kubeconfig}")
+    done = cotenant(*words, "explain", "node", node, "--from-cluster")
+    assert done.returncode == 0, done.stderr
+    assert "max(100000 - 35000 - 7000 - 33000, 0) = 25000 millicores" in done.stdout
+    assert "cpuReclaimThresholdPercent = 65, from ConfigMap colocation-config" in done.stdout
+    elsewhere = ("--set", "manager.namespace=default", "--set", f"kube.kubeconfig={control_plane.kubeconfig}")
+    off = json.loads(cotenant(*elsewhere, "explain", "node", node, "--from-cluster", "-o", "json").stdout)
+    assert {a["reason"] for a in off["amounts"]} == {"colocation-off"}
+    missing = cotenant(*words, "explain", "node", "no-such-node", "--from-cluster")
+    assert missing.returncode == 1 and "no node is named no-such-node" in missing.stderr
+
+
+def intents(inputs: NodeInputs, *, later: float = 0.0) -> list[Intent]:
+    """What the manager would write for one node."""
+    state = Colocation(ColocationConfig.parse((inputs.config_map or {})["colocation-config"]))
+    state.upsert_nodes([inputs.node])
+    state.upsert_pods(inputs.pods)
+    state.report([inputs.metric] if inputs.metric else [])
+    now = time.time() + later
+    return publish(state.facts, state.strategies, state.compute(now), {}, now)
+
+
+def test_amounts_are_written_once_and_withdrawn_on_a_real_server(
+    control_plane: ControlPlane, namespace: str, node: str
+) -> None:
+    api, client = control_plane.api(), control_plane.client()
+    third = {"allocations": [{"name": "y", "priority": "koord-batch", "resources": {BATCH_CPU: "1000"}}]}
+    api.patch(
+        f"/api/v1/nodes/{node}", {"metadata": {"annotations": {THIRD_PARTY_ALLOCATIONS_ANNOTATION: json.dumps(third)}}}
+    )
+    writer = Writer(client, "cotenant-manager")
+    (write,) = intents(node_inputs(client, node, namespace))
+    assert isinstance(write, Apply)
+    writer.send(write)
+    seen = api.get(f"/api/v1/nodes/{node}")
+    # 25,000 less the other scheduler's 1,000; what stood there before is untouched
+    assert seen["status"]["allocatable"][BATCH_CPU] == seen["status"]["capacity"][BATCH_CPU] == "24k"
+    assert seen["status"]["capacity"]["cpu"] == "100"
+    kept = json.loads(seen["metadata"]["annotations"][ORIGIN_ALLOCATABLE_ANNOTATION])
+    assert kept["resources"][BATCH_CPU] == "25000"
+    assert intents(node_inputs(client, node, namespace)) == []
+    # 16 minutes without a report: the keys go, and stay gone
+    (removal,) = intents(node_inputs(client, node, namespace), later=960)
+    assert isinstance(removal, Patch)
+    writer.send(removal)
+    status = api.get(f"/api/v1/nodes/{node}")["status"]
+    assert not any("batch" in name or "mid" in name for side in ("capacity", "allocatable") for name in status[side])
+    assert intents(node_inputs(client, node, namespace), later=960) == []

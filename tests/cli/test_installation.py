@@ -1,0 +1,183 @@
+"""What an installation decides, without a cluster: the plan, what somebody else's definition lacks, the manifests."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from cotenant.cli import main
+from cotenant.cli.installation.gaps import gaps, missing
+from cotenant.cli.installation.manifests import COMPONENTS, DEFAULT, Manifest, chosen, manifests
+from cotenant.cli.installation.plan import Seen, State, differences, judged, own_part, shortened
+from cotenant.model.errors import UsageError
+
+LABELS = {"app.kubernetes.io/managed-by": "cotenant"}
+ALL = manifests(DEFAULT)
+RESERVATION = next(m for m in ALL if m.address.name == "reservations.scheduling.koordinator.sh")
+BATCH = next(m for m in ALL if m.address.name == "koord-batch")
+
+
+def as_stored(manifest: Manifest, **changes: Any) -> dict[str, Any]:
+    """As the server would show it, with a label and other changes at the top."""
+    body = copy.deepcopy(dict(manifest.body)) | changes
+    body["metadata"] |= {"uid": "1", "resourceVersion": "7", "managedFields": [{}]}
+    return body
+
+
+def foreign(manifest: Manifest, **changes: Any) -> dict[str, Any]:
+    body = as_stored(manifest, **changes)
+    del body["metadata"]["labels"]
+    return body
+
+
+def test_what_is_absent_is_created_and_what_is_equal_stays() -> None:
+    assert judged(Seen(BATCH)).state is State.CREATE
+    live = as_stored(BATCH)
+    again = copy.deepcopy(live)
+    again["metadata"]["resourceVersion"] = "8"
+    step = judged(Seen(BATCH, live, again))
+    assert (step.state, step.writes) == (State.UNCHANGED, False)
+
+
+def test_a_change_names_the_paths() -> None:
+    step = judged(Seen(BATCH, as_stored(BATCH, description="old"), as_stored(BATCH)))
+    assert (step.state, step.note) == (State.CHANGE, "description")
+
+
+def test_somebody_elses_object_is_left_alone_even_when_the_server_would_refuse_ours() -> None:
+    assert judged(Seen(BATCH, foreign(BATCH))).state is State.FOREIGN
+    lacking = judged(Seen(BATCH, foreign(BATCH, value=5500), refusal="no"))
+    assert (lacking.state, lacking.note) == (State.LACKING, "its value is 5500, the protocol's is 5000")
+    assert judged(Seen(BATCH, None, None, "forbidden")).state is State.REFUSED
+
+
+def test_a_definition_without_a_field_of_ours_is_lacking() -> None:
+    theirs = foreign(RESERVATION)
+    assert judged(Seen(RESERVATION, theirs)).state is State.FOREIGN
+    version = theirs["spec"]["versions"][0]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del spec["properties"]["allocatePolicy"]
+    assert judged(Seen(RESERVATION, theirs)).note == "it lacks spec.allocatePolicy"
+    spec["x-kubernetes-preserve-unknown-fields"] = True  # then nothing is dropped
+    assert judged(Seen(RESERVATION, theirs)).state is State.FOREIGN
+    del version["subresources"]
+    assert judged(Seen(RESERVATION, theirs)).note == "it has no status subresource"
+    version["served"] = False
+    assert judged(Seen(RESERVATION, theirs)).note == "it does not serve v1alpha1"
+    theirs["spec"]["scope"] = "Namespaced"
+    assert judged(Seen(RESERVATION, theirs)).note == "its scope is Namespaced"
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+SCHEMAS = st.recursive(
+    st.just({"type": "string"}),
+    lambda inner: st.one_of(
+        st.builds(lambda p: {"type": "object", "properties": p}, st.dictionaries(NAMES, inner, max_size=3)),
+        st.builds(lambda i: {"type": "array", "items": i}, inner),
+        st.builds(lambda i: {"type": "object", "additionalProperties": i}, inner),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCHEMAS)
+def test_no_schema_lacks_anything_of_itself_and_an_empty_one_all_of_it(schema: dict[str, Any]) -> None:
+    assert list(missing(schema, schema)) == []
+    assert list(missing({}, schema)) == list(schema.get("properties", {}))
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(0, 3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner.filter(lambda v: v is not None), max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, VALUES, max_size=3))
+def test_two_values_differ_exactly_when_a_path_does(one: dict[str, Any], other: dict[str, Any]) -> None:
+    def without_null(value: Any) -> Any:
+        """An absent key and a null are the same to the API server."""
+        if isinstance(value, dict):
+            return {k: without_null(v) for k, v in value.items() if v is not None}
+        return [without_null(v) for v in value] if isinstance(value, list) else value
+
+    assert list(differences(one, one)) == []
+    paths = list(differences(one, other))
+    assert (paths == []) == (without_null(one) == without_null(other))
+    assert sorted(paths) == sorted(differences(other, one))
+
+
+def test_what_the_server_keeps_about_an_object_is_no_difference() -> None:
+    live = as_stored(BATCH) | {"status": {"x": 1}}
+    assert own_part(live) == dict(BATCH.body)
+
+
+def test_a_long_list_is_shortened() -> None:
+    assert shortened(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert shortened([]) == ""
+
+
+def test_components_are_chosen_by_name() -> None:
+    assert chosen("") == DEFAULT
+    assert chosen(" crds, rbac ,") == ("crds", "rbac")
+    with pytest.raises(UsageError, match="webhoks"):
+        chosen("webhoks")
+
+
+def test_every_component_has_objects_in_an_order_that_works() -> None:
+    for component in COMPONENTS:
+        assert manifests([component])
+    kinds = [m.kind for m in ALL]
+    assert kinds == sorted(
+        kinds,
+        key=lambda k: (
+            ("Namespace", "CustomResourceDefinition").index(k) if k in ("Namespace", "CustomResourceDefinition") else 2
+        ),
+    )
+    assert len({m.address for m in ALL}) == len(ALL)
+    assert gaps(RESERVATION.body, RESERVATION.body) == []
+
+
+def test_print_writes_manifests_and_asks_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    shown = CliRunner().invoke(main.root, ["install", "--print", "--components", "priority-classes"])
+    assert shown.exit_code == 0
+    values = {d["metadata"]["name"]: d["value"] for d in yaml.safe_load_all(shown.stdout)}
+    # The minimum of each band.
+    assert values == {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000}
+    whole = CliRunner().invoke(main.root, ["install", "--print"])
+    names = {d["metadata"]["name"] for d in yaml.safe_load_all(whole.stdout)}
+    assert names == {m.address.name for m in ALL}
+
+
+def test_print_and_apply_exclude_each_other() -> None:
+    refused = CliRunner().invoke(main.root, ["install", "--print", "--apply"])
+    assert refused.exit_code == 2
+
+
+def test_a_reservation_is_converted_from_a_file_and_from_stdin(tmp_path: Any) -> None:
+    owner = "{controller: {apiVersion: apps/v1, kind: Deployment, name: deployment-5b8df84dd}}"
+    text = f"kind: Reservation\nmetadata: {{name: a}}\nspec: {{resourceOwners: {owner}, timeToLiveInSeconds: 300}}\n"
+    (tmp_path / "two.yaml").write_text(f"{text}---\n{text}")
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "convert", "reservation"]
+    done = subprocess.run([*command, str(tmp_path / "two.yaml")], capture_output=True, text=True, check=True)
+    assert [d["spec"]["ttl"] for d in yaml.safe_load_all(done.stdout)] == ["300s", "300s"]
+    assert "reserves nothing" in done.stderr
+    piped = subprocess.run([*command, "-", "-o", "json"], input=text, capture_output=True, text=True, check=True)
+    assert yaml.safe_load(piped.stdout)["spec"]["ttl"] == "300s"
+    for content, word in (("kind: Pod", "Pod"), ("a: [", "not YAML"), ("", "no object")):
+        bad = subprocess.run([*command, "-"], input=content, capture_output=True, text=True, check=False)
+        assert (bad.returncode, bad.stdout) == (2, "")
+        assert word in bad.stderr

@@ -1,0 +1,127 @@
+"""`cotenant node` and `cotenant enforcer --once`: what a person sees of a node's agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from cotenant.cli.main import root
+from enforcer.status import Held, NodeStatus, PodStatus, Said
+from tests.enforcer.agents import BATCH, KNOBS, SUPPRESS
+from tests.support import kubepods
+from tests.support.kubepods import Kubepods
+
+STATUS = NodeStatus(
+    node="n1",
+    updated="2026-11-20T12:00:00.000Z",
+    dry_run=True,
+    mode="act",
+    ready="the policy is stale",
+    policy_origin="NodeSLO",
+    policy_age_seconds=12.4,
+    pods=(
+        PodStatus(
+            "data",
+            "etl",
+            "u1",
+            "BE",
+            "koord-batch",
+            "BestEffort",
+            cpu_millicores=250.0,
+            memory_bytes=1 << 20,
+            values=(Held("kubepods/besteffort/podu1", "cpu.shares", 1024, "be-totals", "its batch resources", 2),),
+            verdicts=(Said("Starved", "gets nothing"),),
+        ),
+        PodStatus("shop", "web", "u2", "", "", "Burstable"),
+    ),
+    others=(Held("kubepods/besteffort", "cpu.quota", -1, "cpu-suppress", "off"),),
+)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(root, list(words))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "status.json"
+    path.write_bytes(msgspec.json.encode(STATUS))
+    return path
+
+
+def test_status_has_a_row_for_each_value_each_finding_and_each_pod_of_which_nothing_is_held(file: Path) -> None:
+    done = run("node", "status", "--file", str(file), "-o", "json")
+    rows = json.loads(done.stdout)
+    told = [(row["pod"], row["knob"], row["value"], row["original"], row["why"]) for row in rows]
+    assert told == [
+        ("data/etl", "cpu.shares", "1024", "2", "its batch resources"),
+        ("data/etl", "", "", "", "Starved: gets nothing"),
+        ("shop/web", "", "", "", ""),
+        ("", "cpu.quota", "-1", "", "off"),
+    ]
+    assert rows[0]["cpu_millicores"] == 250 and rows[2]["memory_bytes"] is None
+
+
+def test_status_says_how_the_agent_is(file: Path) -> None:
+    done = run("node", "status", "--file", str(file))
+    assert "act, policy from NodeSLO, 12 s old; dry run: nothing is written" in done.stderr
+    assert "not ready: the policy is stale" in done.stderr
+
+
+def test_without_an_agent_status_says_how_to_get_one(tmp_path: Path) -> None:
+    done = run("node", "status", "--file", str(tmp_path / "none"))
+    assert done.exit_code == 1
+    assert "no agent has written" in done.stderr and "cotenant enforcer" in done.stderr
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/status", "file:///etc/passwd"])
+def test_an_address_that_does_not_answer_is_an_error_and_a_file_is_no_address(url: str) -> None:
+    done = run("node", "status", "--url", url)
+    assert done.exit_code in (1, 2) and "error:" in done.stderr and "root:" not in done.stdout
+
+
+def test_replay_of_no_file_says_how_to_record_one(tmp_path: Path) -> None:
+    done = run("node", "replay", str(tmp_path / "none"))
+    assert done.exit_code == 2 and "record_file" in done.stderr
+
+
+def test_what_install_prints_for_the_agent_is_its_rights_its_guards_and_its_daemonset() -> None:
+    done = run("install", "--enforcer", "--components", "priority-classes", "--print")
+    kinds = {(d["kind"], d["metadata"]["name"]) for d in yaml.safe_load_all(done.stdout)}
+    assert ("DaemonSet", "cotenant-enforcer") in kinds
+    assert ("ValidatingAdmissionPolicy", "cotenant-enforcer-own-pods") in kinds
+    assert ("DaemonSet", "cotenant-enforcer") not in {
+        (d["kind"], d["metadata"]["name"]) for d in yaml.safe_load_all(run("install", "--print").stdout)
+    }
+
+
+@pytest.fixture
+def node() -> Iterator[Kubepods]:
+    if why := kubepods.missing():
+        pytest.skip(f"no real cgroups: {why}")
+    with Kubepods() as tree:
+        yield tree
+
+
+@pytest.mark.slow
+def test_once_shows_what_would_be_written_and_writes_nothing(node: Kubepods, tmp_path: Path) -> None:
+    node.pod("etl", qos="BE", priority=5500, resources=BATCH)
+    node.write_pods(tmp_path / "pods.json")
+    (tmp_path / "policy.yaml").write_text(SUPPRESS)
+    before = node.values(KNOBS)
+    settings = [f"enforcer.cgroup_base={node.base}", "enforcer.tick_seconds=0.2", "enforcer.kubelet_config="]
+    words = [word for setting in settings for word in ("--set", setting)]
+    files = ["--policy", str(tmp_path / "policy.yaml"), "--pods", str(tmp_path / "pods.json")]
+    done = run(*words, "enforcer", "--once", *files, "--state-dir", str(tmp_path / "state"), "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    rows = json.loads(done.stdout)
+    # 1000 batch-cpu = 1024 shares, on the pod and on its container.
+    found = [(r["pod"], r["before"], r["value"], r["outcome"]) for r in rows if r["knob"] == "cpu.shares" and r["pod"]]
+    assert found == [("bench/etl", "2", "1024", "would-write")] * 2
+    assert node.values(KNOBS) == before

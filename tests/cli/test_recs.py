@@ -1,0 +1,111 @@
+"""`cotenant recs` as people use it, on a server with workloads and stored results about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from cotenant.cli.main import root
+from cotenant.edges.ledger import Ledger
+from cotenant.model.identity import WorkloadRef
+from recommender.bundles import PULL_REQUEST
+from tests.support import acting
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, made: acting.Prepared) -> Iterator[acting.Scene]:
+    with acting.embedded(tmp_path, made) as found:
+        yield found
+
+
+def run(scene: acting.Scene, *words: str) -> Result:
+    rails = ["most_cpu_cut=1", "most_memory_cut=1", "most_requests_share=1", "least_change=0"]
+    sets = {
+        "actions.ledger": scene.settings.actions.ledger,
+        "actions.soak_minutes": "0",
+        "manager.namespace": "kube-system",
+        "kube.kubeconfig": scene.settings.kube.kubeconfig,
+        "store.url": scene.store.url,
+    }
+    flags = [f"{key}={value}" for key, value in sets.items()] + [f"actions.guardrails.{one}" for one in rails]
+    return CliRunner().invoke(root, [*(word for flag in flags for word in ("--set", flag)), "recs", *words])
+
+
+def names(result: Result) -> set[str]:
+    assert result.exit_code == 0, result.output
+    return {row["workload"] for row in json.loads(result.stdout)}
+
+
+def events(scene: acting.Scene) -> list[str]:
+    ledger = Ledger(Path(scene.settings.actions.ledger), reading=True)
+    found = [entry.event for entry in ledger.entries()]
+    ledger.close()
+    return found
+
+
+def test_what_nobody_wants_to_see_is_hidden_until_it_is_recalled(scene: acting.Scene) -> None:
+    ref, other = scene.workloads[:2]
+    assert {ref.name, other.name} <= names(run(scene, "list", "-o", "json"))
+    assert "reason" in run(scene, "dismiss", str(ref), "--reason", " ").output
+    gone = run(scene, "dismiss", str(ref), "--reason", "a load test")
+    assert gone.exit_code == 0 and f"hidden: {ref} for good by" in gone.output and "a load test" in gone.output
+    assert run(scene, "snooze", str(other), "--days", "3", "--reason", "after the sale").exit_code == 0
+    left = names(run(scene, "list", "-o", "json"))
+    assert ref.name not in left and other.name not in left
+    assert ref.name in names(run(scene, "list", "--all", "-o", "json"))
+    assert "a load test" in run(scene, "explain", str(ref)).output
+    back = run(scene, "recall", str(ref), str(other))
+    assert back.output.count("shown again") == 2 and ref.name in names(run(scene, "list", "-o", "json"))
+    assert events(scene) == ["postponed", "postponed", "recalled", "recalled"]
+
+
+def test_a_canary_waits_and_the_watcher_does_the_rest(scene: acting.Scene) -> None:
+    first, rest = scene.acceptable()[:2]
+    before = scene.resources(rest)
+    tried = run(scene, "apply", str(first), str(rest), "--canary", "0.5")
+    assert tried.exit_code == 0 and "the server would take it" in tried.output and events(scene) == []
+    done = run(scene, "apply", str(first), str(rest), "--canary", "0.5", "--dry-run", "none", "--yes", "-o", "json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout[done.stdout.index("[") :])
+    assert sorted(row["state"] for row in rows) == ["applied", "waiting"]
+    assert "cotenant recs watch" in done.output and scene.resources(rest) == before
+    acting.settle_rollouts(scene)
+    moved = json.loads(run(scene, "watch", "--once", "-o", "json").stdout)
+    # They soak for no time here: what waited is done and judged in the same look.
+    assert {row["workload"]: row["state"] for row in moved} == dict.fromkeys((first.name, rest.name), "verified")
+    assert scene.resources(rest) != before
+
+
+@pytest.mark.parametrize("form", ["kustomize", "helm", "ssa", "kubectl"])
+def test_a_bundle_holds_files_and_the_numbers_and_touches_nothing(
+    scene: acting.Scene, tmp_path: Path, form: str
+) -> None:
+    ref = scene.workloads[0]
+    before, folder = scene.live(ref), tmp_path / "out"
+    done = run(scene, "bundle", str(ref), "-o", str(folder), "--form", form)
+    assert done.exit_code == 0, done.output
+    files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    text = files.pop(PULL_REQUEST)
+    assert f"## {ref}" in text.replace("\\", "")
+    assert "highest seen" in text and "Requested less" in text and files
+    if form == "kubectl":
+        assert files["commands.sh"].startswith("kubectl patch")
+    else:
+        assert all(yaml.safe_load(found) for found in files.values())
+    assert scene.live(ref) == before and events(scene) == ["bundled"]
+
+
+def test_a_workload_that_is_not_known_is_said(scene: acting.Scene) -> None:
+    unknown = WorkloadRef(scene.namespace, "Deployment", "nobody")
+    found = run(scene, "dismiss", str(unknown), "--reason", "x")
+    assert found.exit_code == 1 and "no recommendation for" in found.output

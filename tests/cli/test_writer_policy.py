@@ -1,0 +1,70 @@
+"""What RBAC lets the manager do to pods as a whole, an admission policy holds to pods that wait for reserved room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.api import Api, ApiError
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+
+GUARD = Path(__file__).resolve().parents[2] / "deploy" / "reservation-guard.yaml"
+NAME = "cotenant-reservation-writer"
+MANAGER = "system:serviceaccount:cotenant:cotenant-manager"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+LABEL = "cotenant.dev/reservation"
+
+
+@pytest.fixture
+def manager(control_plane: ControlPlane) -> Any:
+    """The manager's own account, with the right to patch pods, behind the policy that we ship."""
+    admin = control_plane.api()
+    shipped = [d for d in yaml.safe_load_all(GUARD.read_text()) if d["metadata"]["name"] == NAME]
+    places = {
+        "ValidatingAdmissionPolicy": POLICIES,
+        "ValidatingAdmissionPolicyBinding": f"{POLICIES[:-8]}policybindings",
+    }
+    for body in shipped:
+        path = f"{places[body['kind']]}/{NAME}"
+        admin.patch(path, body, kind="apply", fieldManager="test", force="true")
+    yield control_plane.api(control_plane.user(MANAGER, ["system:masters"]))
+    for body in shipped:
+        admin.delete(f"{places[body['kind']]}/{NAME}")
+
+
+def pod(api: Api, namespace: str, name: str, **spec: Any) -> str:
+    containers = [{"name": "app", "image": "example.invalid/a:1"}]
+    body = {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+    api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def refused(api: Api, path: str, patch: dict[str, Any]) -> str:
+    """The refusal of a patch, "" when it passes."""
+    try:
+        api.patch(path, patch, kind="strategic", dryRun="All")
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def test_the_manager_touches_only_pods_that_wait_or_that_it_labels_and_no_image(
+    control_plane: ControlPlane, namespace: str, fake_nodes: Any, manager: Api
+) -> None:
+    (node,) = fake_nodes(1)
+    admin = control_plane.api()
+    runs = pod(admin, namespace, "runs", nodeName=node)
+    waits = pod(admin, namespace, "waits", schedulingGates=[{"name": LABEL}])
+    note: dict[str, Any] = {"metadata": {"annotations": {"a": "b"}}}
+    wait_for("the policy", lambda: "changes no pod that runs" in refused(manager, runs, note))
+    assert refused(manager, waits, note) == ""
+    labelled = {"metadata": {"labels": {LABEL: "r"}}}
+    assert refused(manager, runs, labelled) == ""
+    swapped = {**labelled, "spec": {"containers": [{"name": "app", "image": "example.invalid/evil:1"}]}}
+    assert "changes no image" in refused(manager, runs, swapped)
+    # Others are not its business.
+    assert refused(admin, runs, note) == ""

@@ -1,0 +1,195 @@
+"""The Kubernetes programs that the test cluster runs: found, or built from the Go modules beside this file.
+
+Order, program by program: the folder that `KUBEBUILDER_ASSETS` names, when it has it; else the user's cache, one folder
+a module named by the digest of what it is built from, so that a fresh clone finds them again; else a build into that
+folder, which `make cluster-binaries` does ahead of the tests. Building needs Go and, the first time, the Go module
+proxy; running needs neither.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ASSETS = "KUBEBUILDER_ASSETS"
+KUBERNETES_VERSION = "v1.35.4"
+BUILD = ("build", "-trimpath", "-buildvcs=false")
+_VERSION = "k8s.io/component-base/version"
+_LINKED_VERSION = f"-X {_VERSION}.gitVersion={KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
+
+
+class MissingBinaries(RuntimeError):
+    """Programs that are not there; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A Go module of ours whose dependencies are programs: name of a program -> the package that it is built from."""
+
+    name: str
+    programs: Mapping[str, str]
+    link_flags: str = "-s -w"
+    tags: str = ""
+    """Build tags."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its go.mod and go.sum are."""
+        return HERE / "modules" / self.name
+
+    def digest(self) -> str:
+        """What a program depends on: the locked sources, the flags, the kind of machine."""
+        found = hashlib.sha256()
+        for name in ("go.mod", "go.sum"):
+            found.update((self.folder / name).read_bytes())
+        flags = f"{self.link_flags} {self.tags}" if self.tags else self.link_flags
+        found.update(f"{BUILD} {flags} {platform.system()} {platform.machine()}".encode())
+        return found.hexdigest()[:16]
+
+
+CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
+"""A container runtime with NRI, newer than Debian's; built only by who asks for it, as `kubelet`."""
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_CONTAINERD_VERSION = f"-X {_CONTAINERD}/version.Version=v2.4.2"
+_KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
+MODULES = (
+    Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
+    Module("containerd", {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD}, f"-s -w {_CONTAINERD_VERSION}", "no_btrfs"),
+    Module("kubernetes", {n: f"k8s.io/kubernetes/cmd/{n}" for n in _KUBERNETES}, f"-s -w {_LINKED_VERSION}"),
+)
+CONTROL_PLANE = ("etcd", "kwok", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+"""What the tests run; `kubelet` is built only by who asks for it."""
+
+
+def find(name: str) -> Path:
+    """A program's path; MissingBinaries when it is neither given nor built."""
+    path = _given(name) or _cached(name)
+    if not path.is_file():
+        raise MissingBinaries(
+            f"{path} is missing: run `make cluster-binaries`, or set {ASSETS} to a folder that has it"
+        )
+    return path
+
+
+def installed(names: Iterable[str] = CONTROL_PLANE) -> bool:
+    """Whether every program is there."""
+    return all(_found(name) for name in names)
+
+
+def ensure(names: Iterable[str] = CONTROL_PLANE) -> None:
+    """Build what is missing, one process at a time, telling what it does; MissingBinaries when it cannot."""
+    for module in MODULES:
+        if wanted := [n for n in names if n in module.programs and not _found(n)]:
+            with _locked(_cache() / f"{module.name}.lock"):
+                if missing := [n for n in wanted if not _cached(n).is_file()]:
+                    _build(module, missing)
+
+
+def adopt(folder: Path) -> None:
+    """Copy programs that were built elsewhere from the very same modules and flags into the cache."""
+    for module in MODULES:
+        for name in module.programs:
+            if (folder / name).is_file() and not _cached(name).is_file():
+                _cached(name).parent.mkdir(parents=True, exist_ok=True)
+                draft = _cached(name).with_suffix(f".{os.getpid()}")
+                shutil.copy2(folder / name, draft)
+                draft.rename(_cached(name))
+
+
+def _given(name: str) -> Path | None:
+    folder = os.environ.get(ASSETS)
+    path = Path(folder) / name if folder else None
+    return path if path and path.is_file() else None
+
+
+def _found(name: str) -> bool:
+    return (_given(name) or _cached(name)).is_file()
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "cotenant" / "testcluster"
+
+
+def _cached(name: str) -> Path:
+    module = next((m for m in MODULES if name in m.programs), None)
+    if module is None:
+        raise MissingBinaries(f"{name} is none of the test cluster's programs")
+    return _cache() / f"{module.name}-{module.digest()}" / name
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file's lock; the kernel lets go of it when its holder ends, however it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(module: Module, names: list[str]) -> None:
+    """Build into a folder of its own, then move each program to its name, so that a half-written one is never found."""
+    go = shutil.which("go")
+    if go is None:
+        raise MissingBinaries(
+            f"Go is needed to build {', '.join(names)} and is not installed: get it from https://go.dev/dl/ "
+            f"({_go_line(module)} or newer; Debian 12's is too old), or set {ASSETS} to a folder that has them"
+        )
+    target = _cached(names[0]).parent
+    target.mkdir(parents=True, exist_ok=True)
+    print(f"building {', '.join(names)} ({_hint(module)}) ...", flush=True)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=target, prefix=".build-") as draft:
+        # One package may be named; several share the compiler's work and take their folders' names.
+        output = f"{draft}/{names[0]}" if len(names) == 1 else f"{draft}/"
+        packages = [module.programs[n] for n in names]
+        tags = ("-tags", module.tags) if module.tags else ()
+        _run([go, *BUILD, *tags, "-ldflags", module.link_flags, "-o", output, *packages], module)
+        for name in names:
+            (Path(draft) / name).rename(target / name)
+    print(f"built {', '.join(names)} in {time.monotonic() - begun:.0f} s: {target}", flush=True)
+
+
+def _run(command: list[str], module: Module) -> None:
+    environment = {**os.environ, "CGO_ENABLED": "0"}
+    done = subprocess.run(command, cwd=module.folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MissingBinaries(f"{' '.join(command)} in {module.folder} failed:\n{done.stderr[-3000:]}")
+
+
+def _go_line(module: Module) -> str:
+    return next(line for line in (module.folder / "go.mod").read_text().splitlines() if line.startswith("go "))
+
+
+def _hint(module: Module) -> str:
+    return "the first time this takes minutes" if module.name == "kubernetes" else "a minute or two"
+
+
+def main(words: list[str]) -> int:
+    """Build what the named programs, or all but kubelet, need; `--adopt FOLDER` takes them from a folder instead."""
+    try:
+        if words[:1] == ["--adopt"]:
+            adopt(Path(words[1]))
+        ensure(words if words and words[0] != "--adopt" else CONTROL_PLANE)
+    except MissingBinaries as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""Fixtures for tests on a real Kubernetes control plane, for every folder of tests.
+
+A test that asks for one of them is a cluster test: it is marked so, and with xdist all of them run in one worker, which
+starts the one control plane of the session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import binaries
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
+from tests.cluster.faults import FaultProxy
+from tests.cluster.namespaces import create_namespace, unique_name
+
+FakeNodes = Callable[..., list[str]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            for mark in (pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")):
+                item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd, API server, controller-manager, scheduler and kwok on free ports; see `ControlPlane`."""
+    if not binaries.installed() and not os.environ.get("CI"):
+        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Name of a new namespace where pods can be created; its deletion is not waited for."""
+    name = create_namespace(control_plane.api(), unique_name(request.node.originalname))
+    yield name
+    control_plane.api().delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def fake_nodes(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[FakeNodes]:
+    """`fake_nodes(3, cpu="8")` makes three Ready nodes of that NodeShape and gives their names; gone after the test."""
+    made: list[str] = []
+
+    def make(count: int, **shape: object) -> list[str]:
+        prefix = unique_name(request.node.originalname)
+        names = create_nodes(control_plane, count, NodeShape(**{"prefix": prefix, **shape}))
+        made.extend(names)
+        return names
+
+    yield make
+    delete_nodes(control_plane, made)
+
+
+@pytest.fixture
+def fault_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[FaultProxy]:
+    """A proxy to the API server whose `fault` a test sets; clients go through it with its `kubeconfig`."""
+    with FaultProxy(control_plane, tmp_path) as proxy:
+        yield proxy

@@ -1,0 +1,45 @@
+"""Each test of this folder that asks for `target` runs on the embedded server and on a real kube-apiserver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cotenant.sim.api_server import EmbeddedServer
+from tests.cluster.namespaces import unique_name
+from tests.contract.target import Target, embedded_target, real_target, serve_widgets
+
+REAL = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["embedded", pytest.param("real", marks=REAL)])
+def server(request: pytest.FixtureRequest) -> Target:
+    """One server with the test's CRD."""
+    if request.param == "embedded":
+        found = embedded_target(request.getfixturevalue("embedded"))
+    else:
+        found = real_target(request.getfixturevalue("control_plane"))
+    serve_widgets(found.admin)
+    return found
+
+
+@pytest.fixture
+def target(server: Target, request: pytest.FixtureRequest) -> Iterator[Target]:
+    """The server with an empty namespace for this test."""
+    server.namespace = unique_name(request.node.originalname)
+    server.admin.create("/api/v1/namespaces", {"metadata": {"name": server.namespace}})
+    yield server
+    server.admin.delete(f"/api/v1/namespaces/{server.namespace}")
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path, embedded: EmbeddedServer) -> Path:
+    return embedded.write_kubeconfig(tmp_path / "kubeconfig")

@@ -1,0 +1,114 @@
+"""Cold pods, roll-outs and the way of a calibrated peak into the colocation formulas."""
+
+import numpy as np
+import pytest
+
+from cotenant.backtest.reclaim import Trial, calibrated
+from cotenant.model.cluster import Inventory, Pod
+from cotenant.model.identity import NodeRef, WorkloadRef
+from cotenant.model.qos import PriorityClass
+from cotenant.model.reasons import Reason
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS
+from cotenant.pipeline.node_peaks import cold_requests, unusually_cold
+from cotenant.pipeline.nodes import prod_peaks
+from cotenant.settings.node_peak import NodePeakSettings
+from forecasting.node_peak import NodePeaks
+
+NOW = 100 * DAY_SECONDS
+WEB = WorkloadRef("shop", "Deployment", "web")
+
+
+def pod(name, age_days, ended_days=None, node="a", workload=WEB, **more):
+    end = None if ended_days is None else int(NOW - ended_days * DAY_SECONDS)
+    return Pod("shop", name, workload, node, int(NOW - age_days * DAY_SECONDS), end, **more)
+
+
+def cold(*pods):
+    asked = [Pod(**{f: getattr(p, f) for f in p.__slots__} | {"requests": {Resource.CPU: 500}}) for p in pods]
+    return cold_requests(Inventory("c", int(NOW), (), (), tuple(asked), ()), Resource.CPU, NOW)
+
+
+def test_a_pod_without_a_past_counts_with_its_request():
+    assert cold(pod("old", 5), pod("young", 0.5)) == {"a": 500.0}
+
+
+def test_a_rollout_changes_nothing_and_a_scale_out_counts():
+    gone = [pod(f"old-{i}", 9, ended_days=0.2) for i in range(2)]
+    fresh = [pod(f"new-{i}", 0.2) for i in range(3)]
+    # Three came, two left the same node: one more than the node's total knows.
+    assert cold(*gone, *fresh) == {"a": 500.0}
+    assert cold(*gone, *fresh[:2]) == {}
+
+
+def test_a_pod_that_left_another_node_or_long_ago_makes_no_room():
+    assert cold(pod("x", 9, ended_days=0.2, node="b"), pod("y", 0.2)) == {"a": 500.0}
+    assert cold(pod("x", 9, ended_days=3), pod("y", 0.2)) == {"a": 500.0}
+
+
+def test_batch_pods_are_not_prods_concern():
+    assert cold(pod("b", 0.2, priority=PriorityClass.BATCH)) == {}
+
+
+def unusual(*pods, days=14):
+    asked = [Pod(**{f: getattr(p, f) for f in p.__slots__} | {"requests": {Resource.CPU: 500}}) for p in pods]
+    return unusually_cold(
+        Inventory("c", int(NOW), (), (), tuple(asked), ()), Resource.CPU, NOW, NOW - days * DAY_SECONDS
+    )
+
+
+def alone(number, age_days, **more):
+    return pod(f"p-{number}", age_days, workload=WorkloadRef("shop", "Deployment", f"w-{number}"), **more)
+
+
+def test_what_comes_every_day_as_it_always_came_is_not_cold():
+    # Each day one pod of a workload of its own, each for two days: one young pod at any moment, today as ever.
+    daily = [alone(k, k + 0.55, ended_days=k - 1.45 if k > 1 else None) for k in range(15)]
+    assert unusual(*daily) == {}
+    # Three more today: they are all beyond the usual one.
+    assert unusual(*daily, *(alone(20 + k, 0.1) for k in range(3))) == {"a": pytest.approx(1500.0)}
+
+
+def test_without_a_day_of_history_every_young_pod_is_cold():
+    assert unusual(alone(1, 0.2), alone(2, 0.3), days=1) == {"a": 1000.0}
+
+
+def test_formulas_get_the_measured_violation_rate():
+    made = NodePeaks(
+        refs=(NodeRef("a"), NodeRef("b")),
+        resource=Resource.CPU,
+        risks=(0.01,),
+        peaks=np.array([[1500.0], [np.nan]]),
+        violation=np.array([[0.02], [np.nan]]),
+        days=np.array([6, 0]),
+        model=("record", "koordinator"),
+        reason=(Reason.OK, Reason.NO_DATA),
+    )
+    found = prod_peaks(made)
+    assert set(found) == {"a"}
+    assert (found["a"].peak, found["a"].violation, found["a"].origins) == (1500.0, pytest.approx(0.02), 6)
+
+
+def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_request():
+    rng = np.random.default_rng(5)
+    nodes, days_, slots = 30, 40, 8
+    base = np.clip(rng.uniform(100, 200, (nodes, 1)) + rng.normal(0, 10, (nodes, days_ * slots)), 0, None)
+    # One pod more a node, from a random border of six hours (two slots) after day 20 on: it uses 80, requests 150.
+    start = rng.integers(20 * 4, 38 * 4, nodes) * 2
+    there = np.arange(days_ * slots) >= start[:, None]
+    trial = Trial(base + 80.0 * there, np.full(nodes, 1000.0), slots)
+    made = calibrated(trial, (0.01,), NodePeakSettings())[0.01]
+    held, blind, judged = 0, 0, 0
+    for index, end in enumerate(trial.decisions.tolist()):
+        now = end * 2
+        # What comes from pods that run at the decision: later arrivals cannot be foreseen and do not count.
+        running = base[:, now : now + slots] + 80.0 * (start <= now)[:, None]
+        cold = 150.0 * ((start <= now) & (now < start + slots))
+        fresh = cold > 0
+        judged += int(fresh.sum())
+        blind += int((made[fresh, index] < running[fresh].max(axis=1)).sum())
+        held += int((made[fresh, index] + cold[fresh] >= running[fresh].max(axis=1)).sum())
+    assert judged > 100
+    # With the request of the cold pod every one of these decisions holds; without it, most of the first ones do not.
+    assert held == judged
+    assert blind > 0.2 * judged

@@ -1,0 +1,295 @@
+"""Every callback and every endpoint of the acting dashboard, for every role, over real HTTP: 0 unauthorised changes.
+
+The desk behind it has all rights in the cluster, so that nothing but our own roles stands in the way. The same values
+that somebody without the right sends in vain do change something for an administrator.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from cotenant.cli.desk import desk_of, kubeconfig_door, plan_desk_of
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.kube import Writer
+from cotenant.edges.kube.connection import Request
+from cotenant.edges.ledger import Entry, Ledger
+from cotenant.model.desk import Wanted
+from cotenant.model.intent import Address, Create
+from cotenant.model.people import RIGHTS, Grant, Right, Role, Someone
+from cotenant.model.plan import Span, moment
+from cotenant.model.plan_desk import PlanTerms
+from dashboard import reviewing
+from tests.cluster.crds import FOLDER
+from tests.support import access, acting, sweep
+from tests.support.access import Browser
+from tests.support.acting import Prepared, Scene
+from tests.support.dashboard import served
+from tests.support.sweep import Target, Values
+
+pytestmark = pytest.mark.slow
+HOUSE = Someone("house", grants=(Grant(Role.ADMIN),))
+HOUR_SECONDS = 3600
+HERE, ELSEWHERE = "here", "elsewhere"
+ROLES = (Role.VIEWER, Role.OWNER, Role.APPROVER, Role.ADMIN)
+RULES = [
+    *({"role": role.value, "group": f"{role.value}-{HERE}"} for role in ROLES),
+    *({"role": role.value, "group": f"{role.value}-{ELSEWHERE}", "namespaces": [ELSEWHERE]} for role in ROLES),
+]
+OPEN = {"/livez", "/readyz", "/metrics"}
+
+
+@dataclass(frozen=True)
+class House:
+    """An acting dashboard and what it could change."""
+
+    scene: Scene
+    app: Any
+    url: str
+    values: Values
+
+    @property
+    def targets(self) -> list[Target]:
+        return sweep.targets(self.app)
+
+    def as_(self, role: Role, where: str) -> Browser:
+        found = Browser(
+            self.url, **{"X-Forwarded-User": f"{role.value}@x", "X-Forwarded-Groups": f"{role.value}-{where}"}
+        )
+        found.get("/", page=True)
+        return found
+
+    def rows(self) -> list[Entry]:
+        """Of the ledger."""
+        ledger = Ledger(Path(self.scene.settings.actions.ledger), reading=True)
+        found = list(ledger.entries())
+        ledger.close()
+        return found
+
+    def state(self) -> tuple[int, str]:
+        """Rows of the ledger, and the cluster's revision, which every write moves."""
+        rows = len(self.rows())
+        client = self.scene.client
+        answer = client.request("list", Request(f"/api/v1/namespaces/{self.scene.namespace}/pods?limit=1"))
+        client.close()
+        return rows, json.loads(answer.body)["metadata"]["resourceVersion"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="module")
+def house(made: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with acting.embedded(tmp_path_factory.mktemp("house"), made) as scene:
+        yield from _opened(scene)
+
+
+@pytest.fixture
+def fresh(made: Prepared, tmp_path: Path) -> Iterator[House]:
+    with acting.embedded(tmp_path, made) as scene:
+        yield from _opened(scene)
+
+
+def _opened(scene: Scene) -> Iterator[House]:
+    """With one change in force, so that there is something to roll back."""
+    door = kubeconfig_door(scene.settings.kube)
+    desk = desk_of(scene.settings, scene.store, door)
+    plans = plan_desk_of(scene.settings, door, FixedClock(scene.end_seconds))
+    app = acting.app_of(scene, access=access.by_proxy("127.0.0.1/32", roles=RULES), desk=desk, plans=plans)
+    first, second = scene.acceptable()[:2]
+    _install_plans(scene)
+    (done,) = desk.accept(HOUSE, Wanted((first,), key="00000000"))
+    begin = scene.end_seconds + 6 * HOUR_SECONDS
+    plan = plans.make(HOUSE, second, PlanTerms(1, Span(begin, begin + HOUR_SECONDS)))
+    with served(app) as url:
+        yield House(
+            scene, app, url, _values(reviewing.name_of(second), done.change.id, f"{plan.namespace}/{plan.name}", url)
+        )
+
+
+def _install_plans(scene: Scene) -> None:
+    """The plans' own kind."""
+    body = yaml.safe_load((FOLDER / "reservationplans.cotenant.dev.yaml").read_text())
+    client, kind = scene.client, Address("apiextensions.k8s.io/v1", "customresourcedefinitions", "")
+    Writer(client, "test", cap_bytes=1 << 20).send(Create(kind, body, why="test"))
+    client.close()
+
+
+def _values(name: str, change: str, plan: str, url: str) -> Values:
+    """What does something: a workload to accept and to put off, a change to roll back, a plan to decide on."""
+    version = Browser(url, **{"X-Forwarded-User": "x"}).get("/api/v1/recommendations?limit=1").json()["version"]
+    seen = {"ids": [name], "version": version, "method": "template"}
+    return Values(
+        plain={
+            "url.search": f"?ids={name}&step=confirm&key=abcdef01&because=test",
+            "url.pathname": f"/{reviewing.PATH}",
+            "review-seen.data": seen,
+            "version.data": version,
+            "put-off-of.data": [name],
+            "put-off-days.value": "7",
+            "put-off-reason.value": "not now",
+            "plan-ref.data": plan,
+            "plan-approve-scope.value": "Once",
+            "plan-reject-reason.value": "no",
+            "plan-skip-start.value": "0",
+            "plan-edit-of.data": 1,
+        },
+        parts={"ref": name, "ids": change, "kind": "snooze", "of": name, "plan-do": "approve", "plan-new": "once"},
+    )
+
+
+def may(role: Role, right: Right) -> bool:
+    return right in RIGHTS[role]
+
+
+# --- the sweep means something ---------------------------------------------------------------------------------------
+def test_the_same_values_do_change_something_for_an_administrator(fresh: House) -> None:
+    browser, before = fresh.as_(Role.ADMIN, HERE), fresh.state()
+    answers = [sweep.press(browser, target, fresh.values) for target in fresh.targets if target.takes]
+    assert {answer.status_code for answer in answers} <= {200, 204}
+    desk = fresh.scene.desk()
+    events = [row.event for change in desk.changes(HOUSE) for row in desk.story(HOUSE, change.change.id)]
+    assert events.count("accepted") == 2 and "applied" in events and "rolled-back" in events
+    assert {"plan-approved", "plan-rejected"} <= {row.event for row in fresh.rows()}
+    after = fresh.state()
+    assert after[0] > before[0] and after[1] != before[1]
+
+
+# --- nobody who may not ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("role", ROLES)
+def test_a_callback_that_says_what_it_takes_refuses_whoever_lacks_it_in_words(house: House, role: Role) -> None:
+    browser, before = house.as_(role, HERE), house.state()
+    lacking = [target for target in house.targets if target.takes and not may(role, target.takes)]
+    for target in lacking:
+        answer = sweep.press(browser, target, house.values)
+        assert answer.status_code == 200, target
+        assert f"may not {target.takes}" in sweep.said(answer), target
+    assert house.state() == before
+    assert bool(lacking) == (role is not Role.ADMIN)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_in_another_namespace_changes_nothing_here(house: House, role: Role) -> None:
+    browser, before = house.as_(role, ELSEWHERE), house.state()
+    for target in house.targets:
+        if target.takes:
+            assert sweep.press(browser, target, house.values).status_code in (200, 204), target
+    assert house.state() == before
+
+
+def test_a_callback_that_takes_no_right_changes_nothing_for_anybody(house: House) -> None:
+    browser, before = house.as_(Role.ADMIN, HERE), house.state()
+    showing = [target for target in house.targets if target.takes is None]
+    for target in showing:
+        assert sweep.press(browser, target, house.values).status_code in (200, 204), target
+    assert len(showing) > 20 and house.state() == before
+
+
+def test_a_stranger_reaches_no_callback(house: House) -> None:
+    browser, before = Browser(house.url), house.state()
+    browser.get("/", page=True)
+    for target in house.targets:
+        assert sweep.press(browser, target, house.values).status_code in (401, 403), target
+    assert house.state() == before
+
+
+def test_a_callback_with_somebody_elses_token_is_not_run(house: House) -> None:
+    browser, before = house.as_(Role.ADMIN, HERE), house.state()
+    for target in house.targets:
+        body = sweep.body(target, house.values)
+        assert browser.post(f"/{sweep.UPDATE}", token="0" * 64, json=body).status_code == 403, target
+    assert house.state() == before
+
+
+# --- endpoints -------------------------------------------------------------------------------------------------------
+def sent(house: House, path: str) -> dict[str, Any]:
+    """A body that the endpoint takes; an endpoint that is not known here gets none, and the test below says so."""
+    begin = house.scene.end_seconds + 9 * HOUR_SECONDS
+    workloads = {"workloads": [house.values.parts["ref"]]}
+    window = {"pods": 1, "start": moment(begin), "end": moment(begin + HOUR_SECONDS)}
+    known: dict[str, dict[str, Any]] = {
+        "/reviews": workloads,
+        "/bundles": {**workloads, "form": "ssa"},
+        "/changes": workloads,
+        "/postponements": {**workloads, "days": 7, "reason": "not now"},
+        "/postponements/recall": workloads,
+        "/reservations": {**window, "workload": house.values.parts["ref"]},
+        "/reservations/{namespace}/{name}": {**window, "generation": 1},
+        "/reservations/{namespace}/{name}/approve": {"scope": "Once"},
+        "/reservations/{namespace}/{name}/reject": {"reason": "no"},
+        "/reservations/{namespace}/{name}/policy": {"auto": True},
+        "/reservations/{namespace}/{name}/skip": {"start": moment(begin)},
+    }
+    return known.get(path.removeprefix("/api/v1"), {})
+
+
+def ask(house: House, browser: Browser, method: str, path: str) -> requests.Response:
+    """One write, with a key of its own."""
+    batch = "00000000" if "batches" in path else house.values.parts["ids"]
+    namespace, _, name = house.values.plain["plan-ref.data"].partition("/")
+    address = sweep.filled(path, {"change": batch, "namespace": namespace, "name": name})
+    headers = {
+        "X-CSRFToken": browser.cookie("_csrf_token"),
+        "Origin": house.url,
+        "Idempotency-Key": secrets.token_hex(8),
+    }
+    found: requests.Response = browser.session.request(
+        method, house.url + address, json=sent(house, path), headers=headers, timeout=60
+    )
+    return found
+
+
+def acting_endpoints(house: House) -> list[tuple[str, str]]:
+    return [(method, path) for method, path in sweep.writes(house.app) if "/auth/" not in path]
+
+
+def test_the_same_endpoints_do_act_for_an_administrator(fresh: House) -> None:
+    browser = fresh.as_(Role.ADMIN, HERE)
+    found = {(method, path): ask(fresh, browser, method, path).status_code for method, path in acting_endpoints(fresh)}
+    refused = {f"{method} {path}": status for (method, path), status in found.items() if status >= 300}
+    # What they leave behind stands in each other's way: a plan that is rejected has nothing to skip, for one.
+    assert set(refused.values()) <= {404, 409, 422, 400}, refused
+    assert len(found) >= 12 and len(refused) < len(found) / 2, refused
+    assert {"accepted", "applied", "rolled-back", "plan-approved"} <= {row.event for row in fresh.rows()}
+
+
+@pytest.mark.parametrize("where", [HERE, ELSEWHERE])
+def test_no_endpoint_acts_for_a_viewer_or_for_a_role_in_another_namespace(house: House, where: str) -> None:
+    before = house.state()
+    for role in (Role.VIEWER,) if where == HERE else ROLES:
+        browser = house.as_(role, where)
+        for method, path in acting_endpoints(house):
+            answer = ask(house, browser, method, path)
+            settles = path.endswith("/settle") and role is Role.ADMIN  # of all namespaces; there is nothing to settle
+            assert answer.status_code in ((200, 403) if settles else (403, 404)), (role, method, path, answer.text)
+    assert house.state() == before
+
+
+def test_a_stranger_gets_no_endpoint_but_probes(house: House) -> None:
+    before = house.state()
+    for path in sweep.reads(house.app):
+        answer = Browser(house.url).get(sweep.filled(path, {}))
+        assert (answer.status_code == 200) == (path in OPEN), path
+        assert answer.status_code in (200, 401), path
+    for method, path in sweep.writes(house.app):
+        answer = Browser(house.url).session.request(method, house.url + sweep.filled(path, {}), json={}, timeout=60)
+        assert answer.status_code in (401, 403), (method, path)
+    assert house.state() == before
+
+
+def test_reading_endpoints_change_nothing_for_an_administrator(house: House) -> None:
+    browser, before = house.as_(Role.ADMIN, HERE), house.state()
+    for path in sweep.reads(house.app):
+        if "_dash-component-suites" not in path:  # Dash fails on a package that does not exist
+            assert browser.get(sweep.filled(path, {})).status_code < 500, path
+    assert house.state() == before

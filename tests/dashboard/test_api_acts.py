@@ -1,0 +1,227 @@
+"""Acting by script, over real HTTP and on a real API server: the pages' own functions, refused in words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from cotenant.cli.main import root as cli
+from cotenant.edges.ledger import Ledger
+from cotenant.model.people import Grant, Role, Someone
+from cotenant.settings.actions import GuardrailSettings
+from tests.support import acting
+from tests.support.access import Browser
+from tests.support.acting import Prepared, Scene
+
+ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
+V1 = "/api/v1"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, made: Prepared) -> Iterator[Scene]:
+    with acting.embedded(tmp_path, made) as found:
+        yield found
+
+
+@contextmanager
+def script(scene: Scene, who: Someone = ADMIN, **given: Any) -> Iterator[Browser]:
+    """A script with a session of its own, as `docs/dashboard-acting.md` has it with curl."""
+    with acting.served(scene, lambda: who, **given) as url:
+        found = Browser(url)
+        found.get(f"{V1}/postponements")
+        yield found
+
+
+def posted(me: Browser, path: str, body: Any = None, **headers: str) -> requests.Response:
+    return me.post(f"{V1}/{path}", json=body, headers=headers)
+
+
+def accepted(me: Browser, scene: Scene, count: int = 1, key: str = "k1") -> list[dict[str, Any]]:
+    names = [str(ref) for ref in scene.acceptable()[:count]]
+    answer = posted(me, "changes", {"workloads": names}, **{"Idempotency-Key": key})
+    assert answer.status_code == 201, answer.text
+    found: list[dict[str, Any]] = answer.json()["changes"]
+    return found
+
+
+def test_a_script_reviews_accepts_reads_and_takes_back(scene: Scene) -> None:
+    ref = scene.acceptable()[0]
+    before = scene.resources(ref)
+    with script(scene) as me:
+        (looked,) = posted(me, "reviews", {"workloads": [str(ref)], "dry_run": True}).json()
+        assert looked["tried"]["accepted"] is True and looked["moves"] and looked["error"] == ""
+        assert scene.resources(ref) == before
+        (change,) = accepted(me, scene)
+        assert (change["state"], change["actor"], change["batch"]) == ("applied", "jane", "k1")
+        assert change["cluster"] == "embedded" and " -> " in change["moved"] and scene.resources(ref) != before
+        again = posted(me, "changes", {"workloads": [str(ref)]}, **{"Idempotency-Key": "k1"})
+        assert again.status_code == 200 and [c["change"] for c in again.json()["changes"]] == [change["change"]]
+        whole = me.get(f"{V1}/changes/{change['change']}").json()
+        assert [row["event"] for row in whole["rows"]] == ["accepted", "applied"] and whole["moves"]
+        (judged,) = posted(me, f"changes/{change['change']}/verify").json()["changes"]
+        assert judged["state"] in ("verified", "regressed")
+        (back,) = posted(me, f"changes/{change['change']}/rollback").json()["changes"]
+        assert back["state"] == "rolled-back" and scene.resources(ref) == before
+        health = me.get(f"{V1}/ledger").json()
+        assert health["bad_row"] == 0 and health["rows"] == 5
+
+
+def test_a_batch_is_taken_back_by_its_key(scene: Scene) -> None:
+    with script(scene) as me:
+        assert len(accepted(me, scene, 2)) == 2
+        back = posted(me, "batches/k1/rollback").json()["changes"]
+        assert [c["state"] for c in back] == ["rolled-back"] * 2
+        assert posted(me, "batches/k1/rollback").status_code == 404
+
+
+def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
+    one, two = (str(ref) for ref in scene.acceptable()[:2])
+    with script(scene) as me:
+        accepted(me, scene)
+        key = {"Idempotency-Key": "k1"}
+        cases = {
+            "key": (posted(me, "changes", {"workloads": [two]}, **key), 422, "was used before"),
+            "no key": (posted(me, "changes", {"workloads": [two]}), 422, "Idempotency-Key"),
+            "name": (posted(me, "reviews", {"workloads": ["pay"]}), 422, "NAMESPACE/KIND/NAME"),
+            "field": (posted(me, "reviews", {"workload": [one]}), 422, "body is not what is expected"),
+            "nothing": (posted(me, "reviews", {"workloads": []}), 422, "0 workloads"),
+            "unknown": (posted(me, "changes/nope/rollback"), 422, "no change 'nope'"),
+            "absent": (me.get(f"{V1}/changes/nope"), 404, "no change 'nope'"),
+            "filter": (me.get(f"{V1}/changes?colour=red"), 400, "unknown filter"),
+        }
+        for name, (answer, status, words) in cases.items():
+            problem = answer.json()
+            assert (name, answer.status_code) == (name, status) and words in problem["message"], (name, problem)
+            assert set(problem) == {"error", "message", "fix"}
+        forged = me.post(f"{V1}/changes", token="", json={"workloads": [two]}, headers=key)
+        assert forged.status_code == 403 and len(me.get(f"{V1}/changes").json()["rows"]) == 1
+
+
+def test_who_may_not_is_refused_and_nothing_happens(scene: Scene) -> None:
+    ref = scene.acceptable()[0]
+    body = {"workloads": [str(ref)]}
+    posts = (
+        ("reviews", body), ("changes", body), ("bundles", {**body, "form": "ssa"}), ("changes/settle", None),
+        ("postponements", {**body, "reason": "no"}), ("postponements/recall", body),
+    )  # fmt: skip
+    before = scene.live(ref)["metadata"]["resourceVersion"]
+    with script(scene, Someone("vic")) as me:
+        for path, given in posts:
+            answer = posted(me, path, given, **{"Idempotency-Key": "k9"})
+            assert answer.status_code == 403 and "vic may not" in answer.json()["message"], (path, answer.text)
+    with script(scene, ADMIN, desk=None) as me:
+        for path, given in posts:
+            answer = posted(me, path, given, **{"Idempotency-Key": "k9"})
+            assert answer.status_code == 403 and "read-only" in answer.json()["message"], (path, answer.text)
+        assert me.get(f"{V1}/changes").json()["rows"] == []
+    assert scene.live(ref)["metadata"]["resourceVersion"] == before
+    assert not list(Ledger(Path(scene.settings.actions.ledger), reading=True).entries())
+
+
+def test_a_guardrail_stops_with_its_name_and_a_silent_cluster_is_said(tmp_path: Path, made: Prepared) -> None:
+    strict = replace(acting.ACTIONS, guardrails=GuardrailSettings(minimum_days=90.0))
+    with acting.embedded(tmp_path, made, strict) as scene:
+        names = [str(scene.workloads[0])]
+        with script(scene) as me:
+            stopped = posted(me, "changes", {"workloads": names}, **{"Idempotency-Key": "k1"})
+            assert stopped.status_code == 422 and "guardrail history" in stopped.json()["message"]
+    with script(scene) as me:
+        silent = me.get(f"{V1}/permissions")
+        assert silent.status_code == 503 and "no complete answer" in silent.json()["message"]
+
+
+def test_bundles_come_as_a_zip_and_commands_as_text(scene: Scene) -> None:
+    body = {"workloads": [str(scene.acceptable()[0])]}
+    with script(scene) as me:
+        packed = posted(me, "bundles", {**body, "form": "kustomize"})
+        names = zipfile.ZipFile(io.BytesIO(packed.content)).namelist()
+        assert packed.headers["content-type"] == "application/zip" and "PULL_REQUEST.md" in names and len(names) > 1
+        text = posted(me, "bundles", {**body, "form": "kubectl"})
+        assert "kubectl patch" in text.text and text.headers["content-type"].startswith("text/plain")
+
+
+def test_recommendations_are_put_off_and_shown_again(scene: Scene) -> None:
+    names = [str(ref) for ref in scene.workloads[:2]]
+    with script(scene) as me:
+        assert posted(me, "postponements", {"workloads": names, "days": 7, "reason": "freeze"}).status_code == 204
+        found = me.get(f"{V1}/postponements").json()
+        assert {one["workload"] for one in found} == set(names) and {one["reason"] for one in found} == {"freeze"}
+        assert posted(me, "postponements", {"workloads": names, "days": 7, "reason": ""}).status_code == 422
+        assert posted(me, "postponements/recall", {"workloads": names[:1]}).status_code == 204
+        assert [one["workload"] for one in me.get(f"{V1}/postponements").json()] == names[1:]
+
+
+def test_the_command_line_the_api_and_its_csv_hold_the_same_rows(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTENANT_ACTIONS__LEDGER", scene.settings.actions.ledger)
+    with script(scene) as me:
+        first, _ = accepted(me, scene, 2)
+        posted(me, f"changes/{first['change']}/rollback")
+        for command, path in ((["recs", "changes"], "changes"), (["audit", "export"], "ledger/entries")):
+            told = CliRunner().invoke(cli, [*command, "-o", "json"])
+            assert told.exit_code == 0, told.output
+            by_command = json.loads(told.stdout)
+            by_api = me.get(f"{V1}/{path}").json()["rows"]
+            assert by_command == by_api and len(by_api) == {"changes": 2, "ledger/entries": 6}[path]
+            text = me.get(f"{V1}/{path}?format=csv").text
+            keys = ("change", "state") if path == "changes" else ("seq", "hash")
+            by_csv = [tuple(row[k] for k in keys) for row in csv.DictReader(io.StringIO(text))]
+            assert by_csv == [tuple(str(row[k]) for k in keys) for row in by_api]
+        some = me.get(f"{V1}/changes?state=rolled-back&columns=change,state").json()
+        assert some["rows"] == [{"change": first["change"], "state": "rolled-back"}] and some["of"] == 2
+
+
+def test_openapi_describes_bodies_answers_and_errors(scene: Scene) -> None:
+    with script(scene) as me:
+        paths = me.get("/openapi.json").json()["paths"]
+    accept = paths[f"{V1}/changes"]["post"]
+    fields = accept["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"workloads", "method", "overridden", "canary"} <= set(fields) and "$ref" not in json.dumps(fields)
+    assert {"201", "403", "409", "422", "503"} <= set(accept["responses"])
+    problem = accept["responses"]["403"]["content"]["application/json"]["schema"]["properties"]
+    assert set(problem) == {"error", "message", "fix"}
+    assert [p["name"] for p in accept["parameters"]] == ["Idempotency-Key"]
+    names = {p["name"] for p in paths[f"{V1}/changes"]["get"]["parameters"]}
+    assert {"state", "by", "batch", "since", "until", "columns", "sort"} <= names
+
+
+def test_the_examples_of_the_page_for_scripts_run_as_they_are_written(scene: Scene, tmp_path: Path) -> None:
+    ref = scene.acceptable()[0]
+    text = (ROOT / "docs" / "dashboard-acting.md").read_text()
+    block = next(b for b in text.split("```sh\n")[1:] if "Idempotency-Key" in b).partition("```")[0]
+    before = scene.resources(ref)
+    with acting.served(scene, lambda: ADMIN) as url:
+        lines = block.replace("http://127.0.0.1:8050", url).replace("pay/Deployment/checkout", str(ref)).splitlines()
+        begun, known = 6, 'ID=$(curl -s -b jar $URL/api/v1/changes | sed \'s/.*"change":"\\([0-9a-f]*\\)".*/\\1/\')'
+        written = [*lines[:begun], known, *(line.replace("3f9c21a0b1c2", "$ID") for line in lines[begun:])]
+        done = subprocess.run(
+            ["bash", "-eu", "-c", "\n".join(written)],
+            check=False,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    assert '"state":"applied"' in done.stdout and '"state":"rolled-back"' in done.stdout, done.stdout
+    assert scene.resources(ref) == before and zipfile.ZipFile(tmp_path / "bundle.zip").namelist()
+    assert "csrf" not in done.stdout.lower() and done.stdout.count('"rolled-back"') >= 1

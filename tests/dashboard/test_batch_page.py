@@ -1,0 +1,355 @@
+"""The batch page: room of batch pods node by node, when a job fits, and honest words where that cannot be said."""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from cotenant.model.errors import StoreError, UsageError
+from cotenant.model.resource import GIB, Resource
+from cotenant.model.table import Schema, Table
+from cotenant.model.views import FORECASTS, NODES, PODS, RECLAIMABLE
+from dashboard import batch
+from dashboard.batch import LIKELY, SURE, Job, Room
+from dashboard.figures import room as chart
+from dashboard.filters import Indexed
+from dashboard.pages import batch as page
+from dashboard.source import Snapshot, StoreSource
+from tests.dashboard.test_states import Changed, Faulty, text_of, view_on
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+DAY: Final = 1_795_089_600  # 2026-11-19 12:00 UTC
+HALF_HOUR: Final = 1800
+
+
+def room(cpu: Any, *, memory_gib: float = 64.0, used: float = 0.0) -> Room:
+    """Nodes with this free CPU in cores, (n, T), the same at both levels, and steady memory."""
+    cores = np.asarray(cpu, dtype=np.float64)
+    memory = np.full(cores.shape, memory_gib * GIB)
+    capacity = {(Resource.CPU, lv): 1000 * cores + used for lv in (LIKELY, SURE)}
+    capacity |= {(Resource.MEMORY, lv): memory for lv in (LIKELY, SURE)}
+    taken = {Resource.CPU: np.full(len(cores), used), Resource.MEMORY: np.zeros(len(cores))}
+    return Room(tuple(f"n{i}" for i in range(len(cores))), DAY, capacity, taken)
+
+
+def tables(**rows: Any) -> Mapping[str, Indexed]:
+    schemas: tuple[Schema, ...] = (NODES, PODS, RECLAIMABLE)
+    return {s.name: Indexed.of(Table.from_rows(s, rows.get(s.name, []))) for s in schemas}
+
+
+def lent(
+    node: str, policy: str = "usage", reason: str = "ok", amount: int = 7000, more: str = ""
+) -> list[dict[str, Any]]:
+    """A node of 16 cores and 64 GiB that keeps 4 cores and 16 GiB back."""
+    both = (("cpu", 16_000, 4_000, amount), ("memory", 64 * GIB, 16 * GIB, 30 * GIB))
+    return [
+        {"node": node, "band": "batch", "resource": r, "amount": a, "policy": policy, "reason": reason,
+         "terms": f"capacity {capacity}, safety_margin {margin}, system_used 0" + (more if r == "cpu" else "")}
+        for r, capacity, margin, a in both
+    ]  # fmt: skip
+
+
+def forecast(node: str, cores: float, spread: float = 1.0, start: int = DAY) -> list[dict[str, Any]]:
+    """Usage of a node: this many cores at the median, `spread` more at q95; 10 and 12 GiB of memory."""
+    rows = []
+    for resource, median, high in (("cpu", 1000 * cores, 1000 * (cores + spread)), ("memory", 10 * GIB, 12 * GIB)):
+        paths = {"q50": [median] * 4, "q95": [high] * 4}
+        rows.append({"scope": "node", "name": node, "resource": resource, "start": start, **paths})
+    return rows
+
+
+def made_of(lending: list[dict[str, Any]], ahead: list[dict[str, Any]], pods: Any = ()) -> Room:
+    names = sorted({row["node"] for row in lending})
+    given_tables = tables(nodes=[{"node": n} for n in names], reclaimable=lending, pods=list(pods))
+    found = batch.room(given_tables, Table.from_rows(FORECASTS, ahead))
+    assert found is not None
+    return found
+
+
+# ---- room of each node
+
+
+def test_room_is_the_ceiling_less_the_forecast_with_batch_s_own_use_counted_back() -> None:
+    pod = {
+        "namespace": "b",
+        "pod": "p",
+        "node": "n0",
+        "qos": "BE",
+        "priority": "",
+        "cpu_usage": 500,
+        "memory_usage": GIB,
+    }
+    found = made_of(lent("n0"), forecast("n0", 5.0), [pod, pod | {"pod": "q", "qos": "LS", "priority": "koord-prod"}])
+    # Ceiling 16 - 4 = 12 cores; forecast 5 (q95: 6) of which batch's half core is batch's own.
+    assert found.capacity[Resource.CPU, LIKELY][0, 0] == 7500
+    assert found.capacity[Resource.CPU, SURE][0, 0] == 6500
+    assert found.free(Resource.CPU, SURE)[0, 0] == 6000
+    # Memory: 64 - 16 - 12 GiB forecast at q95 leave 36, and 1 more is batch's own.
+    assert found.capacity[Resource.MEMORY, SURE][0, 0] == 37 * GIB
+
+
+def test_a_cap_bounds_room_and_so_does_a_policy_that_does_not_follow_usage() -> None:
+    capped = made_of(lent("n0", more=", cap 3000"), forecast("n0", 1.0))
+    fixed = made_of(lent("n0", policy="request", amount=2000), forecast("n0", 1.0))
+    assert capped.capacity[Resource.CPU, SURE].tolist() == [[3000.0] * 4]
+    assert fixed.capacity[Resource.CPU, SURE].tolist() == [[2000.0] * 4]
+
+
+def test_a_node_that_lends_nothing_has_no_room_and_one_without_forecast_is_not_known() -> None:
+    lending = [*lent("n0", reason="colocation-off"), *lent("n1"), *lent("n2")]
+    found = made_of(lending, [*forecast("n0", 1.0), *forecast("n1", 1.0, start=DAY - 86_400), *forecast("n2", 14.0)])
+    # n1's forecast is of another run; n2 is forecast to use more than its ceiling.
+    assert found.capacity[Resource.CPU, SURE][0].max() == 0 and found.capacity[Resource.CPU, SURE][2].max() == 0
+    assert np.isnan(found.capacity[Resource.CPU, SURE][1]).all()
+    assert (found.known, len(found.nodes)) == (2, 3)
+    assert np.isfinite(batch.totals(found, Resource.CPU)[SURE]).all()
+
+
+def test_without_nodes_or_paths_there_is_no_room_to_speak_of() -> None:
+    assert batch.room(tables(), Table.from_rows(FORECASTS, forecast("n0", 1.0))) is None
+    assert batch.room(tables(nodes=[{"node": "n0"}]), Table.from_rows(FORECASTS, [])) is None
+
+
+# ---- when a job fits
+
+
+def test_a_pod_needs_its_room_in_every_half_hour_until_it_ends() -> None:
+    given_room = room([[4, 4, 1, 4, 4, 4], [0, 0, 0, 0, 2, 2]])
+    found = batch.fit(given_room, Job(cores=2, gib=1, hours=1, deadline=3), DAY)
+    # n0 holds 2 pods at 0..1, nothing across slot 2, 2 pods from slot 3; from slot 4 n1 holds one more.
+    assert [(w.start_seconds - DAY, w.nodes, w.pods) for w in found.windows] == [(0, 1, 2), (4 * HALF_HOUR, 2, 3)]
+    assert found.windows[1].most == (("n0", 2), ("n1", 1))
+    assert (found.starts, found.late) == (5, False)
+
+
+def test_what_batch_pods_use_already_is_not_free() -> None:
+    found = batch.fit(room([[3.0] * 4], used=1500.0), Job(cores=2, gib=1, hours=1, deadline=2), DAY)
+    assert found.windows[0].pods == 1
+
+
+def test_memory_bounds_a_job_as_cpu_does() -> None:
+    found = batch.fit(room([[64.0] * 4], memory_gib=10), Job(cores=1, gib=4, hours=1, deadline=2), DAY)
+    assert found.windows[0].pods == 2
+
+
+def test_the_deadline_and_the_present_leave_starts_out() -> None:
+    free = room([[0, 0, 0, 0, 8, 8, 8, 8]])
+    job = Job(cores=1, gib=1, hours=1, deadline=2.5)
+    # From 12:00, two and a half hours end with slot 4: the only run that is in time is 3..4, and slot 3 has no room.
+    assert batch.fit(free, job, DAY).windows == ()
+    # At 12:20 the first start is 12:30; done by 14:50 leaves 12:30, 13:00 and 13:30.
+    assert batch.fit(free, job, DAY + 1200).starts == 3
+    assert batch.fit(free, replace(job, deadline=3), DAY).windows[0].start_seconds == DAY + 4 * HALF_HOUR
+
+
+def test_what_lies_beyond_the_forecasts_is_said_to_be_unknown() -> None:
+    found = batch.fit(room([[8.0] * 4]), Job(cores=1, gib=1, hours=1, deadline=24), DAY)
+    assert found.late and found.starts == 3
+    assert batch.fit(room([[8.0] * 4]), Job(hours=3, deadline=3), DAY).starts == 0
+
+
+def test_a_job_that_fits_at_the_median_only_is_not_called_sure() -> None:
+    given_room = room([[8.0] * 4])
+    capacity = {**given_room.capacity, (Resource.CPU, SURE): np.full((1, 4), 500.0)}
+    given_room = replace(given_room, capacity=capacity)
+    job = Job(cores=4, gib=1, hours=1, deadline=2)
+    found = batch.fit(given_room, job, DAY)
+    assert found.windows == () and found.likely is not None and found.likely.likely_nodes == 1
+    assert page.verdict(found, job, given_room).startswith("Not surely")
+
+
+def test_a_job_that_fits_nowhere_hears_the_most_there_is() -> None:
+    given_room, job = room([[3.0, 1.5, 3.0, 3.0]]), Job(cores=40, gib=1, hours=1, deadline=2)
+    found = batch.fit(given_room, job, DAY)
+    # The best hour is slots 2..3.
+    assert found.largest[Resource.CPU] == 3000
+    assert "3 cores, or 64 GiB" in page.verdict(found, job, given_room)
+
+
+def test_a_node_that_is_not_known_takes_nothing() -> None:
+    given_room = room([[math.nan] * 4])
+    job = Job(cores=1, gib=1, hours=1, deadline=2)
+    found = batch.fit(given_room, job, DAY)
+    assert found.windows == () and found.likely is None
+    assert "nothing can be said" in page.verdict(found, job, given_room)
+
+
+def test_a_long_row_of_better_starts_keeps_the_earliest_and_the_best() -> None:
+    found = batch.fit(room([[float(k) for k in range(1, 13)]]), Job(cores=1, gib=1, hours=0.5, deadline=6), DAY)
+    assert [w.pods for w in found.windows] == [1, 2, 3, 4, 5, 12]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    free=hnp.arrays(
+        np.float64, st.tuples(st.integers(1, 4), st.integers(1, 10)), elements=st.integers(0, 9).map(float)
+    ),
+    cores=st.integers(1, 4),
+    slots=st.integers(1, 4),
+)
+def test_windows_are_what_a_plain_search_finds(free: np.ndarray, cores: int, slots: int) -> None:
+    job = Job(cores=cores, gib=1, hours=slots / 2, deadline=24)
+    best, expected = 0, []
+    for start in range(free.shape[1] - slots + 1):
+        pods = sum(int(min(node[start : start + slots]) // cores) for node in free)
+        if pods > best:
+            best = pods
+            expected.append((DAY + HALF_HOUR * start, pods))
+    found = [(w.start_seconds, w.pods) for w in batch.fit(room(free), job, DAY).windows]
+    assert found == (expected if len(expected) <= 6 else [*expected[:5], expected[-1]])
+
+
+# ---- the job of the URL
+
+
+@pytest.mark.parametrize("field", ["cores", "gib", "hours", "deadline"])
+@pytest.mark.parametrize("value", ["", "0", "-1", "nan", "inf", "1e9", "<b>"])
+def test_a_field_that_is_no_amount_is_refused_by_name(field: str, value: str) -> None:
+    if value == "":
+        assert batch.job_of(f"?{field}=") == Job()  # an emptied field says nothing
+        return
+    with pytest.raises(UsageError, match=field):
+        batch.job_of(f"?{field}={value}")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.1, 64), st.floats(0.1, 512), st.floats(0.5, 12), st.floats(12, 24))
+def test_the_url_holds_the_job(cores: float, gib: float, hours: float, deadline: float) -> None:
+    search = f"?cores={cores!r}&gib={gib!r}&hours={hours!r}&deadline={deadline!r}"
+    assert batch.job_of(search) == Job(cores, gib, hours, deadline)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(max_size=30))
+def test_any_query_string_gives_a_job_or_a_refusal(text: str) -> None:
+    try:
+        job = batch.job_of(text)
+    except UsageError as error:
+        assert error.fix
+    else:
+        assert 0 < job.hours <= job.deadline <= batch.MOST_HOURS
+
+
+def test_a_run_longer_than_its_deadline_is_refused() -> None:
+    with pytest.raises(UsageError, match="within 2 hours"):
+        batch.job_of("?hours=3&deadline=2")
+
+
+# ---- figure and page
+
+
+def lines_of(sure: list[float]) -> chart.Lines:
+    times = [DAY - 3600 * k for k in range(30, 0, -1)]
+    ahead = [DAY + HALF_HOUR * k for k in range(len(sure))]
+    values = 1000 * np.array(sure, dtype=np.float64)
+    return chart.Lines(Resource.CPU, times, np.full(30, 8000.0), ahead, values + 1000, values, 500.0, 4000.0)
+
+
+def test_the_chart_shows_a_day_back_and_a_day_ahead_and_says_least_and_most() -> None:
+    made = chart.chart(lines_of([4, 2, 6]), None)
+    json.dumps(made.figure, allow_nan=False)
+    drawn = {t.name: t for t in go.Figure(made.figure).data}
+    assert len(drawn["Batch so far"].x) == 24 and list(drawn["Batch, 95 % sure"].y) == [4, 2, 6]
+    assert "least, 2 cores at Thu 19 Nov 12:30 UTC, and most, 6 cores at Thu 19 Nov 13:00 UTC" in made.summary
+
+
+def test_a_chart_without_forecast_says_so() -> None:
+    assert "no forecast says" in chart.chart(lines_of([math.nan, math.nan]), None).summary
+    assert chart.hourly([1, 2], [1.0])[0] == []
+
+
+@pytest.fixture(scope="module")
+def source(made: Results) -> StoreSource:
+    return StoreSource(made.store, support.QUICK)
+
+
+def real(source: StoreSource) -> Changed:
+    """The same results, not of a demo: the clock counts."""
+
+    def change(snapshot: Snapshot) -> Snapshot:
+        assert snapshot.overview is not None
+        return Snapshot(snapshot.version, replace(snapshot.overview, demo=False), snapshot.tables)
+
+    return Changed(source, change)
+
+
+def test_real_results_answer_a_small_job_at_once(source: StoreSource, made: Results) -> None:
+    found = source.batch_room()
+    assert found is not None and found.known == len(found.nodes) == 8 and found.slots == 48
+    assert found is source.batch_room()  # computed once a run
+    text = text_of(page.render(view_on(source, made.end_seconds), "?cores=0.5&gib=1&hours=1"))
+    assert "api/v1/fit?cores=0.5&gib=1.0&hours=1.0&deadline=24" in text
+    assert "fit-windows" in text and "batch-cpu" in text and "batch-memory" in text and "empty failed" not in text
+
+
+def test_present_forecast_and_present_lending_agree(source: StoreSource, made: Results) -> None:
+    found = source.batch_room()
+    assert found is not None
+    now = batch.lent_now(source.snapshot().tables[RECLAIMABLE.name], "batch", Resource.CPU)
+    # The first half hour of the median follows the present by at most what usage moves in it.
+    assert batch.totals(found, Resource.CPU)[LIKELY][0] == pytest.approx(now, rel=0.15)
+
+
+def test_scripts_get_the_answer_of_the_page(source: StoreSource, made: Results) -> None:
+    room = source.batch_room()
+    assert room is not None
+    with support.served(support.app_of(made)) as address:
+        with urllib.request.urlopen(f"{address}/api/v1/fit?cores=8&gib=30&hours=6", timeout=120) as answer:
+            found = json.loads(answer.read())
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{address}/api/v1/fit?cores=0", timeout=120)
+    wanted = batch.fit(room, Job(8, 30, 6), room.start_seconds).windows
+    assert [w["start_seconds"] for w in found["fit"]["windows"]] == [w.start_seconds for w in wanted] != []
+    assert found["known_nodes"] == 8 and refused.value.code == 400
+
+
+def test_scripts_hear_when_the_forecasts_are_over(source: StoreSource, made: Results) -> None:
+    late = support.app_on(real(source), now_seconds=made.end_seconds + 30 * 3600)  # type: ignore[arg-type]
+    with support.served(late) as address, pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{address}/api/v1/fit", timeout=120)
+    assert refused.value.code == 404 and b"are over" in refused.value.read()
+
+
+def test_a_bad_number_is_answered_in_the_panel(source: StoreSource, made: Results) -> None:
+    text = text_of(page.answer(view_on(source, made.end_seconds), "?cores=many"))
+    assert "cores='many' is no number of cores." in text and "empty failed" in text
+
+
+def test_forecasts_that_are_over_say_nothing_about_the_hours_to_come(source: StoreSource, made: Results) -> None:
+    view = view_on(real(source), made.end_seconds + 30 * 3600)
+    text = text_of(page.answer(view, ""))
+    assert "These forecasts are over." in text and "ended 6 h ago" in text and "cotenant scan" in text
+
+
+def test_without_forecasts_of_nodes_both_panels_say_what_makes_them(source: StoreSource, made: Results) -> None:
+    class Bare(Faulty):
+        def batch_room(self) -> None:
+            return None
+
+    view = view_on(Bare(source, {}), made.end_seconds)
+    for text in (text_of(page.answer(view, "")), text_of(page.day(view))):
+        assert page.NO_ROOM in text and "cotenant scan" in text
+
+
+def test_what_is_lent_now_is_shown_though_the_forecasts_cannot_be_read(source: StoreSource, made: Results) -> None:
+    view = view_on(Faulty(source, {"batch_room": StoreError("the disk is gone")}), made.end_seconds)
+    text = text_of(page.render(view, ""))
+    assert "Batch: lendable" in text and text.count("the disk is gone") == 2
+
+
+def test_a_cluster_whose_nodes_are_not_known_has_words(made: Results, source: StoreSource) -> None:
+    empty = Snapshot("x", source.snapshot().overview, tables())
+    assert "The analysis holds no node." in text_of(page.bands(empty))

@@ -1,0 +1,90 @@
+"""A selection of recommendations: by name or by filter, what it comes to, how risky it is, where it is reviewed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.resource import GIB
+from cotenant.model.table import Table
+from cotenant.model.views import RECOMMENDATIONS
+from dashboard import choosing, filters, reviewing
+from dashboard.choosing import Selection, Worth
+from dashboard.filters import Indexed, Query
+from dashboard.source import Snapshot
+
+
+def row(workload: str, **cells: Any) -> dict[str, Any]:
+    """A row of one container."""
+    known = {"namespace": "pay", "kind": "Deployment", "workload": workload, "container": "app", "confidence": 0.9}
+    return known | {"memory_request": 2 * GIB, "memory_observed_max": GIB, "memory_delta_total": 0.0} | cells
+
+
+ROWS = (
+    row("web", cpu_delta_total=-500, saving_month=20.0),
+    row("web", container="proxy", cpu_delta_total=-100, saving_month=1.0),
+    row("api", cpu_delta_total=200, saving_month=-5.0, memory_delta_total=-GIB),
+    row("big", memory_request=GIB // 2, confidence=0.95),
+    row("new", confidence=None),
+    row("doubt", confidence=0.6),
+)
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> Snapshot:
+    empty = Snapshot.empty()
+    table = Indexed.of(Table.from_rows(RECOMMENDATIONS, ROWS))
+    return Snapshot("v", None, {**empty.tables, RECOMMENDATIONS.name: table})
+
+
+def indexed(snapshot: Snapshot) -> Indexed:
+    return snapshot.tables[RECOMMENDATIONS.name]
+
+
+def test_named_rows_and_everything_that_matches_are_the_same_kind_of_selection(snapshot: Snapshot) -> None:
+    query = filters.parse("ns=pay&workload=web", RECOMMENDATIONS)
+    every = choosing.index(snapshot, query, Selection(everything=True))
+    named = choosing.index(snapshot, Query(), Selection(("pay/Deployment/web/app", "pay/Deployment/web/proxy")))
+    assert every.tolist() == named.tolist() == [0, 1]
+    assert choosing.index(snapshot, query, Selection()).tolist() == []
+    # A row that is gone is not selected any more.
+    assert choosing.index(snapshot, Query(), Selection(("pay/Deployment/gone/app",))).tolist() == []
+
+
+def test_what_the_browser_keeps_is_read_whatever_it_is() -> None:
+    assert choosing.selection({"rows": ["a", "b"]}) == Selection(("a", "b"))
+    assert choosing.selection({"rows": ["a"], "all": True}) == Selection(everything=True)
+    assert not choosing.selection(None) and not choosing.selection({"rows": "abc"}) and not choosing.selection([1])
+    assert len(choosing.selection({"rows": ["a"] * 5000}).rows) == choosing.MOST_ROWS
+
+
+def test_a_selection_comes_to_rows_workloads_changes_money_and_risks(snapshot: Snapshot) -> None:
+    rows = choosing.index(snapshot, Query(), Selection(everything=True))
+    # -500 - 100 + 200; one GiB less; 20 + 1 - 5. web twice low; api lowers memory and doubt is unsure: medium; big is
+    # below what was seen and new has no confidence: high.
+    assert choosing.worth(indexed(snapshot), rows) == Worth(
+        6, 5, -400.0, -float(GIB), 16.0, {"low": 2, "medium": 2, "high": 2}
+    )
+
+
+def test_workloads_are_named_once_in_the_order_of_their_rows(snapshot: Snapshot) -> None:
+    query = filters.parse("sort=-cpu_delta_total", RECOMMENDATIONS)
+    rows = choosing.index(snapshot, query, Selection(everything=True))
+    assert [w.name for w in choosing.workloads(indexed(snapshot), rows)] == ["api", "web", "big", "new", "doubt"]
+
+
+def test_the_workloads_worth_most_count_all_their_containers(snapshot: Snapshot) -> None:
+    # web saves 20 + 1; nobody else saves anything.
+    assert choosing.worth_most(indexed(snapshot), 3) == [(WorkloadRef("pay", "Deployment", "web"), 21.0)]
+
+
+def test_all_that_match_are_reviewed_by_their_filter_and_others_by_name() -> None:
+    refs = [WorkloadRef("pay", "Deployment", f"w{i}") for i in range(30)]
+    every = choosing.review_href("/x/", "?ns=pay&kind!=Job&step=confirm", refs, Selection(everything=True), 20)
+    assert every == "/x/recommendations/review?all=1&ns=pay&kind!=Job"
+    named = choosing.review_href("/", "?ns=pay", refs, Selection(("a",)), 20, method="bundle")
+    found = reviewing.asked(named.partition("?")[2])
+    # One review takes 20.
+    assert (found.workloads, found.everything, str(found.method)) == (tuple(refs[:20]), False, "bundle")

@@ -1,0 +1,219 @@
+"""What the pages say about plans: every phase in words, bars and wishes counted once, forms that come back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from cotenant.model.errors import UsageError
+from cotenant.model.plan import (
+    Approval,
+    ApprovalPolicy,
+    Decision,
+    Plan,
+    PlanCondition,
+    PlanPhase,
+    PlanStatus,
+    Progress,
+    Realisation,
+    Recurrence,
+    Scope,
+    Score,
+    Source,
+    Span,
+    Unit,
+    Workload,
+)
+from cotenant.model.plan_desk import PlanDeed, PlanEvent, PlanTerms
+from cotenant.model.reservation import AllocatePolicy
+from cotenant.model.resource import Resource
+from dashboard import plan_forms, plan_story
+from dashboard.figures import gantt
+from dashboard.figures.gantt import STATES
+from tests.dashboard.test_reservations_page import ROWS
+from tests.support.plans import HOUR, LEAD, SIX
+
+WINDOW = Span(SIX, SIX + 2 * HOUR)
+SCORE = Score(SIX, SIX + 2 * HOUR, 4, 3, 1, 0.81, 0.9, 1.5, 0.1, lead_seconds=800)
+
+
+def plan(phase: PlanPhase | None = PlanPhase.PROPOSED, **changed: Any) -> Plan:
+    """Four pods of two cores at six; `status` are fields of its status."""
+    status = {"window": WINDOW, "reserve_at_seconds": SIX - LEAD, "lead_seconds": LEAD, "count": 4}
+    status |= changed.pop("status", {})
+    made = {"source": Source.MANUAL, "window": WINDOW, "status": PlanStatus(phase, **status), **changed}
+    return Plan("shop", "web-peak", owner=Workload("Deployment", "web"), per_pod={"cpu": 2000}, count=4, **made)
+
+
+def units(used: int, free: int, pending: int = 0) -> tuple[Unit, ...]:
+    taken = [Unit(f"u{k}", "n1", "Succeeded", f"shop/web-{k}") for k in range(used)]
+    return (*taken, *(Unit(f"f{k}", "n1", "Available") for k in range(free)), *[Unit("p", "", "Pending")] * pending)
+
+
+def test_an_approved_plan_says_when_its_room_is_reserved() -> None:
+    words = plan_story.next_step(plan(PlanPhase.APPROVED), SIX - HOUR)
+    # Six less 1,150 s is 17:40:50; an hour before six that is 2,450 s ahead.
+    assert words == "Room for 4 pods will be reserved at Thu 25 Feb 17:40 UTC (start 18:00 − lead 19 min), in 40 min."
+    late = plan_story.next_step(plan(PlanPhase.APPROVED), SIX - 60)
+    assert "is reserved now" in late
+
+
+@pytest.mark.parametrize("phase", list(PlanPhase))
+def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) -> None:
+    one = plan(phase, status={"score": SCORE, "units": units(1, 2, 1)})
+    assert next(bar.state for bar in plan_story.bars(one, [])) in STATES
+    assert plan_story.tone(one) in {"violet", "orange", "teal", "red", "gray"}
+    assert plan_story.said(one) and plan_story.next_step(one, SIX).endswith(".")
+
+
+def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
+    yes = Approval(Decision.APPROVED, Scope.ONCE, "ann", SIX - HOUR)
+    assert plan_story.next_step(plan(approval=yes), SIX - HOUR).startswith("Approved by ann: the manager takes it up")
+    old = plan(approval=replace(yes, at_seconds=1.0), status={"score": SCORE})
+    assert plan_story.next_step(old, SIX - HOUR).startswith("Somebody has to approve it.")
+
+
+def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
+    over = PlanCondition("Reserved", "False", "OverBudget", "cpu: 71.0% of the cluster would be held.")
+    stopped = plan(PlanPhase.APPROVED, status={"conditions": (over,)})
+    assert "71.0%" in plan_story.next_step(stopped, SIX)
+    assert "71.0%" in plan_story.said(plan(PlanPhase.FAILED, status={"conditions": (over,)}))
+
+
+def test_what_is_held_says_how_much_is_there_and_used() -> None:
+    one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
+    assert (plan_story.there(one), plan_story.used(one)) == (3, 1)
+    assert plan_story.said(one) == "held: 3 of 4 there, 1 used"
+
+
+def test_a_series_is_drawn_as_approved_and_a_single_approval_only_for_its_occurrence() -> None:
+    rule = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
+    later = [WINDOW, Span(SIX + 24 * HOUR, SIX + 26 * HOUR)]
+    for scope, state in ((Scope.SERIES, "approved"), (Scope.ONCE, "proposed")):
+        yes = Approval(Decision.APPROVED, scope, "ann")
+        one = plan(PlanPhase.APPROVED, source=Source.RECURRING, window=None, recurring=rule, approval=yes)
+        assert [bar.state for bar in plan_story.bars(one, later)] == ["approved", state]
+
+
+def test_room_that_stands_is_not_wanted_twice() -> None:
+    one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
+    # One of four pods of two cores has no Reservation yet.
+    assert [w.amount for w in plan_story.wishes(one, [WINDOW], Resource.CPU)] == [2000]
+    assert plan_story.wishes(plan(PlanPhase.REJECTED), [WINDOW], Resource.CPU) == []
+    assert plan_story.wishes(plan(suspended=True), [WINDOW], Resource.CPU) == []
+
+
+def test_peaks_and_plans_of_a_workload_are_one_entry_and_drawn_once() -> None:
+    mine = replace(plan(), name="deployment-web")
+    waits, over = mine, replace(plan(PlanPhase.SCORED), name="old")
+    entries = plan_story.merged(ROWS, [over, waits])
+    assert [(e.workload.name, [p.name for p in e.plans], e.row is not None) for e in entries] == [
+        ("web", ["deployment-web", "old"], True),
+        ("checkout", [], True),
+    ]
+    assert [row["workload"] for row in plan_story.unwritten(ROWS, [waits])] == ["checkout", "index", "even"]
+
+
+def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
+    deed = PlanDeed(SIX - 2 * HOUR, "ann", PlanEvent.APPROVED, "Approved by ann")
+    status = {"progress": Progress(SIX, available_at_seconds=SIX - 900.0, most_held=4), "units": units(0, 4)}
+    found = plan_story.timeline(plan(PlanPhase.HELD, status=status), [deed], SIX + 60)
+    assert [(m.title, m.done) for m in found] == [
+        ("approved", True), ("room is asked for", True), ("room is there", True), ("the window begins", True),
+        ("the window ends", False),
+    ]  # fmt: skip
+    over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": Progress(SIX, most_held=4)})
+    last = plan_story.timeline(over, [], SIX + 3 * HOUR)[-1]
+    assert last.title == "scored" and last.words.startswith("Hit score 81 %: 3 pods of 4 used their room")
+    assert "1 pod waited without room" in last.words
+
+
+def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
+    one = plan(PlanPhase.APPROVED)
+    mark = plan_story.seen([one], SIX)
+    assert plan_story.seen([one], SIX + 1) == mark
+    assert plan_story.seen([replace(one, generation=2)], SIX) != mark
+    assert plan_story.seen([plan(PlanPhase.HELD)], SIX) != mark
+    assert plan_story.moving([one], SIX - LEAD - 60) and not plan_story.moving([one], SIX - 6 * HOUR)
+
+
+def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:
+    chart = gantt.scores([SCORE, replace(SCORE, start_seconds=SIX - 24 * HOUR)])
+    assert [t["marker"]["symbol"] for t in chart.figure["data"]] == ["square-open", "circle", "x"]
+    assert chart.summary == "2 occurrences; the last held room for 4 pods, 3 used it and 1 waited: hit 81 %."
+    assert chart.figure["data"][0]["x"][0] < chart.figure["data"][0]["x"][1]
+
+
+def test_many_occurrences_share_a_line_and_words_stand_only_where_there_is_room() -> None:
+    rule = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
+    windows = [Span(SIX + 24 * HOUR * k, SIX + 24 * HOUR * k + 2 * HOUR) for k in range(7)]
+    bars = plan_story.bars(plan(source=Source.RECURRING, window=None, recurring=rule), windows)
+    figure = gantt.chart(bars, int(SIX - HOUR), SIX, 7).figure
+    assert figure["layout"]["yaxis"]["ticktext"] == ["shop/web"]
+    words = figure["data"][-1]
+    assert len(words["x"]) == 7 and [bool(t) for t in words["text"]].count(True) <= 1
+    assert len(words["customdata"]) == 7
+
+
+# ---- forms
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(
+    pods=st.integers(1, 10_000),
+    start=st.integers(1_700_000_000, 2_000_000_000),
+    length=st.integers(60, 86_400),
+    lead=st.integers(0, 360),
+    ttl=st.none() | st.integers(1, 5000),
+    once=st.booleans(),
+    kind=st.sampled_from(list(Realisation)),
+    policy=st.sampled_from([AllocatePolicy.ALIGNED, AllocatePolicy.RESTRICTED]),
+)
+def test_a_form_that_nobody_touched_gives_back_the_plan_s_own_terms(**given_terms: Any) -> None:
+    one = given_terms
+    window = Span(float(one["start"]), float(one["start"] + one["length"]))
+    ttl = None if one["ttl"] is None else 60.0 * one["ttl"]
+    terms = PlanTerms(
+        one["pods"], window, None, 0.9, 60.0 * one["lead"], ttl, one["kind"], one["once"], one["policy"]
+    )  # fmt: skip
+    made = Plan(
+        "shop", "x", Source.FORECAST, Workload("Deployment", "web"), {}, terms.pods, window=window,
+        lead_seconds=terms.lead_seconds, ttl_seconds=ttl, realisation=terms.realisation,
+        allocate_once=terms.allocate_once, allocate_policy=terms.allocate_policy,
+    )  # fmt: skip
+    typed = {field.key: field.value for field in plan_forms.fields(made)}
+    assert plan_forms.terms(typed, PlanTerms.of(made)) == terms
+
+
+def test_a_schedule_keeps_what_its_form_does_not_show() -> None:
+    rule = Recurrence("0 18 * * *", "Europe/Berlin", 2 * HOUR, 600.0, (SIX,))
+    one = plan(source=Source.RECURRING, window=None, recurring=rule)
+    typed = {field.key: field.value for field in plan_forms.fields(one)} | {"schedule": " 0  19 * * * "}
+    assert plan_forms.terms(typed, PlanTerms.of(one)).recurring == replace(rule, schedule="0 19 * * *")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ({"pods": "many"}, "Pods: 'many' is no number"),
+        ({"pods": ""}, "Pods: '' is no number"),
+        ({"pods": "nan"}, "Pods: nan is no number"),
+        ({"start": "tomorrow"}, "From: 'tomorrow' is no moment"),
+        ({"lead": None}, "Lead: '' is no number"),
+        ({"when": "schedule", "schedule": " "}, "Schedule is empty"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_field(typed: dict[str, Any], words: str) -> None:
+    fields = {field.key: field.value for field in plan_forms.fresh(SIX, window=WINDOW)}
+    with pytest.raises(UsageError, match=words):
+        plan_forms.terms(fields | typed)
+
+
+def test_a_policy_s_empty_limits_are_not_asked() -> None:
+    assert plan_forms.policy(True, (80, "", 2.5)) == ApprovalPolicy(True, 0.8, None, 2.5)
+    assert plan_forms.policy(False, ("", None, "")) == ApprovalPolicy(False)

@@ -1,0 +1,100 @@
+"""Recommendations that somebody put off are marked row by row, whatever their names, and the version tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.desk import Postponed
+from cotenant.model.errors import StoreError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.table import Table
+from cotenant.model.views import RECOMMENDATIONS
+from dashboard import filters, postponing
+from dashboard.filters import Indexed
+from dashboard.postponing import Postponing
+from dashboard.source import Snapshot
+
+WORDS = st.sampled_from(["a", "b", "none", "", "ü"])
+REFS = st.builds(WorkloadRef, WORDS, WORDS, WORDS)
+
+
+def snapshot_of(refs: list[WorkloadRef]) -> Snapshot:
+    rows = [
+        {"namespace": r.namespace, "kind": r.kind, "workload": r.name, "container": str(place)}
+        for place, r in enumerate(refs)
+    ]
+    table = Indexed.of(Table.from_rows(RECOMMENDATIONS, rows))
+    return Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
+
+
+def off(ref: WorkloadRef, until: float | None = None, since: float = 1.0) -> Postponed:
+    return Postponed(ref, until, "ada", "later", since)
+
+
+class Source:
+    """A source of one snapshot."""
+
+    def __init__(self, found: Snapshot) -> None:
+        self.found = found
+
+    def snapshot(self) -> Snapshot:
+        return self.found
+
+
+class Desk:
+    """A ledger that can be lost."""
+
+    def __init__(self) -> None:
+        self.known: Mapping[WorkloadRef, Postponed] = {}
+        self.lost = False
+
+    def postponed(self) -> Mapping[WorkloadRef, Postponed]:
+        if self.lost:
+            raise StoreError("the ledger cannot be read")
+        return self.known
+
+
+@settings(max_examples=60)
+@given(st.lists(REFS.filter(lambda r: "" not in (r.namespace, r.kind, r.name)), max_size=8), st.sets(REFS, max_size=4))
+def test_exactly_the_rows_of_what_was_put_off_are_marked(rows: list[WorkloadRef], put: set[WorkloadRef]) -> None:
+    made = postponing.marked(snapshot_of(rows), {ref: off(ref) for ref in put}, "v2")
+    marked = [row["postponed"] for row in made.tables[RECOMMENDATIONS.name].table.rows()]
+    assert marked == ["dismissed" if ref in put else "" for ref in rows]
+
+
+def test_snoozed_and_dismissed_are_told_apart_with_their_reasons() -> None:
+    refs = [WorkloadRef("pay", "Deployment", name) for name in ("a", "b", "c")]
+    found = {refs[0]: off(refs[0]), refs[1]: off(refs[1], until=1_795_089_600.0)}
+    indexed = postponing.marked(snapshot_of(refs), found, "v2").tables[RECOMMENDATIONS.name]
+    rows = list(indexed.table.rows())
+    assert [row["postponed"] for row in rows] == ["dismissed", "snoozed", ""]
+    # 1795089600 s is 2026-11-19 12:00 UTC.
+    said = ["for good: later (ada)", "until Thu 19 Nov 12:00 UTC: later (ada)", ""]
+    assert [row["postponed_why"] for row in rows] == said
+    query = filters.parse("postponed!=none", indexed.table.schema)
+    assert filters.select(indexed, query).tolist() == [0, 1]
+
+
+def test_the_version_changes_with_what_is_put_off_and_a_lost_ledger_hides_no_more_and_no_less() -> None:
+    ref, desk = WorkloadRef("pay", "Deployment", "a"), Desk()
+    source = Postponing(Source(snapshot_of([ref])), desk, lambda: 0.0, 0.0)  # type: ignore[arg-type]
+    first = source.snapshot()
+    assert source.snapshot() is first and first.version.startswith("v1-")
+    desk.known = {ref: off(ref)}
+    second = source.snapshot()
+    assert second.version != first.version
+    desk.lost = True
+    assert source.snapshot() is second
+
+
+def test_the_desk_is_asked_again_at_once_after_somebody_acted() -> None:
+    ref, desk = WorkloadRef("pay", "Deployment", "a"), Desk()
+    source = Postponing(Source(snapshot_of([ref])), desk, lambda: 0.0, 3600.0)  # type: ignore[arg-type]
+    first = source.snapshot()
+    desk.known = {ref: off(ref)}
+    assert source.snapshot() is first
+    source.forget()
+    assert source.snapshot().version != first.version

@@ -1,0 +1,32 @@
+"""The API's reference page: every endpoint, as text, without scripts or anything from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dashboard import reference
+from dashboard.access.headers import inline
+from tests.support import access as support
+from tests.support.access import Browser
+
+
+@pytest.mark.slow
+def test_every_endpoint_of_the_description_is_on_the_page(tmp_path: Path) -> None:
+    with support.dashboard(tmp_path, support.by_proxy("127.0.0.1/32"), "/co/") as url:
+        browser = Browser(url, **{"X-Forwarded-User": "ann"})
+        spec, page = browser.get("/co/openapi.json").json(), browser.get("/co/docs", page=True)
+    told = re.findall(r"<summary><code>(\w+) ([^<]+)</code>", page.text)
+    assert told == [(m.upper(), p) for p, item in spec["paths"].items() for m in reference.METHODS if m in item]
+    assert ("GET", "/co/api/v1/workloads") in told and ("POST", "/co/auth/logout") in told
+    assert inline(page.text) == [] and 'src="' not in page.text and 'href="http' not in page.text
+
+
+def test_what_a_description_holds_stays_text() -> None:
+    nasty = "<script>alert(1)</script>"
+    parameter = {"name": nasty, "in": "query", "description": nasty, "required": True}
+    endpoint = {"summary": nasty, "description": nasty, "parameters": [parameter], "requestBody": {}}
+    page = reference.page({"info": {"description": nasty}, "paths": {f"/{nasty}": {"post": endpoint}}}, "/")
+    assert nasty not in page and page.count("&lt;script&gt;") == 6

@@ -1,0 +1,307 @@
+"""The reservations page: which plans are drawn, why others are withheld, conflicts, and commands that exist."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.cli import reservations as cli
+from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.model.resource import GIB, Resource
+from cotenant.model.table import Table
+from cotenant.model.views import NODES, PLANS
+from dashboard import plan_board, plan_hand, planning
+from dashboard.figures import gantt
+from dashboard.figures.base import Chart
+from dashboard.figures.gantt import Bar, Lane, Pods
+from dashboard.filters import Indexed
+from dashboard.pages import reservations as page
+from dashboard.planning import Ahead
+from dashboard.source import Snapshot, StoreSource
+from tests.dashboard.test_states import Changed, text_of, view_on
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+DAY: Final = 1_795_089_600  # 2026-11-19 12:00 UTC
+HALF_HOUR: Final = 1800
+
+
+def path(first: int, after: int, pods: float) -> list[float]:
+    return [pods if first <= k < after else 0.0 for k in range(48)]
+
+
+def plan(name: str, first: int, after: int, pods: int, **changed: Any) -> dict[str, Any]:
+    """A row of PLANS with a window of half hours [first, after)."""
+    row: dict[str, Any] = {
+        "namespace": "pay",
+        "kind": "Deployment",
+        "workload": name,
+        "start": DAY + HALF_HOUR * first,
+        "end": DAY + HALF_HOUR * after,
+        "pods": pods,
+        "cpu": 2000,
+        "memory": GIB,
+        "quantile": 0.9,
+        "hit_ratio": 0.84,
+        "coverage": 0.95,
+        "idle_core_hours": 3.5,
+        "cost": 0.25,
+        "skill": 0.4,
+        "reason": "ok",
+        "base_pods": 3.0,
+        "occurrences": 11,
+        "words": "In the last 7 days it would have held 310 core-hours, 84% used.",
+        "path_start": DAY,
+        "wanted": path(first, after, pods),
+        "median": path(first, after, pods - 1),
+    }
+    return row | changed
+
+
+ROWS: Final = (
+    plan("checkout", 10, 20, 6),
+    plan("web", 14, 22, 9, namespace="shop"),
+    plan("index", 30, 44, 4, reason="no-skill", skill=-0.3),
+    plan("even", 0, 0, 0, reason="no-peak", start=None, end=None, coverage=None, hit_ratio=None, skill=None),
+)
+
+
+def nodes(*free_millicores: int) -> Indexed:
+    rows = [
+        {"node": f"n{i}", "cpu_allocatable": 10_000 + free, "cpu_request": 10_000, "memory_allocatable": 64 * GIB,
+         "memory_request": 60 * GIB}
+        for i, free in enumerate(free_millicores)
+    ]  # fmt: skip
+    return Indexed.of(Table.from_rows(NODES, rows))
+
+
+def planned(source: StoreSource, rows: Any) -> Changed:
+    def change(snapshot: Snapshot) -> Snapshot:
+        tables = {**snapshot.tables, PLANS.name: Indexed.of(Table.from_rows(PLANS, rows))}
+        return Snapshot(f"{snapshot.version}+", snapshot.overview, tables)
+
+    return Changed(source, change)
+
+
+@pytest.fixture(scope="module")
+def source(made: Results) -> StoreSource:
+    return StoreSource(made.store, support.QUICK)
+
+
+def plotted(chart: Chart) -> go.Figure:
+    json.dumps(chart.figure, allow_nan=False)
+    return go.Figure(chart.figure)
+
+
+# ---- pure: bars, lane, pods
+
+
+def test_a_bar_tells_its_state_by_pattern_outline_and_words() -> None:
+    figure = plotted(gantt.chart(planning.bars(ROWS), DAY))
+    proposed, withheld = (
+        next(t for t in figure.data if t.name and word in t.name) for word in ("Proposed", "Withheld")
+    )
+    assert (proposed.fillpattern.shape, proposed.line.dash) == ("/", "solid")
+    assert (withheld.fillpattern.shape, withheld.line.dash) == (".", "dot")
+    assert list(withheld.meta["words"]) == ["4 pods, withheld: no-skill"]
+    # Half hours 10 to 20 of a day that starts at DAY, in plotly's milliseconds.
+    assert list(proposed.x[:2]) == [1000 * (DAY + 18_000), 1000 * (DAY + 36_000)]
+
+
+def test_a_plan_without_a_window_has_no_bar_but_a_reason() -> None:
+    assert [b.name for b in planning.bars(ROWS)] == ["pay/checkout", "shop/web", "pay/index"]
+    assert ("no-peak", 1, SENTENCES[Reason.NO_PEAK]) in planning.withheld(ROWS)
+
+
+def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:
+    words = gantt.chart(planning.bars(ROWS), DAY).summary
+    assert words.startswith("2 proposed, 1 withheld") and "pay/checkout, 6 pods" in words and "17:00 UTC" in words
+
+
+def test_more_plans_than_fit_are_told() -> None:
+    many = [Bar(f"ns/w{k}", DAY + k, DAY + 3600 + k, 1, "ok") for k in range(gantt.MOST_BARS + 3)]
+    chart = gantt.chart(many, DAY)
+    assert "; 3 more in the list." in chart.summary
+    assert len(plotted(chart).layout.yaxis.ticktext) == gantt.MOST_BARS
+
+
+def test_an_empty_day_is_said_in_words() -> None:
+    assert gantt.chart([], DAY).summary == "No plan has a window in the next 24 hours."
+
+
+def test_names_on_the_axis_stay_text() -> None:
+    chart = gantt.chart([Bar("ns/<b>x</b>", DAY, DAY + 3600, 1, "ok")], DAY)
+    assert plotted(chart).layout.yaxis.ticktext == ("ns/&lt;b>x&lt;/b>",)
+
+
+def test_the_lane_adds_proposed_plans_only_and_only_inside_their_windows() -> None:
+    found = planning.lane(ROWS, nodes(20_000, 5_000), Resource.CPU, Ahead(DAY))
+    # checkout 6 pods x 2 cores in 10..19, web 9 x 2 in 14..21; the withheld index counts for nothing.
+    assert found.wanted[10] == 12_000 and found.wanted[15] == 30_000 and found.wanted[21] == 18_000
+    assert found.wanted[22:].sum() == 0 and found.free == 25_000
+    assert gantt.runs(found.conflict) == [(14, 20)]
+
+
+def test_a_node_that_is_overcommitted_takes_nothing_from_the_others() -> None:
+    assert planning.lane(ROWS, nodes(-4000, 5000), Resource.CPU, Ahead(DAY)).free == 5000
+
+
+def test_a_conflict_is_framed_named_and_said() -> None:
+    chart = gantt.lane(planning.lane(ROWS, nodes(25_000), Resource.CPU, Ahead(DAY)))
+    (shape,) = plotted(chart).layout.shapes
+    assert shape.label.text == "conflict"
+    # Half hours 14 to 19 are six; 14 is 19:00.
+    assert "conflict in 6 half hours, first at Thu 19 Nov 19:00 UTC" in chart.summary
+
+
+def test_no_conflict_is_said_too() -> None:
+    chart = gantt.lane(planning.lane(ROWS, nodes(100_000), Resource.CPU, Ahead(DAY)))
+    assert "no conflict" in chart.summary and not plotted(chart).layout.shapes
+    assert "No plan wants room" in gantt.lane(Lane(DAY, np.zeros(48), 5000.0)).summary
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.booleans(), max_size=48))
+def test_runs_cover_exactly_the_slots_that_hold(held: list[bool]) -> None:
+    covered = [k for first, after in gantt.runs(np.array(held, dtype=bool)) for k in range(first, after)]
+    assert covered == [k for k, it in enumerate(held) if it]
+
+
+def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
+    given_pods = planning.pods(ROWS[0])
+    assert given_pods is not None
+    chart = gantt.pods(given_pods)
+    room = next(t for t in plotted(chart).data if t.name == "Room to hold, 90%")
+    # 3 pods run anyway and 6 more are wanted; the room is hatched down to what usually runs.
+    assert max(room.y) == 9 and min(room.y) == 3 and room.fillpattern.shape == "/"
+    assert "3 pods run anyway; room for up to 6 more pods" in chart.summary and "10 half hours" in chart.summary
+
+
+def test_a_plan_without_a_path_has_no_chart() -> None:
+    assert planning.pods(plan("x", 1, 2, 1, wanted=[], median=[])) is None
+    assert "asks for no more" in gantt.pods(Pods(DAY, 2.0, np.zeros(48), np.zeros(48), 0.5)).summary
+
+
+def test_sums_leave_out_what_is_withheld() -> None:
+    found = planning.sums(Table.from_rows(PLANS, ROWS).columns)
+    # 6 + 9 pods of 2 cores; two plans with 3.5 idle core-hours and 0.25 each.
+    assert (found.plans, found.pods, found.millicores) == (2, 15, 30_000)
+    assert (found.idle_core_hours, found.cost) == (7.0, 0.5)
+
+
+# ---- pure: the plan in hand and its commands
+
+
+def test_the_url_names_the_plan_in_hand_else_the_first_proposed_one() -> None:
+    assert planning.in_hand(ROWS[2:] + ROWS[:2], "") == ROWS[0]
+    assert planning.in_hand(ROWS, "?open=pay/Deployment/index") == ROWS[2]
+    assert planning.in_hand(ROWS, "?open=pay/Deployment/gone") is None
+    assert planning.in_hand([], "") is None
+
+
+def parsed(line: str) -> Mapping[str, Any]:
+    """The line as the command line itself reads it."""
+    program, family, name, *args = shlex.split(line)
+    assert (program, family) == ("cotenant", "reservations")
+    group: Any = typer.main.get_command(cli.app)
+    command = group.commands[name]
+    return {"name": name, **command.make_context(name, args).params}
+
+
+@pytest.mark.parametrize("row", ROWS[:3], ids=lambda r: r["workload"])
+def test_every_command_is_one_that_the_command_line_understands(row: dict[str, Any]) -> None:
+    for _, line in planning.commands(row):
+        assert parsed(line)["name"] in line
+
+
+def test_a_proposed_plan_is_approved_under_the_name_that_the_manager_gives_it() -> None:
+    found = [parsed(line) for _, line in planning.commands(ROWS[0])]
+    assert [c["name"] for c in found] == ["preview", "approve", "approve", "reject", "scores", "backtest"]
+    assert {c["plan"] for c in found[:-1]} == {"pay/deployment-checkout"}
+    assert [c["once"] for c in found[1:3]] == [False, True]
+
+
+def test_a_withheld_plan_has_no_object_so_its_commands_make_one() -> None:
+    backtest, by_hand = (parsed(line) for _, line in planning.commands(ROWS[2]))
+    assert backtest["workload"] == by_hand["workload"] == "pay/Deployment/index"
+    # 14 half hours from 15 h after noon: the next day at 03:00 UTC.
+    assert (by_hand["pods"], by_hand["start"], by_hand["length"]) == (4, "2026-11-20T03:00:00Z", "7h")
+    assert [parsed(line)["name"] for _, line in planning.commands(ROWS[3])] == ["backtest"]
+
+
+def test_a_hostile_name_stays_one_word_of_the_command() -> None:
+    row = plan("web; rm -rf ~", 10, 20, 6)
+    assert {parsed(line)["plan"] for _, line in planning.commands(row)[:2]} == {"pay/deployment-web; rm -rf ~"}
+
+
+# ---- the page in its states
+
+
+def test_the_page_shows_the_day_the_plan_in_hand_and_why_others_are_withheld(
+    source: StoreSource, made: Results
+) -> None:
+    text = text_of(page.render(view_on(planned(source, ROWS), made.end_seconds), ""))
+    assert "plans-figure" in text and "lane-figure" in text and "pods-figure" in text
+    assert "310 core-hours, 84% used" in text and SENTENCES[Reason.NO_SKILL] in text
+    assert "cotenant reservations approve pay/deployment-checkout --yes" in text
+    assert "Approve" in text and "Read-only: start it with `cotenant dashboard --act`" in text
+
+
+def test_filters_narrow_the_day_as_they_narrow_the_list(source: StoreSource, made: Results) -> None:
+    view = view_on(planned(source, ROWS), made.end_seconds)
+    text = text_of(plan_board.day(view, "?ns=shop"))
+    assert "shop/web" in text and "pay/checkout" not in text
+    assert "No plan matches these filters." in text_of(plan_board.day(view, "?ns=nowhere"))
+    assert "unknown filter" in text_of(plan_board.day(view, "?nss=x"))
+
+
+def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource, made: Results) -> None:
+    view = view_on(planned(source, ROWS), made.end_seconds)
+    gone = text_of(plan_hand.hand(view, "?open=pay/Deployment/gone"))
+    assert "No plan of pay/Deployment/gone." in gone and "cotenant reservations list" in gone
+    assert "withheld: no-skill" in text_of(plan_hand.hand(view, "?ns=shop&open=pay/Deployment/index"))
+
+
+def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, made: Results) -> None:
+    text = text_of(plan_board.day(view_on(planned(source, ()), made.end_seconds), ""))
+    assert plan_board.NO_PLAN in text and "cotenant forecast" in text
+
+
+@pytest.mark.parametrize(("age_hours", "stale"), [(1, False), (30, True)])
+def test_windows_that_are_over_are_called_stale(
+    source: StoreSource, made: Results, age_hours: int, stale: bool
+) -> None:
+    def real(snapshot: Snapshot) -> Snapshot:
+        assert snapshot.overview is not None
+        return Snapshot(snapshot.version, replace(snapshot.overview, demo=False), snapshot.tables)
+
+    view = view_on(Changed(planned(source, ROWS), real), DAY + 3600 * age_hours)
+    assert ("These windows ended 6 h ago" in text_of(plan_board.day(view, ""))) == stale
+
+
+def test_the_list_and_its_csv_are_served_under_the_same_filters(source: StoreSource, made: Results) -> None:
+    with support.served(support.app_on(planned(source, ROWS))) as address:
+        with urllib.request.urlopen(f"{address}/api/v1/plans?reason=ok&sort=-pods", timeout=120) as answer:
+            found = json.loads(answer.read())
+        with urllib.request.urlopen(f"{address}/api/v1/plans?reason!=ok&format=csv", timeout=120) as answer:
+            lines = answer.read().decode().splitlines()
+    assert [row["workload"] for row in found["rows"]] == ["web", "checkout"]
+    assert found["rows"][0]["wanted"][14] == 9 and len(lines) == 3
+
+
+def test_real_results_are_drawn(source: StoreSource, made: Results) -> None:
+    rows = list(made.store.read_table(PLANS).rows())
+    assert rows and len(rows[0]["wanted"]) == 48
+    text = text_of(page.render(view_on(source, made.end_seconds), ""))
+    assert "empty failed" not in text and rows[0]["workload"] in text

@@ -1,0 +1,92 @@
+"""Buttons of a plan by role: what may be done is open, what may not stands there disabled with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dash.development.base_component import Component
+
+from cotenant.edges.store import Store
+from cotenant.model.people import Role
+from cotenant.model.plan import Source
+from cotenant.model.plan_desk import PlanRef
+from dashboard import plan_acts, reserving
+from dashboard.source import StoreSource
+from dashboard.view import Given, View
+from tests.dashboard.test_states import text_of
+from tests.support import dashboard as support
+from tests.support import plans
+from tests.support.plans import NAMESPACE, SIX, Scene, person
+
+ALL = ["Preview", "Approve", "Reject", "Skip", "Edit", "Auto-approve"]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with plans.embedded(tmp_path) as found:
+        found.plan("deployment-web", source="Forecast")
+        found.plan()
+        yield found
+
+
+def view_of(scene: Scene, **given: Any) -> View:
+    source = StoreSource(Store((scene.folder / "none").as_uri(), "x"), support.QUICK)
+    known = Given(**{"people": lambda: scene.who, "plans": scene.desk(), **given})
+    return View(source, support.QUICK, scene.clock.now_seconds, known)
+
+
+def open_ones(parts: list[Component]) -> list[str]:
+    return [b.children for b in parts[0].children if not getattr(b, "disabled", False)]
+
+
+@pytest.mark.parametrize(
+    ("role", "enabled"),
+    [
+        (Role.VIEWER, []),
+        (Role.OWNER, ["Preview", "Skip", "Edit"]),
+        (Role.APPROVER, ["Preview", "Approve", "Reject", "Skip", "Edit"]),
+        (Role.ADMIN, ALL),
+    ],
+)
+def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enabled: list[str]) -> None:
+    scene.who = person(role)
+    plan = scene.desk().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
+    parts = reserving.buttons(view_of(scene), plan)
+    assert open_ones(parts) == enabled
+    assert ("may not administer in namespace shop: it takes role admin." in text_of(parts[1])) == (
+        role is not Role.ADMIN
+    )
+
+
+def test_a_role_elsewhere_opens_none_and_a_single_window_cannot_be_skipped(scene: Scene) -> None:
+    plan = scene.desk().plan(scene.who, PlanRef(NAMESPACE, "web-peak"))
+    assert plan.source is Source.MANUAL
+    assert open_ones(reserving.buttons(view_of(scene), plan)) == [b for b in ALL if b != "Skip"]
+    scene.who = person(Role.ADMIN, "pay")
+    assert open_ones(reserving.buttons(view_of(scene), plan)) == []
+
+
+def test_a_read_only_dashboard_shows_them_all_disabled_and_how_to_open_them(scene: Scene) -> None:
+    parts = reserving.refused_buttons(view_of(scene, plans=None))
+    assert [b.children for b in parts[0].children] == ALL and open_ones(parts) == []
+    assert "cotenant dashboard --act" in text_of(parts[1])
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("preview", "4 of 4 pods: n1 (4)"),
+        ("approve", "Every occurrence"),
+        ("reject", "Why (needed)"),
+        ("skip", "Thu 25 Feb 18:00 UTC"),
+        ("edit", "Quantile"),
+        ("policy", "Least hit ratio, %"),
+    ],
+)
+def test_each_button_opens_what_it_says(scene: Scene, what: str, words: str) -> None:
+    found = plan_acts.opened(view_of(scene), what, PlanRef(NAMESPACE, "deployment-web"))
+    assert words in text_of(found)
+    assert scene.clock.seconds < SIX

@@ -1,0 +1,238 @@
+"""The review in every state, on the embedded API server: nobody there, not allowed, gone, refused, old, twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from dash.development.base_component import Component
+from plotly.utils import PlotlyJSONEncoder
+
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.kube import send_all
+from cotenant.model.change import ChangeState
+from cotenant.model.desk import Method, Wanted
+from cotenant.model.errors import CotenantError, UsageError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.intent import Delete
+from cotenant.model.people import Grant, Role, Someone
+from cotenant.model.views import RECOMMENDATIONS
+from cotenant.settings.actions import GuardrailSettings
+from dashboard import filters, panels, putting_off, review_steps, reviewing, select_bar
+from dashboard.choosing import Selection
+from dashboard.pages import overview, portrait, review
+from dashboard.pages.recommendations import LIST
+from dashboard.postponing import Postponing
+from dashboard.source import StoreSource
+from dashboard.view import Given, View
+from recommender.changing import address_of
+from tests.cluster.waiting import wait_for
+from tests.support import acting
+from tests.support import dashboard as support
+from tests.support.acting import Prepared, Scene
+
+ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
+VIEWER = Someone("vera")
+KEY = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture
+def scene(made: Prepared, tmp_path: Path) -> Iterator[Scene]:
+    with acting.embedded(tmp_path, made) as found:
+        yield found
+
+
+def view_of(scene: Scene, who: Someone = ADMIN, age_seconds: float = 0.0, **given: Any) -> View:
+    """What a page of this scene is given."""
+    now = FixedClock(scene.end_seconds + age_seconds).now_seconds
+    known = Given(people=lambda: who, **{"desk": scene.desk(), "actions": scene.settings.actions, **given})
+    source = StoreSource(scene.store, support.QUICK)
+    behind = source if known.desk is None else Postponing(source, known.desk, now, 0.0)
+    return View(behind, support.QUICK, now, known)
+
+
+def text(made: Component) -> str:
+    return json.dumps(made, cls=PlotlyJSONEncoder, ensure_ascii=False)
+
+
+def search_of(refs: list[WorkloadRef], **more: str) -> str:
+    return "?" + reviewing.href("/", refs, key=KEY, **more).partition("?")[2]
+
+
+def step(view: View, refs: list[WorkloadRef], name: str, **more: str) -> str:
+    return text(review.contents(view, LIST, search_of(refs, step=name, **more)))
+
+
+def free(scene: Scene, count: int = 1) -> list[WorkloadRef]:
+    looks = scene.desk().dry_run(ADMIN, Wanted(scene.workloads))
+    return [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted][:count]
+
+
+def test_without_a_desk_or_a_right_the_page_says_what_it_takes(scene: Scene) -> None:
+    search = search_of(list(scene.workloads[:1]))
+    nobody = text(review.render(view_of(scene, desk=None), search))
+    assert "cotenant dashboard --act" in nobody and "review-body" not in nobody
+    viewer = text(review.render(view_of(scene, VIEWER), search))
+    assert "vera may not review: it takes role owner or approver or admin." in viewer and "review-body" not in viewer
+
+
+def test_an_empty_selection_and_workloads_that_are_gone_are_told_apart(scene: Scene) -> None:
+    view = view_of(scene)
+    assert "Nothing is selected." in text(review.render(view, "?ids=broken"))
+    gone = WorkloadRef("pay", "Deployment", "gone")
+    with pytest.raises(CotenantError, match="nothing is recommended"):
+        review.contents(view, LIST, search_of([gone], step="diff"))
+    (ref,) = free(scene)
+    (sent,) = send_all(scene.client, [Delete(address_of(ref), why="test")], "test")
+    assert not sent.error
+    found = step(view, [ref], "confirm")
+    assert "is not in the cluster any more" in found and "Nothing is left to change." in found
+
+
+def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
+    view, (ref,) = view_of(scene), free(scene)
+    diff = step(view, [ref], "diff")
+    assert "As YAML" in diff and "Highest seen, one pod" in diff and "Next: guardrails" in diff
+    assert "Every rule" in step(view, [ref], "guardrails")
+    assert "Exactly as proposed; nothing was kept." in step(view, [ref], "dry-run")
+    method = step(view, [ref], "method")
+    assert all(label in method for label, _ in review_steps.METHODS.values())
+    confirm = step(view, [ref], "confirm")
+    assert "Accept 1 change" in confirm and "jane" in confirm and "soaking" in confirm
+    assert scene.desk().changes(ADMIN) == []
+
+
+def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:
+    view, (ref,) = view_of(scene), free(scene)
+    terms = reviewing.asked(search_of([ref], step="confirm"))
+    seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().version, "method": "template"}
+    first = review.accepted(view, terms, seen)
+    assert [s.state for s in first] == [ChangeState.APPLIED]
+    assert [s.change.id for s in review.accepted(view, terms, seen)] == [first[0].change.id]
+    # Whoever comes back to Confirm sees the outcome, not the button.
+    again = step(view, [ref], "confirm")
+    assert "1 applied." in again and "review-accept" not in again
+    assert review.afterwards(view, "review-back", [first[0].change.id]) == "Rolled back: 1 rolled back."
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ({"ids": [], "version": "x"}, "nothing was chosen"),
+        (None, "nothing was chosen"),
+        ({"ids": ["pay/Deployment/web"], "version": "older"}, "newer results came in since you looked"),
+    ],
+)
+def test_nothing_is_accepted_that_was_not_shown(scene: Scene, seen: Any, words: str) -> None:
+    terms = reviewing.asked(search_of([], step="confirm"))
+    with pytest.raises(UsageError, match=words):
+        review.accepted(view_of(scene), terms, seen)
+    assert scene.desk().changes(ADMIN) == []
+
+
+def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: Scene) -> None:
+    view, (ref,) = view_of(scene, age_seconds=support.QUICK.red_after_seconds + 7200.0), free(scene)
+    words = "The newest sample is 3 h old: scan again before acting on it"
+    assert words in step(view, [ref], "confirm")
+    bar = text(select_bar.contents(view, LIST, "", Selection(everything=True)))
+    assert words in bar
+    terms = reviewing.asked(search_of([ref], step="confirm"))
+    seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().version}
+    with pytest.raises(UsageError, match="3 h old"):
+        review.accepted(view, terms, seen)
+    with pytest.raises(UsageError, match="3 h old"):
+        putting_off.put_off(view, [reviewing.name_of(ref)], 7, "later")
+    assert scene.desk().changes(ADMIN) == [] and scene.desk().postponed() == {}
+
+
+def test_one_that_fails_is_left_out_and_the_others_are_accepted(scene: Scene) -> None:
+    refs = free(scene, 2)
+    gone = next(w for w in scene.workloads if w not in refs)
+    view = view_of(scene)
+    looks, method = review.looked(view, reviewing.asked(search_of([*refs, gone], step="confirm")), [*refs, gone])
+    going, outs = reviewing.sorted_out(looks, reviewing.asked(""), method)
+    assert {look.workload for look in going} >= set(refs) - {gone}
+    assert all(out.why for out in outs)
+
+
+def test_a_server_that_does_not_answer_is_told_and_tried_again(made: Prepared, tmp_path: Path) -> None:
+    with acting.embedded(tmp_path, made) as scene:
+        view, search = view_of(scene), search_of(list(scene.workloads[:1]))
+    wait_for("the desk to notice", lambda: "does not answer" in text(review.render(view, search)))
+    assert "tries again" in text(review.render(view, search))
+    asked = text(
+        panels.guarded(lambda: review.contents(view, LIST, search_of(list(scene.workloads[:1]), step="confirm")))
+    )
+    assert "Nothing is left to change." in asked and "Accept 1 change" not in asked
+
+
+def test_no_more_than_a_batch_may_hold_is_reviewed_at_once(made: Prepared, tmp_path: Path) -> None:
+    few = msgspec.structs.replace(acting.ACTIONS, guardrails=GuardrailSettings(most_workloads=2))
+    with acting.embedded(tmp_path, made, few) as scene:
+        found = text(review.contents(view_of(scene), LIST, f"?all=1&key={KEY}&step=diff"))
+        rows = scene.store.read_table(RECOMMENDATIONS).rows()
+        count = len({(r["namespace"], r["kind"], r["workload"]) for r in rows})
+        assert f"{count - 2} more workloads of the selection wait for the next review" in found
+
+
+def test_names_and_reasons_stay_text(scene: Scene) -> None:
+    view, ref = view_of(scene), scene.workloads[0]
+    scene.desk().postpone(ADMIN, [ref], None, "<script>alert(1)</script>\u202e")
+    offered = putting_off.one(view, ref)
+    said = text(offered)
+    assert "<script>alert(1)</script>\\\\u202e" in said and "Show again" in said
+    assert "dangerously" not in said
+
+
+def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
+    view, ref = view_of(scene), scene.workloads[0]
+    before = view.source.snapshot()
+    schema = before.tables[RECOMMENDATIONS.name].table.schema
+    every = len(before.rows(RECOMMENDATIONS.name, LIST.query("", schema)))
+    mine = len(before.rows(RECOMMENDATIONS.name, LIST.query(f"workload={ref.name}", schema)))
+    assert putting_off.put_off(view, [reviewing.name_of(ref)], 7, "later").startswith("1 workload put off for 7 days")
+    after = view.source.snapshot()
+    assert after.version != before.version
+    assert len(after.rows(RECOMMENDATIONS.name, LIST.query("", schema))) == every - mine
+    shown = after.rows(RECOMMENDATIONS.name, filters.parse("postponed=snoozed", schema))
+    rows = list(after.tables[RECOMMENDATIONS.name].take(shown).rows())
+    assert [r["workload"] for r in rows] == [ref.name] * mine and "later (jane)" in rows[0]["postponed_why"]
+    with pytest.raises(UsageError, match="it takes a reason"):
+        putting_off.put_off(view, [reviewing.name_of(ref)], 7, "")
+
+
+def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None:
+    view = view_of(scene)
+    saving = max(scene.store.read_table(RECOMMENDATIONS).rows(), key=lambda r: r["saving_month"] or 0)
+    ref = WorkloadRef(saving["namespace"], saving["kind"], saving["workload"])
+    way = reviewing.href("/", [ref])
+    front = text(overview.contents(view))
+    assert way in front and "empty failed" not in front and "Worth most" in front
+    story = text(portrait.contents(view, ref, ""))
+    assert way in story and "empty failed" not in story
+    assert way in text(putting_off.one(view, ref))
+    # Read-only: the portrait says why there is no way, and the overview offers none.
+    alone = view_of(scene, desk=None)
+    assert "Worth most" not in text(overview.contents(alone))
+    assert "Read-only: start it with" in text(portrait.contents(alone, ref, ""))
+
+
+def test_files_and_commands_are_made_without_touching_the_cluster(scene: Scene) -> None:
+    view, (ref,) = view_of(scene), free(scene)
+    before = scene.live(ref)["metadata"]["resourceVersion"]
+    offered = step(view, [ref], "confirm", method="bundle", form="helm")
+    assert "Download the bundle" in offered and "Helm values" in offered and "review-accept" not in offered
+    commands = step(view, [ref], "confirm", method="bundle", form="kubectl")
+    assert "Show the commands" in commands
+    looks, method = review.looked(view, reviewing.asked(search_of([ref], method="bundle")), [ref])
+    assert method is Method.BUNDLE and looks[0].error == ""
+    assert scene.live(ref)["metadata"]["resourceVersion"] == before

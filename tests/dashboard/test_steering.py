@@ -1,0 +1,122 @@
+"""The demo's clock in the frame: there with a clock to steer, moved by who may, and no strip without one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.edges.store import Store
+from cotenant.manager.results import RunResults
+from cotenant.model.people import Grant, Role, Someone
+from cotenant.settings.dashboard import DashboardSettings
+from cotenant.settings.root import Settings
+from cotenant.sim.cluster import DemoCluster, Story
+from cotenant.sim.scaling import NOTHING
+from dashboard import steering
+from dashboard.app import create_app
+from dashboard.source import StoreSource
+from dashboard.view import Given, View
+from profiler.synthetic import SyntheticSpec, generate
+from tests.support import dashboard as support
+from tests.support.access import Browser
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoCluster]:
+    inventory = generate(SyntheticSpec(nodes=2, workloads=10, days=1)).inventory
+    story = Story(inventory, RunResults(inventory.time_seconds), NOTHING)
+    with DemoCluster(story, Settings(), tmp_path_factory.mktemp("cluster")) as made:
+        made.course.halt(True)
+        yield made
+
+
+@pytest.fixture
+def url(cluster: DemoCluster, tmp_path: Path) -> Iterator[Callable[[Role], str]]:
+    """Address of a dashboard whose one user has this role."""
+    opened: list[Any] = []
+
+    def served(role: Role) -> str:
+        who = Someone("jane", grants=(Grant(role),))
+        given = Given(people=lambda: who, steering=cluster.course)
+        source = StoreSource(Store(tmp_path.as_uri(), "empty"), support.QUICK)
+        opened.append(support.served(create_app(source, support.QUICK, cluster.clock, given)))
+        return str(opened[-1].__enter__())
+
+    yield served
+    for one in opened:
+        one.__exit__(None, None, None)
+
+
+def press(url: str, button: str, output: str) -> dict[str, Any]:
+    """Send what a click on one of the strip's buttons sends."""
+    name, _, field = output.partition(".")
+    body = {
+        "output": output,
+        "outputs": {"id": name, "property": field},
+        "inputs": [{"id": button, "property": "n_clicks", "value": 1}],
+        "changedPropIds": [f"{button}.n_clicks"],
+    }
+    browser = Browser(url)
+    browser.get("/", page=True)
+    answer = browser.post("/_dash-update-component", json=body)
+    assert answer.status_code in (200, 204), answer.text
+    return dict(answer.json()) if answer.content else {}
+
+
+def view(given: Given) -> View:
+    return View(None, DashboardSettings(), lambda: 0.0, given)  # type: ignore[arg-type]
+
+
+def test_without_a_clock_to_steer_there_is_no_strip() -> None:
+    assert steering.strip(view(Given())) == []
+
+
+def test_the_strip_shows_the_clock_and_where_it_may_go(cluster: DemoCluster) -> None:
+    (strip,) = steering.strip(view(Given(steering=cluster.course)))
+    text = str(strip)
+    assert steering.moment(cluster.course) in text
+    assert "Go on" in text  # it was halted
+    assert "disabled=True" in text  # no plan, so no window to go to
+
+
+def test_who_administers_moves_it_ahead(cluster: DemoCluster, url: Callable[[Role], str]) -> None:
+    before = cluster.course.now_seconds()
+    said = press(url(Role.ADMIN), "steer-quarter", "steer-quarter.title")
+    assert "moves to" in str(said)
+    deadline = time.monotonic() + 60
+    while cluster.course.now_seconds() < before + 900:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert cluster.course.now_seconds() < before + 1000
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OWNER, Role.APPROVER])
+def test_who_may_not_leaves_it_where_it_is(cluster: DemoCluster, url: Callable[[Role], str], role: Role) -> None:
+    before, address = cluster.course.now_seconds(), url(role)
+    for button, output in (("steer-quarter", "steer-quarter.title"), ("steer-halt", "steer-halt.title")):
+        said = press(address, button, output)
+        assert "may not administer" in str(said)
+    assert cluster.course.now_seconds() == pytest.approx(before, abs=5)
+    assert cluster.course.halted
+
+
+def test_a_fast_forward_without_a_window_says_what_to_do_first(
+    cluster: DemoCluster, url: Callable[[Role], str]
+) -> None:
+    before = cluster.course.now_seconds()
+    said = press(url(Role.ADMIN), "steer-stop", "steer-stop.className")
+    assert "approve a plan" in str(said)
+    assert cluster.course.going_to is None
+    assert cluster.course.now_seconds() == pytest.approx(before, abs=5)
+
+
+def test_a_request_without_the_session_s_token_moves_nothing(cluster: DemoCluster, url: Callable[[Role], str]) -> None:
+    before = cluster.course.now_seconds()
+    browser = Browser(url(Role.ADMIN))
+    answer = browser.post("/_dash-update-component", json={"output": "steer-quarter.title"})
+    assert answer.status_code == 403
+    assert cluster.course.now_seconds() == pytest.approx(before, abs=5)

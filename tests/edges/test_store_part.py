@@ -1,0 +1,105 @@
+"""Part of the series is read from day files without the rest; what cannot be read is not taken for corrupt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.edges.store import Store, days, parquet
+from cotenant.edges.store.days import Key
+from cotenant.edges.store.files import Opened
+from cotenant.model.errors import StoreError
+from cotenant.model.usage import Signal, TimeGrid
+from tests.support.fleet import START, filled, refs_of, usage_of, values_of
+
+CPU = Signal.CPU_USAGE_MEAN
+COUNT = 2_300
+VALUES = values_of(COUNT, 2)[:, :300]
+GRID = TimeGrid(START, 300, 300)
+KEYS: list[Key] = [days.key_of(ref) for ref in refs_of(COUNT)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return filled(tmp_path_factory.mktemp("part").as_uri(), VALUES)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.one_of(st.none(), st.integers(0, COUNT - 1)), st.one_of(st.none(), st.integers(0, COUNT - 1)))
+def test_any_range_of_keys_equals_that_part_of_the_whole(store: Store, low: int | None, high: int | None) -> None:
+    read = store.read(CPU, GRID, (None if low is None else KEYS[low], None if high is None else KEYS[high]))
+    assert read.refs == refs_of(COUNT)[low:high]
+    assert np.array_equal(read.values, VALUES[low:high])
+
+
+def test_only_row_groups_of_the_range_are_decoded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int | None] = []
+    real = parquet.group
+
+    def noting(file: Any, number: int | None) -> Any:
+        decoded.append(number)
+        return real(file, number)
+
+    monkeypatch.setattr(parquet, "group", noting)
+    store.read(CPU, TimeGrid(START, 300, 288), (KEYS[1_200], KEYS[1_300]))
+    assert decoded == [1]  # groups hold 0..999, 1,000..1,999, 2,000..2,299
+
+
+def test_files_without_groups_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = parquet.encode
+    monkeypatch.setattr(
+        parquet,
+        "encode",
+        lambda table, stamp, names, _: real(table, {k: v for k, v in stamp.items() if k != "groups"}, names),
+    )
+    old = filled(tmp_path.as_uri(), VALUES[:30])
+    read = old.read(CPU, GRID, (KEYS[3], KEYS[9]))
+    assert read.refs == refs_of(COUNT)[3:9]
+    assert np.array_equal(read.values, VALUES[3:9])
+
+
+def test_a_flipped_byte_in_a_part_sets_the_day_aside(tmp_path: Path) -> None:
+    damaged = filled(tmp_path.as_uri(), VALUES[:30, :288])
+    path = next(tmp_path.rglob("usage/*/*.parquet"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    path.write_bytes(content)
+    assert damaged.read(CPU, GRID, (None, KEYS[9])).refs == ()
+    assert [hole.signal for hole in damaged.holes()] == [CPU]
+
+
+def test_a_lost_connection_is_no_corrupt_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled(tmp_path.as_uri(), VALUES[:30, :288])
+
+    class Cut:
+        """A file whose place has gone away."""
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def read(self, size: int = -1) -> bytes:
+            raise OSError(f"connection reset before {size} bytes came")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    path = next(tmp_path.rglob("usage/*/*.parquet"))
+    monkeypatch.setattr(store._folder, "open", lambda _: Opened(Cut(path.open("rb"))))
+    with pytest.raises(StoreError, match="connection reset"):
+        store.read(CPU, TimeGrid(START, 300, 288), (None, KEYS[9]))
+    assert store.holes() == ()
+
+
+def test_contents_name_all_series_and_change_with_any_value(tmp_path: Path) -> None:
+    store = filled(tmp_path.as_uri(), VALUES[:30])
+    keys, marks = store.contents(CPU, GRID)
+    assert keys == tuple(KEYS[:30])
+    assert len(marks) == 2  # 300 slots reach into a second day
+    store.append(CPU, usage_of(VALUES[:1, :1] + 1))
+    assert store.contents(CPU, GRID)[1] != marks
+    assert store.contents(CPU, GRID)[1][1] == marks[1]

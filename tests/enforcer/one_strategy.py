@@ -1,0 +1,48 @@
+"""The agent's own observer and applier around one strategy: real files in, real writes out, a tick when told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from enforcer.apply import Applier
+from enforcer.cgroupfs import Hierarchy
+from enforcer.changes import Done
+from enforcer.contract import CpuUse, Observation, PodSpec, Strategy
+from enforcer.journal import Journal
+from enforcer.layout import Layout
+from enforcer.observe import NodeFacts, Observer
+from tests.enforcer.readings import policy
+
+
+class OneStrategy:
+    """Observes, decides and applies; remembers what it saw and did last."""
+
+    def __init__(self, strategy: Strategy[Any], folder: Path, layout: Layout, facts: NodeFacts | None = None) -> None:
+        hierarchy = Hierarchy()
+        self.facts = facts or NodeFacts("n1")
+        self._strategy, self._state = strategy, strategy.initial()
+        self._observer = Observer(hierarchy, layout)
+        self._journal = Journal(folder)
+        self._applier = Applier(hierarchy, self._journal, dry_run=False)
+        self.seen: Observation | None = None
+        self.verdicts: list[str] = []
+
+    def tick(
+        self, pods: Sequence[PodSpec], spec: dict[str, Any] | None = None, millicores: float = 100.0
+    ) -> list[Done]:
+        """One tick under the policy of a NodeSLO's spec; millicores: the node's use, for this machine may be busy."""
+        found = self._observer.read(pods, (), self.facts, self._applier.held)
+        self.seen = replace(found, node=replace(found.node, cpu=CpuUse(millicores)))
+        step = self._strategy.step(self.seen, policy(spec), self._state)
+        self._state = step.state
+        self.verdicts = [v.reason for v in step.plan.verdicts]
+        return self._applier.apply([step.plan], self.seen)
+
+    def give_back(self) -> None:
+        """Everything to what stood there before, and let go of the files."""
+        self._applier.give_back()
+        self._journal.close()
+        self._observer.close()

@@ -1,0 +1,104 @@
+"""Small readings for tests of strategies: a node, pods and what a policy says, each with only what a test names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cotenant.model.node_policy import NodePolicy, decode
+from cotenant.model.qos import QosClass
+from enforcer.contract import (
+    ContainerReading,
+    ContainerSpec,
+    CpuUse,
+    GroupReading,
+    Knob,
+    KubeQos,
+    Level,
+    MemoryUse,
+    NodeReading,
+    Observation,
+    Plan,
+    PodReading,
+    PodSpec,
+    Processor,
+    Value,
+)
+
+MIB = 1 << 20
+GIB = 1 << 30
+EVERY_KNOB = frozenset(Knob)
+TIERS = {
+    KubeQos.GUARANTEED: "kubepods",
+    KubeQos.BURSTABLE: "kubepods/burstable",
+    KubeQos.BEST_EFFORT: "kubepods/besteffort",
+}
+
+
+def policy(spec: Mapping[str, Any] | None = None) -> NodePolicy:
+    """A NodeSLO's spec as the agent reads it."""
+    return decode(spec or {})
+
+
+def container(
+    name: str = "main",
+    *,
+    requests: Mapping[str, int] | None = None,
+    limits: Mapping[str, int] | None = None,
+    knobs: Mapping[Knob, Value] | None = None,
+    cpu: CpuUse | None = None,
+    memory: MemoryUse | None = None,
+    running: bool = True,
+) -> ContainerReading:
+    """A container whose cgroup is placed when it gets into a pod."""
+    spec = ContainerSpec(name, f"id-{name}", requests or {}, limits or {}, running)
+    group = GroupReading("", Level.CONTAINER, cpu or CpuUse(), memory, knobs=knobs or {})
+    return ContainerReading(spec, group)
+
+
+def pod(
+    name: str = "web",
+    *containers: ContainerReading,
+    qos: QosClass = QosClass.NONE,
+    kube: KubeQos = KubeQos.BURSTABLE,
+    annotations: Mapping[str, str] | None = None,
+    knobs: Mapping[Knob, Value] | None = None,
+    cpu: CpuUse | None = None,
+    memory: MemoryUse | None = None,
+    **others: Any,
+) -> PodReading:
+    """A pod with uid "u-NAME" in its tier's cgroup."""
+    path = f"{TIERS[kube]}/podu-{name}"
+    placed = tuple(replace(c, group=replace(c.group, path=f"{path}/{c.spec.id}")) if c.group else c for c in containers)
+    spec = PodSpec(
+        "default",
+        name,
+        f"u-{name}",
+        kube_qos=kube,
+        qos_class=qos,
+        annotations=annotations or {},
+        containers=tuple(c.spec for c in containers),
+        **others,
+    )
+    return PodReading(spec, GroupReading(path, Level.POD, cpu or CpuUse(), memory, knobs=knobs or {}), placed)
+
+
+def node(cpus: int = 4, millicores: float | None = None, **others: Any) -> NodeReading:
+    """A machine of single-threaded cores, 8 GiB."""
+    processors = tuple(Processor(i, i) for i in range(cpus))
+    return NodeReading("n1", processors, 8 * GIB, 4 * GIB, CpuUse(millicores), **others)
+
+
+def seen(
+    *pods: PodReading, machine: NodeReading | None = None, at: float = 0.0, supported: frozenset[Knob] = EVERY_KNOB
+) -> Observation:
+    """One moment."""
+    tiers = {qos: GroupReading(path, Level.QOS) for qos, path in TIERS.items() if qos is not KubeQos.GUARANTEED}
+    root = GroupReading("kubepods", Level.KUBEPODS)
+    return Observation(at, 1.7e9 + at, machine or node(), root, tiers, tuple(pods), supported=supported)
+
+
+def values(plan: Plan, knob: Knob) -> dict[str, Value]:
+    """Value by cgroup path of one knob."""
+    return {w.path: w.value for w in plan.wants if w.knob is knob}

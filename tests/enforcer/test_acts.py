@@ -1,0 +1,171 @@
+"""The agent's actions as everybody else hears of them: lanes, reasons, identities, and a tick's CPU as a sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.enforcement import REASON_SENTENCES, Act, Lane, in_words
+from cotenant.model.errors import UsageError
+from cotenant.model.qos import QosClass
+from enforcer.acts import EVENT_REASONS, act_of, changes, reason_of, sample_of, seconds_of
+from enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, Verdict, Want
+from enforcer.loop import Ages, Memory, Mode, Round, decide
+from enforcer.recount import Verdicts
+from enforcer.registry import strategies
+from enforcer.status import Action, stamp
+from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
+
+TIER = TIERS[KubeQos.BEST_EFFORT]
+ON = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
+
+
+def write(strategy: str, knob: str, before: Any, value: Any, **more: Any) -> Action:
+    return Action("2026-11-19T12:00:00.500Z", "write", TIER, "written", strategy, "so", knob, before, value, **more)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "knob", "before", "after", "reason", "lane"),
+    [
+        ("cpu-suppress", "cpu.quota", NO_LIMIT, 130_000, "Suppressed", Lane.SUPPRESS),
+        ("cpu-suppress", "cpu.quota", 130_000, 200_000, "SuppressionEased", Lane.SUPPRESS),
+        ("cpu-suppress", "cpuset.cpus", "0-3", "0,2", "Suppressed", Lane.SUPPRESS),
+        ("cpu-suppress", "cpuset.cpus", "0,2", "0-3", "SuppressionEased", Lane.SUPPRESS),
+        ("cpu-suppress", "cpu.shares", 1024, 2, "BestEffortYields", Lane.SUPPRESS),
+        ("cpu-burst", "cpu.quota", 100_000, 120_000, "BurstGranted", Lane.BURST),
+        ("cpu-burst", "cpu.quota", 120_000, 100_000, "BurstTakenBack", Lane.BURST),
+        ("cpu-burst", "cpu.burst", 0, 50_000, "BurstBuffer", Lane.BURST),
+        ("memory-qos", "memory.min", 0, 1 << 30, "MemoryProtected", Lane.MEMORY),
+        ("memory-qos", "memory.high", NO_LIMIT, 1 << 30, "MemoryThrottled", Lane.MEMORY),
+        ("be-totals", "cpu.quota", NO_LIMIT, 100_000, "BatchLimits", Lane.OTHER),
+        ("disk-limits", "blkio.read_bps", None, "8:0 100", "ValueSet", Lane.OTHER),
+    ],
+)
+def test_a_value_that_was_set_has_the_reason_of_what_that_means(
+    strategy: str, knob: str, before: Any, after: Any, reason: str, lane: Lane
+) -> None:
+    act = act_of(write(strategy, knob, before, after), "n1")
+    assert (act.reason, act.lane, act.node, act.warning) == (reason, lane, "n1", False)
+    assert act.reason in REASON_SENTENCES
+
+
+def test_what_was_not_done_has_the_reason_of_its_outcome() -> None:
+    for outcome, reason in EVENT_REASONS.items():
+        if outcome not in ("written", "would-write"):
+            assert (
+                reason_of(msgspec.structs.replace(write("cpu-suppress", "cpu.quota", 1, 2), outcome=outcome)) == reason
+            )
+    denied = msgspec.structs.replace(write("cpu-burst", "cpu.quota", 1, 2), outcome="denied", message="read-only")
+    assert act_of(denied, "n1").warning and act_of(denied, "n1").why == "so (read-only)"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"), [("asked", "Evicting"), ("would-ask", "WouldEvict"), ("refused", "EvictionRefused")]
+)
+def test_an_eviction_is_about_its_pod_in_the_lane_of_evictions(outcome: str, reason: str) -> None:
+    said = Action("2026-11-19T12:00:00Z", "evict", "etl/a-1", outcome, "BECPUEvict", "starves", pod="etl/a-1")
+    act = act_of(said, "n1")
+    assert (act.reason, act.lane, act.pod, act.subject, act.warning) == (reason, Lane.EVICTION, "etl/a-1", "", True)
+
+
+def test_a_finding_keeps_its_own_reason_and_words() -> None:
+    act = act_of(Action("2026-11-19T12:00:00Z", "verdict", "web/a", "Interference", message="cpi 3"), "n1", True)
+    assert (act.lane, act.pod, act.why, act.strategy) == (Lane.INTERFERENCE, "web/a", "cpi 3", "")
+    assert act_of(Action("2026-11-19T12:00:00Z", "verdict", "n1", "NoPolicy", message="x"), "n1").pod == ""
+
+
+def test_the_same_act_has_the_same_identity_after_it_went_through_an_annotation() -> None:
+    act = act_of(write("cpu-suppress", "cpu.quota", NO_LIMIT, 130_000), "n1")
+    again = msgspec.json.decode(msgspec.json.encode(act), type=Act)
+    assert again == act and again.id == act.id
+    assert msgspec.structs.replace(act, node="n2").id != act.id
+    assert msgspec.structs.replace(act, after="1").id != act.id
+
+
+def test_amounts_are_told_in_the_units_of_people() -> None:
+    # 130 ms of CPU a period of 100 ms are 1.3 cores; 1.5 GiB are 1 610 612 736 bytes.
+    assert act_of(write("cpu-suppress", "cpu.quota", NO_LIMIT, 130_000), "n1").change == "no limit → 1.3 cores"
+    assert in_words("memory.low", "1610612736") == "1.5 GiB" and in_words("memory.min", "1048576") == "1 MiB"
+    assert in_words("cpuset.cpus", "0-3") == "0-3" and in_words("cpu.shares", "2") == "2"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(1e9, 2e9))
+def test_a_stamp_is_read_back_to_the_millisecond(moment: float) -> None:
+    assert abs(seconds_of(stamp(moment)) - moment) <= 0.001
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no moment"):
+        seconds_of(text)
+
+
+# ---- a tick's CPU
+
+
+def test_a_sample_says_who_uses_the_cpu_and_what_best_effort_is_held_to() -> None:
+    web = pod("web", container(cpu=CpuUse(1500.0)), cpu=CpuUse(1500.0))
+    batch = pod("etl", container(), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(900.0))
+    moment = seen(web, batch, machine=node(4, 2600.0))
+    rules = policy(ON)
+    decided, _ = decide(moment, rules, Memory(), strategies_of(), Ages())
+    sample = sample_of(moment, decided, rules)
+    # 4 cores; 2600 m in all, 900 of best effort: 1700 of others. Target: 65 % of 4000 - 1700 = 900.
+    assert (sample.capacity, sample.others, sample.best_effort, sample.target) == (4000, 1700, 900, 900)
+    assert sample.limit == 900 and sample.burst == 0
+
+
+def test_without_a_figure_of_the_machine_or_a_policy_there_is_no_target() -> None:
+    unknown = sample_of(seen(machine=node(4, None)), Round(Mode.ACT), policy(ON))
+    assert (unknown.others, unknown.best_effort, unknown.target, unknown.limit) == (None, None, None, None)
+    assert sample_of(seen(machine=node(4, 100.0)), Round(Mode.RELEASE), None).target is None
+
+
+def test_cpus_and_quota_hold_by_the_smaller_one_and_bursts_add_up() -> None:
+    wants = (
+        Want(TIER, Knob.CPUSET_CPUS, "0-2", Level.QOS, "cpu-suppress", ""),
+        Want(TIER, Knob.CPU_QUOTA, 250_000, Level.QOS, "cpu-suppress", ""),
+        Want("a", Knob.CPU_QUOTA, 120_000, Level.CONTAINER, "cpu-burst", "", back_to=100_000),
+        Want("b", Knob.CPU_QUOTA, 60_000, Level.CONTAINER, "cpu-burst", "", back_to=50_000),
+        Want("p", Knob.CPU_QUOTA, 999_999, Level.POD, "cpu-burst", "", back_to=1),
+    )
+    sample = sample_of(seen(machine=node(4, 100.0)), Round(Mode.ACT, wants), policy(ON))
+    # 3 CPUs, or 2.5 by quota; 0.2 + 0.1 cores granted, the pod's own quota is not counted again.
+    assert sample.limit == 2500 and sample.burst == pytest.approx(300)
+
+
+def strategies_of() -> Any:
+    from cotenant.settings.enforcer import EnforcerSettings
+
+    return strategies(EnforcerSettings())
+
+
+# ---- where only decisions are known
+
+
+def test_changes_of_decisions_are_told_as_a_dry_run_would() -> None:
+    web = pod("web", container(), knobs={Knob.MEMORY_LOW: 0})
+    moment = seen(web)
+    path = web.group.path if web.group else ""
+    want = Want(path, Knob.MEMORY_LOW, 5, Level.POD, "memory-qos", "why")
+    leaves = Evict("default", "web", "u-web", "MemoryEvict", "full")
+    told = list(changes(moment, Round(Mode.ACT, (want,)), {}, (leaves,)))
+    assert [(a.reason, a.pod, a.before, a.after, a.dry) for a in (act_of(one, "n1") for one, _ in told)] == [
+        ("MemoryProtected", "default/web", "0", "5", True),
+        ("WouldEvict", "default/web", "", "", True),
+    ]
+    kept = {(path, Knob.MEMORY_LOW): want}
+    assert not list(changes(moment, Round(Mode.ACT, (want,)), kept))
+    (back,) = changes(moment, Round(Mode.ACT), kept)
+    assert back[0].outcome == "restored" and act_of(back[0], "n1").holds is False
+
+
+def test_a_finding_that_stays_is_told_once_a_minute() -> None:
+    verdicts, finding = Verdicts(), Verdict("n1", "Stale", "12 s", warning=True)
+    told = [len(list(verdicts.news([finding], seen(at=float(at))))) for at in (0, 1, 59, 60, 61)]
+    assert told == [1, 0, 0, 1, 0]

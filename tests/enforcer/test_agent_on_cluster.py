@@ -1,0 +1,460 @@
+"""The agent and a real API server: what it may do and may not, what it hears, reports and asks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.edges.kube import KubeClient, Writer, access_review
+from cotenant.edges.kube.incluster import service_account
+from cotenant.model.collect_policy import CollectPolicy
+from cotenant.model.errors import ClusterForbidden
+from cotenant.model.intent import Address, Apply
+from cotenant.model.nodemetric import NodeMetric
+from cotenant.model.protocol import SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.model.qos import QosClass
+from cotenant.model.resource import Resource
+from cotenant.settings.kube import KubeSettings
+from enforcer.contract import CpuUse, Evict, MemoryUse
+from enforcer.documents import inventory_of, policy_of
+from enforcer.evicting import Answer, Evictor
+from enforcer.evictions import request_of
+from enforcer.reporting import NOTE_SECONDS, PATH, Reporter, Whose
+from enforcer.sources import ApiSources
+from enforcer.suppressed import Held, note
+from enforcer.usage import Usage, node_metric, own_object
+from profiler.node_metric.status import ProdOutlook, Report
+from profiler.node_metric.turn import Turn, View, outlooks, turn_of
+from scheduler_ext.extender.metric import NodeWire, node_of
+from tests.cluster import binaries
+from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
+from tests.cluster.crds import install_crd
+from tests.cluster.fake_nodes import NodeShape, create_nodes
+from tests.cluster.namespaces import create_namespace, unique_name
+from tests.cluster.waiting import wait_for
+from tests.enforcer import readings
+from tests.enforcer.agents import BATCH, KNOBS, SUPPRESS, Running
+from tests.enforcer.tokens import ACCOUNT, NAMESPACE, ROOT, agent_access, agent_files, installed, manifests
+from tests.support import kubepods
+from tests.support.kubepods import Kubepods
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("agent-cluster")]
+CRDS = ("nodemetrics.slo.koordinator.sh", "nodeslos.slo.koordinator.sh", "usageforecasts.cotenant.dev")
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster of its own with the nodes a-0 and b-0, the agent's rights and its guards."""
+    if not binaries.installed() and not os.environ.get("CI"):
+        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    options = Options(frozenset({CONTROLLER_MANAGER}), heartbeats=False)
+    with ControlPlane(tmp_path_factory.mktemp("agents"), options) as plane:
+        for name in CRDS:
+            install_crd(plane.api(), name)
+        installed(plane)
+        for prefix in "ab":
+            create_nodes(plane, 1, NodeShape(prefix=prefix))
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
+        wait_for("the agent's account", lambda: plane.api().exists(path))
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def agent(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> KubeClient:
+    """The agent of node a-0."""
+    return KubeClient(agent_access(plane, "a-0", tmp_path_factory.mktemp("token")), KubeSettings(retries=1))
+
+
+@pytest.fixture
+def space(plane: ControlPlane) -> str:
+    return create_namespace(plane.api(), unique_name("agent"))
+
+
+def pod(plane: ControlPlane, space: str, node: str, **metadata: Any) -> dict[str, Any]:
+    body = {
+        "metadata": {"name": unique_name("p"), **metadata},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none", "resources": BATCH}]},
+    }
+    made: dict[str, Any] = plane.api().create(f"/api/v1/namespaces/{space}/pods", body)
+    return made
+
+
+def leaving(plane: ControlPlane, made: dict[str, Any]) -> bool:
+    """Whether it was told to go; without a kubelet it never does."""
+    path = f"/api/v1/namespaces/{made['metadata']['namespace']}/pods/{made['metadata']['name']}"
+    return "deletionTimestamp" in plane.api().get(path)["metadata"]
+
+
+def wish(made: dict[str, Any], uid: str = "") -> Evict:
+    meta = made["metadata"]
+    return Evict(meta["namespace"], meta["name"], uid or meta["uid"], "memory-evict", "memory is short")
+
+
+def guarded(plane: ControlPlane, agent: KubeClient) -> None:
+    """The guards are in force a moment after they are made."""
+
+    def refused() -> bool:
+        try:
+            Writer(agent, "t").send(own_object("b-0", "u", CollectPolicy()), dry_run=True)
+        except ClusterForbidden:
+            return True
+        return False
+
+    wait_for("the guards", refused)
+
+
+def test_an_agent_writes_the_metric_of_its_own_node_and_of_no_other(plane: ControlPlane, agent: KubeClient) -> None:
+    guarded(plane, agent)
+    writer = Writer(agent, "cotenant-enforcer")
+    uid = plane.api().get("/api/v1/nodes/a-0")["metadata"]["uid"]
+    assert writer.send(own_object("a-0", uid, CollectPolicy()))["metadata"]["name"] == "a-0"
+    Writer(plane.client(), "admin").send(own_object("b-0", uid, CollectPolicy()))
+    with pytest.raises(ClusterForbidden, match="its own node alone"):
+        writer.send(status_of("b-0"))
+    writer.send(status_of("a-0"))
+    assert "status" in plane.api().get(f"{PATH}/a-0") and "status" not in plane.api().get(f"{PATH}/b-0")
+
+
+def node_of_name(plane: ControlPlane, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = plane.api().get(f"/api/v1/nodes/{name}")
+    return found
+
+
+def test_an_agent_says_on_its_node_how_much_best_effort_was_held_back_and_nothing_else(
+    plane: ControlPlane, agent: KubeClient
+) -> None:
+    guarded(plane, agent)
+    held = Held(((int(time.time() // 60), 90.0, 360.0),))  # 90 of 360 s
+    made, foreign = note("a-0", held, {}), note("b-0", held, {})
+    assert made is not None and foreign is not None
+    wait_for("the guard of nodes", lambda: not allowed(agent, foreign))
+    before = node_of_name(plane, "a-0")
+    reporter = Reporter(agent, Whose("a-0", lambda: ""), lambda _: None, 60.0, lambda: made)
+    assert reporter.annotate(1000.0)
+    assert not reporter.annotate(1000.0 + NOTE_SECONDS - 1)  # Nodes are written seldom
+    assert reporter.annotate(1000.0 + NOTE_SECONDS)
+    after = node_of_name(plane, "a-0")
+    assert after["metadata"]["annotations"][SUPPRESSED_FRACTION_ANNOTATION] == "0.25"
+    assert node_of(msgspec.convert(after, NodeWire)).suppressed == 0.25  # as the extender reads it
+    assert after["metadata"].get("labels") == before["metadata"].get("labels")
+    assert note("a-0", held, after["metadata"]["annotations"]) is None
+    assert SUPPRESSED_FRACTION_ANNOTATION not in node_of_name(plane, "b-0")["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"labels": {"stolen": "yes"}}},
+        {"metadata": {"annotations": {"node.koordinator.sh/raw-allocatable": "{}"}}},
+        {"metadata": {"finalizers": ["cotenant.dev/stays"]}},
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}},
+    ],
+    ids=["label", "annotation", "finalizer", "cordon", "taint"],
+)
+def test_everything_else_of_its_node_is_closed_to_an_agent(
+    plane: ControlPlane, agent: KubeClient, change: dict[str, Any]
+) -> None:
+    guarded(plane, agent)
+    held = note("b-0", Held(((0, 1.0, 360.0),)), {})
+    assert held is not None
+    wait_for("the guard of nodes", lambda: not allowed(agent, held))
+    metadata = {"name": "a-0", **change.get("metadata", {})}
+    body = {"apiVersion": "v1", "kind": "Node", **change, "metadata": metadata}
+    with pytest.raises(ClusterForbidden, match="alone"):
+        Writer(agent, "t").send(Apply(Address("v1", "nodes", "a-0"), body))
+    taken = {**body, "metadata": {"name": "a-0", "annotations": {SUPPRESSED_FRACTION_ANNOTATION: "0.5"}}, "spec": {}}
+    assert allowed(agent, Apply(Address("v1", "nodes", "a-0"), taken))
+
+
+def allowed(agent: KubeClient, intent: Apply) -> bool:
+    """Whether the API server would take the write."""
+    try:
+        Writer(agent, "t").send(intent, dry_run=True)
+    except ClusterForbidden:
+        return False
+    return True
+
+
+def test_an_agent_evicts_from_its_own_node_and_from_no_other(
+    plane: ControlPlane, agent: KubeClient, space: str
+) -> None:
+    guarded(plane, agent)
+    mine, theirs = pod(plane, space, "a-0"), pod(plane, space, "b-0")
+    writer = Writer(agent, "cotenant-enforcer")
+    with pytest.raises(ClusterForbidden, match="its own node alone"):
+        writer.send(request_of(wish(theirs), -1))
+    assert not leaving(plane, theirs)
+    writer.send(request_of(wish(mine), 0))
+    path = f"/api/v1/namespaces/{space}/pods/{mine['metadata']['name']}"
+    assert not plane.api().exists(path)
+
+
+def test_a_token_that_names_no_node_may_write_nothing(plane: ControlPlane, space: str, tmp_path: Path) -> None:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = plane.api().create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token", body)
+    files = agent_files(plane, "a-0", tmp_path)
+    Path(files.token).write_text(answer["status"]["token"])
+    stranger = KubeClient(service_account(files, {}), KubeSettings(retries=0))
+    guarded(plane, stranger)
+    with pytest.raises(ClusterForbidden):
+        Writer(stranger, "t").send(own_object("a-0", "u", CollectPolicy()), dry_run=True)
+    made = pod(plane, space, "a-0")
+    with pytest.raises(ClusterForbidden):
+        Writer(stranger, "t").send(request_of(wish(made), -1))
+    assert not leaving(plane, made)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "group", "subresource", "may"),
+    [
+        ("list", "pods", "", "", True),
+        ("create", "pods", "", "eviction", True),
+        ("delete", "pods", "", "", False),
+        ("create", "pods", "", "", False),
+        ("patch", "nodes", "", "", True),  # one annotation: the guard
+        ("patch", "nodes", "", "status", False),
+        ("create", "nodes", "", "", False),
+        ("get", "nodes", "", "proxy", False),
+        ("get", "secrets", "", "", False),
+        ("patch", "nodeslos", "slo.koordinator.sh", "", False),
+        ("delete", "nodemetrics", "slo.koordinator.sh", "", False),
+    ],
+)
+def test_its_rights_are_those_it_uses(
+    agent: KubeClient, verb: str, resource: str, group: str, subresource: str, may: bool
+) -> None:
+    assert access_review(agent, verb, resource, group, subresource=subresource) is may
+
+
+def test_it_hears_of_its_own_nodes_pods_policy_and_changes(plane: ControlPlane, agent: KubeClient, space: str) -> None:
+    mine = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
+    theirs = pod(plane, space, "b-0")
+    sources = ApiSources(agent, "a-0")
+    sources.start()
+    try:
+        assert sources.wait(60)
+        told = sources.read()
+        uids = {p.uid for p in told.pods}
+        assert mine["metadata"]["uid"] in uids and theirs["metadata"]["uid"] not in uids
+        assert (told.node.name, told.policy_origin) == ("a-0", "no NodeSLO: everything is off")
+        assert told.policy is not None and not told.policy.thresholds.enable
+        assert told.pods_age_seconds < 60 and told.policy_age_seconds < 60 and told.notes == ()
+        slo = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO", "metadata": {"name": "a-0"}}
+        enabled = {"spec": {"resourceUsedThresholdWithBE": {"enable": True}}}
+        plane.api().create("/apis/slo.koordinator.sh/v1alpha1/nodeslos", slo | enabled)
+        wait_for("the policy", lambda: (p := sources.read().policy) is not None and p.thresholds.enable)
+        plane.api().delete("/apis/slo.koordinator.sh/v1alpha1/nodeslos/a-0")
+        wait_for("no policy", lambda: (p := sources.read().policy) is not None and not p.thresholds.enable)
+        late = pod(plane, space, "a-0")
+        wait_for("the new pod", lambda: late["metadata"]["uid"] in {p.uid for p in sources.read().pods})
+    finally:
+        sources.stop()
+    assert sources.read().policy is not None
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_what_kubectl_prints_is_what_the_agent_takes_as_files(plane: ControlPlane, space: str, form: str) -> None:
+    made = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
+    found = inventory_of(plane.kubectl("get", "pods", "-A", "-o", form), "pods")
+    (mine,) = [p for p in found.pods if p.uid == made["metadata"]["uid"]]
+    assert (mine.qos_class, mine.containers[0].requests["kubernetes.io/batch-cpu"]) == (QosClass.BE, 1000)
+    node = inventory_of(plane.kubectl("get", "node", "a-0", "-o", form), "node").node
+    assert node is not None and node.capacity["cpu"] == 16_000
+    slo = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO", "metadata": {"name": f"of-{form}"}}
+    enabled = {"spec": {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": 61}}}
+    plane.api().create("/apis/slo.koordinator.sh/v1alpha1/nodeslos", slo | enabled)
+    read = policy_of(plane.kubectl("get", "nodeslo", f"of-{form}", "-o", form), "policy")
+    assert read.thresholds.cpu_suppress_threshold_percent == 61
+
+
+def test_while_the_api_server_is_away_the_last_policy_holds_and_grows_old(
+    plane: ControlPlane, agent: KubeClient, space: str
+) -> None:
+    slo = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO", "metadata": {"name": "a-0"}}
+    enabled = {"spec": {"resourceUsedThresholdWithBE": {"enable": True}}}
+    plane.api().create("/apis/slo.koordinator.sh/v1alpha1/nodeslos", slo | enabled)
+    sources = ApiSources(agent, "a-0")
+    sources.start()
+    server = plane.servers[APISERVER]
+    try:
+        wait_for("the policy", lambda: (p := sources.read().policy) is not None and p.thresholds.enable)
+        server.kill()
+        wait_for("an error", lambda: sources.read().notes)
+        wait_for("a second of silence", lambda: sources.read().policy_age_seconds > 1)
+        told = sources.read()
+        assert told.policy is not None and told.policy.thresholds.enable
+        server.start()
+        server.wait_until(plane.ready)
+        late = pod(plane, space, "a-0")
+        wait_for("the new pod", lambda: late["metadata"]["uid"] in {p.uid for p in sources.read().pods})
+        wait_for("no error", lambda: not sources.read().notes)
+    finally:
+        sources.stop()
+        if not server.running:
+            plane.restart_apiserver()
+        plane.api().delete("/apis/slo.koordinator.sh/v1alpha1/nodeslos/a-0")
+    assert sources.read().policy is not None
+
+
+def status_of(node: str, at: float | None = None) -> Any:
+    """The status of a node after half a minute, as the agent makes it."""
+    web = readings.pod("web", cpu=CpuUse(300.0), memory=MemoryUse(1 << 30, 1 << 30))
+    usage, last = Usage(), readings.seen()
+    for second in range(30):
+        machine = replace(readings.node(4, 1000.0), name=node)
+        last = replace(readings.seen(web, machine=machine, at=float(second)), wall_seconds=at or time.time())
+        usage.take(last)
+    made = node_metric(last, usage, CollectPolicy())
+    assert made is not None
+    return made
+
+
+def test_its_report_is_taken_by_the_api_server_and_the_manager_leaves_the_node_to_it(
+    plane: ControlPlane, agent: KubeClient
+) -> None:
+    guarded(plane, agent)
+    uid = plane.api().get("/api/v1/nodes/a-0")["metadata"]["uid"]
+    reporter = Reporter(agent, Whose("a-0", lambda: uid), lambda _: status_of("a-0"), 60.0)
+    assert reporter.report()
+    there = NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))
+    assert there.reporter == "cotenant-enforcer" and there.node_usage[Resource.CPU] == 1000
+    assert {p.name for p in there.pods} == {"web"}
+    now = time.time()
+    ours = Report("a-0", int(now), {}, {Resource.CPU: 999_999}, {})
+    view = View({"a-0": uid}, "cotenant-manager", CollectPolicy(), now)
+    assert turn_of(ours, there, view) is Turn.AGENT
+    assert turn_of(ours, there, replace(view, now_seconds=now + 3600)) is Turn.WRITE
+    manager = Writer(plane.client(), "cotenant-manager")
+    outlook = {"a-0": ProdOutlook(reclaimable={Resource.CPU: 700})}
+    for prod, wanted in ((outlook, {Resource.CPU: 700}), ({}, {})):
+        (apply,) = outlooks(prod, {"a-0": NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))}, view)
+        manager.send(apply)
+        there = NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))
+        assert there.prod_reclaimable == wanted
+        assert there.reporter == "cotenant-enforcer" and there.node_usage[Resource.CPU] == 1000
+
+
+def answered(evictor: Evictor) -> Answer:
+    found: list[Answer] = []
+    wait_for("an answer", lambda: found.extend(evictor.answers()) or bool(found))
+    return found[0]
+
+
+def test_an_eviction_holds_for_the_very_pod_and_keeps_to_its_disruption_budget(
+    plane: ControlPlane, agent: KubeClient, space: str
+) -> None:
+    guarded(plane, agent)
+    made = pod(plane, space, "a-0", labels={"app": "x"})
+    evictor = Evictor(agent)
+    evictor.start()
+    try:
+        stale = wish(made, uid="00000000-0000-0000-0000-000000000000")
+        evictor.ask(stale, request_of(stale, -1))
+        assert answered(evictor).outcome == "gone"
+        assert not leaving(plane, made)
+        budget = {"metadata": {"name": "x"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}}
+        plane.api().create(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", budget)
+        path = f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets/x"
+        wait_for("the budget", lambda: plane.api().get(path).get("status", {}).get("observedGeneration") == 1)
+        status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+        plane.api().patch(f"/api/v1/namespaces/{space}/pods/{made['metadata']['name']}/status", status)
+        evictor.ask(wish(made), request_of(wish(made), -1))
+        refused = answered(evictor)
+        assert refused.outcome == "refused" and "disruption budget" in refused.message
+        assert not leaving(plane, made)
+        plane.api().delete(path)
+        wait_for("no budget", lambda: not plane.api().exists(path))
+        evictor.ask(wish(made), request_of(wish(made), -1))
+        assert answered(evictor).outcome == "asked"
+        assert leaving(plane, made)
+    finally:
+        evictor.stop()
+
+
+@pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
+def test_the_whole_agent_on_real_cgroups_and_a_real_api_server(plane: ControlPlane, space: str, tmp_path: Path) -> None:
+    made = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
+    meta = made["metadata"]
+    files = agent_files(plane, "a-0", tmp_path)
+    with Kubepods() as tree:
+        mine = tree.pod(meta["name"], qos="BE", resources=BATCH, uid=meta["uid"])
+        plane.api().patch(f"/api/v1/namespaces/{space}/pods/{meta['name']}/status", {"status": mine.body["status"]})
+        before = tree.values(KNOBS)
+        settings = {
+            "enforcer.pods_file": "",
+            "enforcer.node_name": "a-0",
+            "enforcer.api_server": files.server,
+            "enforcer.token_file": files.token,
+            "enforcer.ca_file": files.ca,
+        }
+        with Running(tree, tmp_path / "a", policy=SUPPRESS, settings=settings) as running:
+            wait_for("the pod's weight", lambda: tree.read(mine.container, "cpu", "cpu.shares") == "1024")
+            wait_for("ready", lambda: running.ask("/readyz")[0] == 200)
+            selector = f"regarding.name={meta['name']}"
+            path = f"/apis/events.k8s.io/v1/namespaces/{space}/events"
+            events = wait_for("an Event", lambda: plane.api().items(path, fieldSelector=selector))
+            assert events[0]["reason"] == "ValueSet" and "be-totals" in events[0]["note"]
+            assert running.end() == 0, running.log()
+        assert tree.values(KNOBS) == before
+
+
+@pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
+def test_where_memory_is_short_best_effort_leaves_and_nobody_else(
+    plane: ControlPlane, space: str, tmp_path: Path
+) -> None:
+    labels = {"koordinator.sh/qosClass": "BE"}
+    made = {
+        "job": pod(plane, space, "a-0", labels=labels),
+        "kept": pod(plane, space, "a-0", labels={**labels, "koordinator.sh/eviction-enabled": "false"}),
+        "web": pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "LS"}),
+        "plain": pod(plane, space, "a-0"),
+    }
+    files = agent_files(plane, "a-0", tmp_path)
+    hold = [sys.executable, "-c", "import time; held = b'x' * (16 << 20); time.sleep(600)"]
+    with Kubepods() as tree:
+        for body in made.values():
+            meta = body["metadata"]
+            mine = tree.pod(
+                meta["name"], qos=meta.get("labels", {}).get("koordinator.sh/qosClass", ""), uid=meta["uid"]
+            )
+            path = f"/api/v1/namespaces/{space}/pods/{meta['name']}/status"
+            plane.api().patch(path, {"status": mine.body["status"]})
+            tree.run(mine, hold)
+        settings = {
+            "enforcer.pods_file": "",
+            "enforcer.node_name": "a-0",
+            "enforcer.api_server": files.server,
+            "enforcer.token_file": files.token,
+            "enforcer.ca_file": files.ca,
+        }
+        # More than the machine's whole use would have to leave: only who may not is spared.
+        short = SUPPRESS.replace(
+            "enable: true", "enable: true, memoryEvictThresholdPercent: 1, memoryEvictLowerPercent: 0"
+        )
+        with Running(tree, tmp_path / "a", policy=short, settings=settings) as running:
+            wait_for("the job's eviction", lambda: leaving(plane, made["job"]))
+            running.ticked(5)
+            assert [name for name, body in made.items() if leaving(plane, body)] == ["job"]
+            assert running.end() == 0, running.log()
+
+
+def test_what_is_shipped_is_not_privileged_and_mounts_what_its_comment_lists() -> None:
+    (daemon,) = [body for body in manifests() if body["kind"] == "DaemonSet"]
+    spec: Any = daemon["spec"]
+    inside = spec["template"]["spec"]
+    (container,) = inside["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["privileged"] is False
+    assert not any(inside.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+    text = (ROOT / "deploy" / "enforcer.yaml").read_text().partition("apiVersion")[0]
+    assert all(volume["hostPath"]["path"] in text for volume in inside["volumes"])
+    assert {"name": "COTENANT_ENFORCER__DRY_RUN", "value": "true"} in container["env"]

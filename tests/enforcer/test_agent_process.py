@@ -1,0 +1,359 @@
+"""The agent as a process on real cgroups: what it writes, what it gives back, and what it does when things go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.waiting import wait_for
+from tests.enforcer.agents import BATCH, KNOBS, Running
+from tests.support import kubepods
+from tests.support.kubepods import Kubepods, Pod
+
+pytestmark = [
+    pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}"),
+    pytest.mark.slow,
+]
+BE = "kubepods/besteffort"
+CLI = "from cotenant.cli.main import run; run()"
+
+
+@pytest.fixture
+def node() -> Iterator[Kubepods]:
+    with Kubepods() as tree:
+        yield tree
+
+
+@pytest.fixture
+def batch(node: Kubepods) -> Pod:
+    pod = node.pod("etl", qos="BE", priority=5500, resources=BATCH)
+    node.pod("web", qos="LS", kube="Burstable", priority=9500, resources={"requests": {"cpu": "500m"}})
+    return pod
+
+
+def shares(node: Kubepods, pod: Pod) -> str:
+    return node.read(pod.container, "cpu", "cpu.shares")
+
+
+def test_a_dry_run_is_the_default_says_what_it_would_write_and_writes_nothing(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a", words=()) as agent:
+        agent.ticked(3)
+        status = agent.status()
+        assert status["dry_run"] is True
+        wanted = {v["knob"]: v["value"] for p in status["pods"] if p["name"] == "etl" for v in p["values"]}
+        assert wanted["cpu.shares"] == 1024
+        assert agent.end() == 0
+    assert node.values(KNOBS) == before
+    assert "would-write" in (agent.folder / "state" / "actions.jsonl").read_text()
+
+
+def test_it_sets_what_the_policy_says_and_gives_all_back_on_sigterm(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a") as agent:
+        # 1000 batch-cpu = 1024 shares; 64 Mi of batch-memory = 67,108,864 bytes.
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        wait_for("suppression", lambda: node.read(BE, "cpu", "cpu.cfs_quota_us") != "-1")
+        agent.ticked()  # the tick is over, and its status is there
+        assert node.read(batch.path, "memory", "memory.limit_in_bytes") == str(64 << 20)
+        held = {v["knob"]: v for p in agent.status()["pods"] if p["name"] == "etl" for v in p["values"]}
+        assert (held["cpu.shares"]["original"], held["cpu.shares"]["strategy"]) == (2, "be-totals")
+        assert agent.end() == 0
+    assert node.values(KNOBS) == before
+
+
+def test_after_kill_9_the_next_agent_takes_over_and_gives_back_what_the_first_one_changed(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a") as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        agent.end(signal.SIGKILL)
+        assert shares(node, batch) == "1024"
+        agent.start()
+        agent.ticked()
+        assert shares(node, batch) == "1024"
+        agent.end()
+    assert node.values(KNOBS) == before
+
+
+def test_an_agent_that_finds_no_policy_gives_back_what_a_killed_one_left(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a") as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        agent.end(signal.SIGKILL)
+    with Running(node, tmp_path / "a", settings={"enforcer.policy_file": "", "enforcer.startup_seconds": 0}) as agent:
+        wait_for("the kernel's own values", lambda: node.values(KNOBS) == before)
+        wait_for("a word of it", lambda: "no policy" in agent.ask("/readyz")[1])
+        assert agent.ask("/readyz")[0] == 503
+
+
+def test_a_policy_is_read_anew_when_its_file_changes_and_a_broken_one_is_refused(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    with Running(node, tmp_path / "a") as agent:
+        wait_for("suppression", lambda: node.read(BE, "cpu", "cpu.cfs_quota_us") != "-1")
+        agent.policy_file.write_text("resourceUsedThresholdWithBE: {enable: true, cpuSuppressThresholdPercent: 1000}")
+        wait_for("a note on the file", lambda: any("1000" in note for note in agent.status().get("notes", ())))
+        agent.ticked()
+        assert node.read(BE, "cpu", "cpu.cfs_quota_us") != "-1"
+        agent.policy_file.write_text("resourceUsedThresholdWithBE: {enable: false}")
+        wait_for("no suppression", lambda: node.read(BE, "cpu", "cpu.cfs_quota_us") == "-1")
+        wait_for("no note", lambda: agent.status().get("notes") == [])  # the status follows the writes of its tick
+        agent.end()
+
+
+def test_new_pods_are_found_and_pods_that_left_are_forgotten(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    with Running(node, tmp_path / "a") as agent:
+        wait_for("the first pod's weight", lambda: shares(node, batch) == "1024")
+        late = node.pod("late", qos="BE", priority=5500, resources=BATCH)
+        node.remove(batch)
+        node.write_pods(agent.folder / "pods.json")
+        wait_for("the late pod's weight", lambda: shares(node, late) == "1024")
+        wait_for("one pod less", lambda: [p["name"] for p in agent.status().get("pods", ())] == ["web", "late"])
+        agent.ticked()
+        kept = json.loads((agent.folder / "state" / "originals.json").read_bytes())
+        assert batch.uid not in json.dumps(kept)
+        assert agent.end() == 0
+
+
+def test_when_it_is_killed_and_nobody_starts_it_again_its_watchdog_gives_back(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a", settings={"enforcer.watchdog_seconds": 2}) as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        assert len(watchdogs(agent.folder)) == 1
+        agent.end(signal.SIGKILL)
+        wait_for("the kernel's own values", lambda: node.values(KNOBS) == before)
+        wait_for("the watchdog's end", lambda: not watchdogs(agent.folder))
+        assert node.values(KNOBS) == before
+
+
+def test_its_watchdog_ends_with_it(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    with Running(node, tmp_path / "a", settings={"enforcer.watchdog_seconds": 60}) as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        assert len(watchdogs(agent.folder)) == 1
+        assert agent.end() == 0
+        assert watchdogs(agent.folder) == []
+
+
+def watchdogs(folder: Path) -> list[int]:
+    """Processes that watch an agent of this folder."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = line.read_bytes().decode(errors="replace").split("\0")
+            if "enforcer.watchdog" in words and str(folder / "state") in words:
+                found.append(int(line.parent.name))
+    return found
+
+
+def test_without_the_right_to_write_it_goes_on_to_observe_and_is_not_ready(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    """In a mount namespace of its own in which the cgroups are read-only, as in a container without the mount."""
+    running = Running(node, tmp_path / "a").start()
+    running.end(signal.SIGKILL)
+    one = "mount --bind -o ro /sys/fs/cgroup/$h /sys/fs/cgroup/$h"
+    read_only = f"mount --make-rprivate / && for h in cpu cpuset memory; do {one}; done"
+    probe = subprocess.run(["unshare", "-m", "sh", "-c", read_only], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip(f"no mount namespaces here: {probe.stderr.decode().strip()}")
+    node.write(batch.container, "cpu", "cpu.shares", 2)
+    words = ["enforcer.cgroup_base=" + node.base, f"enforcer.state_dir={tmp_path / 'b'}", "enforcer.tick_seconds=0.2"]
+    words += [f"enforcer.policy_file={running.policy_file}", f"enforcer.pods_file={running.folder / 'pods.json'}"]
+    words += [f"telemetry.health_port={running.port}"]
+    inner = " ".join(f"--set {word}" for word in words)
+    command = f"{read_only} && exec {sys.executable} -m enforcer --write {inner}"
+    process = subprocess.Popen(["unshare", "-m", "sh", "-c", command], stderr=subprocess.DEVNULL)
+    try:
+        code, body = wait_for(
+            "not ready",
+            lambda: [r for r in [running.ask("/readyz")] if "denied" in r[1].lower() or "read-only" in r[1].lower()],
+        )[0]
+        running.ticked()
+        assert code == 503 and running.ask("/livez")[0] == 200, body
+        assert shares(node, batch) == "2"
+        assert {p["name"] for p in running.status()["pods"]} == {"etl", "web"}
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_it_writes_and_gives_back_without_a_single_capability(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    """As the shipped DaemonSet runs it: as root, with every capability dropped and no way to get one."""
+    drop = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+    if shutil.which(drop[0]) is None:
+        pytest.skip("setpriv (util-linux) is not installed")
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a", before=drop) as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        wait_for("suppression", lambda: node.read(BE, "cpu", "cpu.cfs_quota_us") != "-1")
+        assert agent.process is not None
+        rights = Path(f"/proc/{agent.process.pid}/status").read_text().split()
+        assert rights[rights.index("CapEff:") + 1] == "0" * 16
+        wait_for("ready", lambda: agent.ask("/readyz")[0] == 200)
+        assert agent.end() == 0
+    assert node.values(KNOBS) == before
+
+
+def test_a_stopped_agent_does_not_catch_up_the_ticks_it_missed(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    with Running(node, tmp_path / "a", settings={"enforcer.tick_seconds": 0.1}) as agent:
+        agent.ticked(3)
+        assert agent.process is not None
+        agent.process.send_signal(signal.SIGSTOP)
+        before = agent.process.pid
+        subprocess.run(["sleep", "3"], check=True)  # the fault itself: an agent that gets no CPU for three seconds
+        agent.process.send_signal(signal.SIGCONT)
+        agent.ticked(2)
+        lines = agent.ask("/metrics")[1].splitlines()
+        missed = next(float(x.rsplit(" ", 1)[1]) for x in lines if x.startswith("cotenant_enforcer_ticks_missed_total"))
+        # Three seconds of ticks of 0.1 s, but for the one that was late and what the machine's load adds.
+        assert missed >= 25
+        assert agent.end() == 0 and before
+
+
+def test_without_free_files_it_skips_ticks_and_goes_on_when_there_are_some(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    with Running(node, tmp_path / "a") as agent:
+        agent.ticked(3)
+        assert agent.process is not None
+        limits = resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE)
+        late = node.pod("late", qos="BE", priority=5500, resources=BATCH)
+        resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        node.write_pods(agent.folder / "pods.json")
+        wait_for("a word of it", lambda: "open files" in agent.log() or "no more files" in agent.log())
+        assert shares(node, late) == "2" and agent.process.poll() is None
+        resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE, limits)
+        wait_for("the late pod's weight", lambda: shares(node, late) == "1024")
+        wait_for("good ticks again", lambda: agent.ask("/readyz")[0] == 200)
+        assert agent.end() == 0
+
+
+def test_before_the_kubelet_has_made_its_cgroups_it_waits_for_them_and_says_so(tmp_path: Path) -> None:
+    with Kubepods(tiers=False) as empty, Running(empty, tmp_path / "a") as agent:
+        wait_for("a word of it", lambda: "no kubepods cgroup" in agent.ask("/readyz")[1])
+        assert agent.ask("/livez")[0] == 200 and agent.ticks() == 0
+        empty.make_tiers()
+        pod = empty.pod("etl", qos="BE", priority=5500, resources=BATCH)
+        empty.write_pods(agent.folder / "pods.json")
+        wait_for("the pod's weight", lambda: shares(empty, pod) == "1024")
+        assert agent.end() == 0
+
+
+def test_another_writer_every_50_ms_is_answered_once_a_tick_and_told_as_a_conflict(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    with Running(node, tmp_path / "a") as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        place = node.folder("cpu", batch.container) / "cpu.shares"
+        with somebody_else(place):
+            log = agent.folder / "state" / "actions.jsonl"
+            wait_for("a conflict", lambda: log.exists() and '"conflict"' in log.read_text())
+            before, ticks = writes_and_ticks(agent)
+            agent.ticked(5)
+            after, passed = (b - a for a, b in zip((0.0, ticks), writes_and_ticks(agent), strict=True))
+        # The other writes four times in each tick of 0.2 s, we at most once; a tick may be under way at each look.
+        assert 0 < after - before <= passed + 2, agent.log()[-2000:]
+        wait_for("our value again", lambda: shares(node, batch) == "1024")
+        assert agent.end() == 0
+
+
+@contextlib.contextmanager
+def somebody_else(place: Path) -> Iterator[None]:
+    """A process that writes another weight every 50 ms."""
+    other = subprocess.Popen(["sh", "-c", f"while :; do echo 7 > {place}; sleep 0.05; done"])
+    try:
+        yield
+    finally:
+        other.kill()
+        other.wait()
+
+
+def writes_and_ticks(agent: Running) -> tuple[float, float]:
+    """Writes of cpu.shares so far, conflicts included, and ticks; of one moment."""
+    lines = [x.rsplit(" ", 1) for x in agent.ask("/metrics")[1].splitlines()]
+    mine = [float(n) for x, n in lines if x.startswith("cotenant_enforcer_actions_total") and 'knob="cpu.shares"' in x]
+    return sum(mine), sum(float(n) for x, n in lines if x.startswith("cotenant_enforcer_ticks_total"))
+
+
+def test_two_agents_of_one_node_do_not_both_run(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    with Running(node, tmp_path / "a") as first:
+        first.ticked()
+        second = Running(node, tmp_path / "a").start()
+        assert second.process is not None
+        assert second.process.wait(60) != 0
+        assert first.ticks() > 0
+        first.end()
+
+
+def test_what_was_recorded_is_decided_again_the_same(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    record = tmp_path / "seen.jsonl"
+    with Running(node, tmp_path / "a", settings={"enforcer.record_file": record}) as agent:
+        agent.ticked(6)
+        agent.end()
+    command = [sys.executable, "-c", CLI, "node", "replay", str(record), "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert "0 differ from what was recorded" in done.stderr
+    assert {row["strategy"] for row in rows} >= {"be-totals", "cpu-suppress"}
+    off = [*command[:3], "--set", "enforcer.strategies_off=[be-totals]", *command[3:]]
+    assert subprocess.run(off, capture_output=True, check=False).returncode == 3
+
+
+def test_node_status_shows_what_is_held_and_why(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    with Running(node, tmp_path / "a") as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        agent.ticked()
+        url = f"http://127.0.0.1:{agent.port}/status"
+        command = [sys.executable, "-c", CLI, "node", "status", "--url", url, "-o", "json"]
+        rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        agent.end()
+    mine = [
+        r
+        for r in rows
+        if r["pod"] == "bench/etl" and r["knob"] == "cpu.shares" and r["cgroup"].endswith(batch.container)
+    ]
+    assert [(r["value"], r["original"], r["strategy"], r["why"]) for r in mine] == [
+        ("1024", "2", "be-totals", "its batch resources")
+    ]
+    assert {r["pod"] for r in rows} >= {"bench/etl", "bench/web"}
+
+
+def test_the_agent_loads_none_of_the_heavy_packages(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    code = (
+        "import sys, enforcer.__main__ as m; "
+        "heavy = {'typer', 'pydantic', 'kubernetes', 'pandas', 'sklearn', 'statsmodels', 'dash', 'yaml', 'httpx'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_policy_that_enables_nothing_changes_nothing_but_batch_totals(node: Kubepods, tmp_path: Path) -> None:
+    node.pod("plain")
+    node.pod("web", qos="LS", kube="Burstable", resources={"requests": {"cpu": "500m"}})
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a", policy="resourceUsedThresholdWithBE: {enable: false}\n") as agent:
+        agent.ticked(4)
+        assert node.values(KNOBS) == before
+        assert agent.end() == 0

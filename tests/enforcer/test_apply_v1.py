@@ -1,0 +1,351 @@
+"""The whole way on the real kernel: observe, settle, write, read back, give back; after kill -9, beside others."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from cotenant.model.qos import QosClass
+from enforcer.apply import Applier
+from enforcer.cgroupfs import Hierarchy
+from enforcer.changes import Done, Outcome
+from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, Observation, Plan, PodSpec, Want
+from enforcer.cpusets import format_cpus, parse_cpus
+from enforcer.journal import Journal
+from enforcer.layout import Layout
+from enforcer.observe import NodeFacts, Observer
+from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
+
+LAYOUT = Layout()
+UID, ID = "0f3e3a52-0000-4000-8000-000000000001", "ab" * 32
+POD = PodSpec(
+    "ns", "batch", UID, KubeQos.BEST_EFFORT, QosClass.BE, containers=(ContainerSpec("main", ID, running=True),)
+)
+TIER = LAYOUT.tier(KubeQos.BEST_EFFORT)
+POD_PATH, CONTAINER = LAYOUT.pod(UID, KubeQos.BEST_EFFORT), LAYOUT.container(UID, KubeQos.BEST_EFFORT, ID)
+LEVELS = {TIER: Level.QOS, POD_PATH: Level.POD, CONTAINER: Level.CONTAINER}
+TWO_CPUS = len(parse_cpus((ROOT / "cpuset/cpuset.cpus").read_text() if (ROOT / "cpuset").is_dir() else "0")) > 1
+
+
+def want(path: str, knob: Knob, value: int | str) -> Want:
+    return Want(path, knob, value, LEVELS[path], "test", "the test says so")
+
+
+@dataclass
+class Node:
+    """An own subtree as a node with one best-effort pod."""
+
+    tree: Subtree
+    folder: Path
+    hierarchy: Hierarchy
+    observer: Observer
+
+    def see(self, applier: Applier | None = None) -> Observation:
+        return self.observer.read([POD], [], NodeFacts("n"), applier.held if applier else frozenset())
+
+    def tick(self, applier: Applier, *wants: Want) -> list[Done]:
+        return applier.apply([Plan(wants)], self.see(applier))
+
+    @contextlib.contextmanager
+    def agent(self, dry_run: bool = False, boot: str = "b") -> Iterator[Applier]:
+        with Journal(self.folder, boot) as journal:
+            yield Applier(self.hierarchy, journal, dry_run)
+
+    def shows(self, path: str, knob: Knob) -> object:
+        return self.hierarchy.read_knob(path, knob)
+
+
+@pytest.fixture
+def node(subtree: Subtree, tmp_path: Path) -> Iterator[Node]:
+    subtree.make(CONTAINER)
+    subtree.make(LAYOUT.tier(KubeQos.BURSTABLE))
+    hierarchy = subtree.hierarchy()
+    hierarchy.write_knob(TIER, Knob.CPU_SHARES, 2)
+    yield Node(subtree, tmp_path / "state", hierarchy, Observer(hierarchy, LAYOUT))
+
+
+def test_a_quota_is_set_read_back_and_given_back(node: Node) -> None:
+    with node.agent() as applier:
+        done = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
+        assert [(d.outcome, d.before, d.found) for d in done] == [(Outcome.WRITTEN, NO_LIMIT, 20_000)]
+        assert node.tree.read("cpu", TIER, "cpu.cfs_quota_us") == "20000"
+        assert applier.held == {(TIER, Knob.CPU_QUOTA)}
+        assert node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000)) == []  # a quiet tick writes nothing
+        assert [d.outcome for d in node.tick(applier)] == [Outcome.RESTORED]
+    assert node.tree.read("cpu", TIER, "cpu.cfs_quota_us") == "-1"
+
+
+def test_a_dry_run_says_what_it_would_write_and_writes_nothing(node: Node) -> None:
+    with node.agent(dry_run=True) as applier:
+        first = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
+        again = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
+        assert applier.give_back() == []
+    assert [(d.outcome, d.repeated) for d in (*first, *again)] == [
+        (Outcome.WOULD_WRITE, False),
+        (Outcome.WOULD_WRITE, True),
+    ]
+    assert node.shows(TIER, Knob.CPU_QUOTA) == NO_LIMIT
+    assert not (node.folder / "originals.json").exists()
+
+
+def test_wants_in_any_order_are_taken_by_the_real_kernel_and_given_back(node: Node) -> None:
+    chance = random.Random(5)
+    cpus = sorted(parse_cpus(node.tree.read("cpuset", TIER, "cpuset.cpus")))
+    places = [(path, knob) for path in LEVELS for knob in (Knob.CPU_QUOTA, Knob.CPU_BURST, Knob.CPU_SHARES,
+              Knob.CPU_IDLE, Knob.CPUSET_CPUS)]  # fmt: skip
+    before = {place: node.shows(*place) for place in places}
+    node.tree.run(CONTAINER)
+    with node.agent() as applier:
+        for _ in range(25):
+            node.see(applier)
+            chosen = chance.sample(places, chance.randint(0, 10))
+            wants = [want(path, knob, some_value(chance, knob, cpus)) for path, knob in chosen]
+            done = node.tick(applier, *wants)
+            assert {d.outcome for d in done} <= {Outcome.WRITTEN, Outcome.RESTORED}, done
+        for _ in range(2):
+            applier.give_back()
+    assert {place: node.shows(*place) for place in places} == before
+
+
+def some_value(chance: random.Random, knob: Knob, cpus: list[int]) -> int | str:
+    if knob is Knob.CPUSET_CPUS:
+        return format_cpus(chance.sample(cpus, chance.randint(1, len(cpus))))
+    if knob is Knob.CPU_IDLE:
+        return chance.randint(0, 1)
+    if knob is Knob.CPU_SHARES:
+        return chance.randint(2, 5000)
+    least = 1000 if knob is Knob.CPU_QUOTA else 0
+    return chance.choice([NO_LIMIT if knob is Knob.CPU_QUOTA else 0, chance.randint(least, 200_000)])
+
+
+@pytest.mark.skipif(not TWO_CPUS, reason="needs two CPUs")
+def test_cpus_are_taken_also_from_a_sandbox_that_no_container_names(node: Node) -> None:
+    """The kernel refuses the pod's list for a cgroup below it that the API server does not know: looked at again."""
+    sandbox = f"{POD_PATH}/{'cd' * 32}"
+    node.tree.make(sandbox)
+    node.tree.run(sandbox)
+    cpus = sorted(parse_cpus(node.tree.read("cpuset", TIER, "cpuset.cpus")))
+    first, everything = str(cpus[0]), format_cpus(cpus)
+    with node.agent() as applier:
+        done = node.tick(applier, *(want(path, Knob.CPUSET_CPUS, first) for path in LEVELS))
+        assert {d.outcome for d in done} == {Outcome.WRITTEN}
+        assert [node.shows(p, Knob.CPUSET_CPUS) for p in (*LEVELS, sandbox)] == [first] * 4
+        assert node.tick(applier, *(want(path, Knob.CPUSET_CPUS, first) for path in LEVELS)) == []
+        applier.give_back()
+    assert [node.shows(p, Knob.CPUSET_CPUS) for p in (*LEVELS, sandbox)] == [everything] * 4
+
+
+def test_another_writer_is_seen_written_over_once_a_tick_and_told_as_a_conflict(node: Node) -> None:
+    stop, file = threading.Event(), node.tree.folder("cpu", TIER) / "cpu.cfs_quota_us"
+
+    def reset() -> None:
+        while not stop.wait(0.05):
+            file.write_text("77000")
+
+    other = threading.Thread(target=reset)
+    with node.agent() as applier:
+        quota = want(TIER, Knob.CPU_QUOTA, 20_000)
+        told = node.tick(applier, quota)
+        other.start()
+        try:
+            for _ in range(8):
+                wait_for(lambda: node.shows(TIER, Knob.CPU_QUOTA) == 77_000)
+                done = node.tick(applier, quota)
+                assert len(done) <= 1  # one write a tick, however fast the other is
+                told += done
+        finally:
+            stop.set()
+            other.join()
+        node.tick(applier, quota)
+        assert node.shows(TIER, Knob.CPU_QUOTA) == 20_000
+        assert Outcome.CONFLICT in {d.outcome for d in told}
+        conflicts = [d for d in told if d.outcome is Outcome.CONFLICT]
+        assert "somebody else keeps setting 77000" in conflicts[0].message
+        assert [d.repeated for d in conflicts] == [False] + [True] * (len(conflicts) - 1)
+        applier.give_back()
+    # what the other wanted last is what stands there in the end
+    assert node.shows(TIER, Knob.CPU_QUOTA) == 77_000
+
+
+SUPPRESSED = """
+import os, signal, sys
+from pathlib import Path
+from enforcer.apply import Applier
+from enforcer.cgroupfs import Hierarchy
+from enforcer.contract import *
+from enforcer.journal import Journal
+from enforcer.layout import Layout
+from enforcer.observe import NodeFacts, Observer
+h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
+a = Applier(h, Journal(Path(sys.argv[2]), "b"), dry_run=False)
+wants = tuple(Want(tier, k, v, Level.QOS, "s", "w") for k, v in ((Knob.CPU_QUOTA, 5000), (Knob.CPU_IDLE, 1)))
+a.apply([Plan(wants)], o.read([], [], NodeFacts("n")))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_agent(node: Node) -> None:
+    here = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", SUPPRESSED, node.tree.base, node.folder], cwd=here, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (node.shows(TIER, Knob.CPU_QUOTA), node.shows(TIER, Knob.CPU_IDLE)) == (5000, 1)
+
+
+def test_after_kill_9_the_next_start_gives_back_what_is_not_wanted_any_more(node: Node) -> None:
+    killed_agent(node)
+    with node.agent() as applier:
+        done = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 5000))  # the quota is still wanted, idle is not
+        assert {(d.knob, d.outcome) for d in done} == {
+            (Knob.CPU_IDLE, Outcome.RESTORED),
+            (Knob.CPU_SHARES, Outcome.RESTORED),
+        }
+        assert node.tick(applier, want(TIER, Knob.CPU_QUOTA, 5000)) == []
+        assert applier.held == {(TIER, Knob.CPU_QUOTA)}
+        applier.give_back()
+    assert [node.shows(TIER, k) for k in (Knob.CPU_QUOTA, Knob.CPU_IDLE, Knob.CPU_SHARES)] == [NO_LIMIT, 0, 2]
+
+
+def test_notes_of_another_boot_are_nothing(node: Node) -> None:
+    killed_agent(node)
+    with node.agent(boot="another") as applier:
+        assert node.tick(applier) == []
+    assert node.shows(TIER, Knob.CPU_QUOTA) == 5000
+
+
+HOSTILE = '{"boot":"b","notes":[{"path":"../../etc","knob":"cpu.shares"}]}'
+
+
+@pytest.mark.parametrize("torn", ["", "{", HOSTILE, "\0" * 64], ids=["empty", "torn", "hostile", "zeros"])
+def test_with_lost_notes_best_effort_gets_what_the_kubelet_would_give(node: Node, torn: str) -> None:
+    killed_agent(node)
+    node.hierarchy.write_knob(CONTAINER, Knob.MEMORY_LIMIT, 64 << 20)
+    (node.folder / "originals.json").write_text(torn)
+    with node.agent() as applier:
+        node.tick(applier)
+        node.tick(applier)
+    shown = [node.shows(TIER, k) for k in (Knob.CPU_QUOTA, Knob.CPU_IDLE, Knob.CPU_SHARES)]
+    assert shown == [NO_LIMIT, 0, 2]
+    assert node.shows(CONTAINER, Knob.MEMORY_LIMIT) == NO_LIMIT
+    assert (node.folder / "originals.json.damaged").read_text() == torn
+
+
+def test_a_cgroup_that_goes_away_is_gone_and_forgotten(node: Node) -> None:
+    with node.agent() as applier:
+        seen = node.see()
+        node.tree.remove(POD_PATH)
+        done = applier.apply([Plan((want(CONTAINER, Knob.CPU_QUOTA, 5000), want(TIER, Knob.CPU_QUOTA, 9000)))], seen)
+        assert {(d.path, d.outcome) for d in done} == {(CONTAINER, Outcome.GONE), (TIER, Outcome.WRITTEN)}
+        node.tree.make(CONTAINER)
+        assert [d.path for d in node.tick(applier)] == [TIER]  # the new one of that name is nothing to us
+    assert (node.folder / "originals.json").read_bytes().count(b"cpu.quota") == 0
+
+
+def test_cpus_that_the_machine_does_not_have_are_left_out(node: Node) -> None:
+    before = node.shows(CONTAINER, Knob.CPUSET_CPUS)
+    with node.agent() as applier:
+        done = node.tick(applier, want(CONTAINER, Knob.CPUSET_CPUS, "0-6000"), want(TIER, Knob.CPU_SHARES, 7))
+        assert [(d.knob, d.outcome) for d in done] == [(Knob.CPU_SHARES, Outcome.WRITTEN)]
+        assert node.shows(CONTAINER, Knob.CPUSET_CPUS) == before
+        applier.give_back()
+    assert node.shows(TIER, Knob.CPU_SHARES) == 2
+
+
+def test_a_limit_below_what_cannot_be_dropped_is_told_once_and_tried_ever_more_seldom(node: Node) -> None:
+    hold = "import time; x = bytearray(48 << 20); print(1, flush=True); time.sleep(600)"
+    process = node.tree.run(CONTAINER, [sys.executable, "-c", hold])
+    wait_for(lambda: int(node.tree.read("memory", CONTAINER, "memory.usage_in_bytes")) > 48 << 20)
+    now = [0.0]
+    with Journal(node.folder, "b") as journal:
+        applier = Applier(node.hierarchy, journal, dry_run=False, monotonic=lambda: now[0])
+        limit, tried = want(CONTAINER, Knob.MEMORY_LIMIT, 8 << 20), []
+        for _ in range(40):
+            if done := node.tick(applier, limit):
+                tried.append((now[0], done[0].outcome, done[0].errno, done[0].repeated))
+            now[0] += 1.0
+    # tried at once in the next tick, then after 2, 4, 8, 16 seconds
+    assert [at for at, *_ in tried] == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0]
+    assert {(outcome, number) for _, outcome, number, _ in tried} == {(Outcome.FAILED, errno.EBUSY)}
+    assert [repeated for *_, repeated in tried] == [False] + [True] * 5
+    assert process.poll() is None
+
+
+def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None:
+    """The state folder is full: a torn file of 0 bytes must not replace what is known."""
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(full)], check=True)
+    try:
+        with Journal(full, "b") as journal:
+            applier = Applier(node.hierarchy, journal, dry_run=False)
+            node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
+            with contextlib.suppress(OSError), (full / "filler").open("wb") as filler:
+                while True:
+                    filler.write(b"x" * 4096)
+                    filler.flush()
+            done = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000), want(CONTAINER, Knob.CPU_QUOTA, 5000))
+            assert [(d.path, d.outcome) for d in done] == [(CONTAINER, Outcome.NOT_NOTED)]
+            assert node.shows(CONTAINER, Knob.CPU_QUOTA) == NO_LIMIT
+            assert [d.outcome for d in applier.give_back()] == [Outcome.RESTORED]
+        with Journal(full, "b") as journal:
+            assert journal.damaged == ""
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+    assert node.shows(TIER, Knob.CPU_QUOTA) == NO_LIMIT
+
+
+OBSERVE_ONLY = """
+import sys
+from pathlib import Path
+from enforcer.apply import Applier
+from enforcer.cgroupfs import Hierarchy
+from enforcer.contract import *
+from enforcer.journal import Journal
+from enforcer.layout import Layout
+from enforcer.observe import NodeFacts, Observer
+h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
+a = Applier(h, Journal(Path(sys.argv[2]), "b"), dry_run=False)
+for _ in range(2):
+    done = a.apply([Plan((Want(tier, Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))], o.read([], [], NodeFacts("n")))
+    print(*(f"{d.outcome}:{d.errno}" for d in done), bool(a.denied))
+"""
+
+
+def test_on_a_read_only_mount_the_agent_goes_on_observing_and_says_so(node: Node) -> None:
+    here = Path(__file__).resolve().parents[2]
+    remount = f'mount --bind {ROOT}/cpu {ROOT}/cpu && mount -o remount,ro,bind {ROOT}/cpu && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", remount, "sh", sys.executable, "-c", OBSERVE_ONLY, node.tree.base]
+    done = subprocess.run([*command, node.folder], cwd=here, capture_output=True, text=True, check=True, timeout=120)
+    # told once; while it is denied nothing is tried each tick
+    assert done.stdout.splitlines() == [f"denied:{errno.EROFS} True", "True"]
+
+
+def test_a_host_application_and_a_pod_without_ids_do_no_harm(node: Node) -> None:
+    odd = replace(POD, uid="../../x", containers=(ContainerSpec("main", "../y"),))
+    seen = node.observer.read([odd, POD], [], NodeFacts("n"))
+    assert [pod.group is None for pod in seen.pods] == [True, False]
+    assert "pod uid '../../x' is not one" in node.observer.refused[0]
+
+
+def test_the_suppressed_process_really_gets_what_the_quota_says(node: Node) -> None:
+    node.tree.run(CONTAINER, ["sh", "-c", "while :; do :; done"])
+    with node.agent() as applier:
+        node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
+        start = int(node.tree.read("cpuacct", TIER, "cpuacct.usage"))
+        periods = int(node.tree.read("cpu", TIER, "cpu.stat").split()[1])
+        wait_for(lambda: int(node.tree.read("cpu", TIER, "cpu.stat").split()[1]) >= periods + 10)
+        passed = int(node.tree.read("cpu", TIER, "cpu.stat").split()[1]) - periods
+        used = int(node.tree.read("cpuacct", TIER, "cpuacct.usage")) - start
+        # 20 ms a period; two more for the periods that had begun
+        assert used <= (passed + 2) * 22_000_000
+        applier.give_back()
+    assert node.shows(TIER, Knob.CPU_QUOTA) == NO_LIMIT

@@ -1,0 +1,83 @@
+"""Best-effort cgroups follow their batch resources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cotenant.model.node_policy import decode
+from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION
+from cotenant.model.qos import QosClass
+from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY, SKIP_LABEL
+from enforcer.contract import Knob, KubeQos, Level, Plan, PodReading
+from enforcer.strategies.be_totals import BeTotals
+from tests.enforcer.readings import MIB, container, node, seen
+from tests.enforcer.readings import pod as any_pod
+
+POLICY = decode({})
+AMOUNTS = {BATCH_CPU: 500, BATCH_MEMORY: 64 * MIB}
+
+
+def pod(name: str, qos: QosClass = QosClass.BE, batch: bool = True, **others: Any) -> PodReading:
+    amounts = AMOUNTS if batch else {}
+    inside = container(requests=amounts, limits=amounts)
+    return any_pod(name, inside, qos=qos, kube=KubeQos.BEST_EFFORT, **others)
+
+
+def plan(*pods: PodReading, **of_node: Any) -> Plan:
+    return BeTotals().step(seen(*pods, machine=node(**of_node)), POLICY, None).plan
+
+
+def test_pod_and_container_get_what_the_batch_resources_say() -> None:
+    found = plan(pod("job"))
+    # 500 * 1024 // 1000 = 512; 500 * 100 us = 50000
+    expected = [(Knob.CPU_SHARES, 512), (Knob.CPU_QUOTA, 50_000), (Knob.MEMORY_LIMIT, 64 * MIB)]
+    for level in (Level.POD, Level.CONTAINER):
+        assert [(w.knob, w.value) for w in found.wants if w.level is level] == expected
+
+
+def test_a_container_is_known_to_have_been_made_with_it_only_where_the_kubelet_says_otherwise() -> None:
+    """The kubelet sees no batch resources: smallest shares, no limits. Pods' own cgroups are made by it alone."""
+    found = plan(pod("job"))
+    kubelets = {Knob.CPU_SHARES: 2, Knob.CPU_QUOTA: -1, Knob.MEMORY_LIMIT: -1}
+    assert {w.knob: w.made_from for w in found.wants if w.level is Level.CONTAINER} == kubelets
+    assert {w.made_from for w in found.wants if w.level is Level.POD} == {None}
+
+
+def test_the_tier_above_the_pods_is_left_as_it_is() -> None:
+    found = plan(pod("job"))
+    assert {w.level for w in found.wants} == {Level.POD, Level.CONTAINER}
+
+
+def test_nobody_else_is_touched() -> None:
+    others = [pod(q.value.lower() or "none", q) for q in QosClass if q is not QosClass.BE]
+    assert plan(*others) == Plan()
+
+
+def test_pods_that_leave_ended_or_want_to_be_left_alone_are() -> None:
+    pods = [
+        pod("a", deleting=True),
+        pod("b", phase="Succeeded"),
+        pod("c", labels={SKIP_LABEL: "true"}),
+    ]
+    assert plan(*pods) == Plan()
+
+
+def test_a_pod_without_a_cgroup_waits_for_it() -> None:
+    made = pod("job")
+    waiting = replace(made, group=None, containers=tuple(replace(c, group=None) for c in made.containers))
+    assert len(plan(made).wants) == 6
+    assert plan(waiting).wants == ()
+
+
+def test_a_faster_node_gives_less_quota() -> None:
+    annotations = {"node.koordinator.sh/cpu-normalization-ratio": "1.25"}
+    found = plan(pod("job"), annotations=annotations)
+    # 50000 / 1.25
+    assert {w.value for w in found.wants if w.knob is Knob.CPU_QUOTA} == {40_000}
+
+
+def test_an_unreadable_annotation_is_told() -> None:
+    found = plan(pod("job", batch=False, annotations={EXTENDED_SPEC_ANNOTATION: "{"}))
+    assert found.wants == ()
+    assert [v.reason for v in found.verdicts] == ["AnnotationUnreadable"]

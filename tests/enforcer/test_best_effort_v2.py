@@ -1,0 +1,20 @@
+"""Best effort on real cgroup v2, in a guest; see test_cgroup_v2. One boot for all tests of guest/best_effort_v2.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("guest")
+@pytest.mark.skipif(UML is None, reason=WHY_NOT)
+def test_best_effort_gives_way_on_cgroup_v2() -> None:
+    told = booted(Path(__file__).parent / "guest" / "best_effort_v2.py")
+    passed = re.findall(r"^PASSED .*best_effort_v2.*::(\w+)", told, re.MULTILINE)
+    assert "guest-rc=0" in told, told
+    assert len(set(passed)) == 3, told

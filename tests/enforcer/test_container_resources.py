@@ -1,0 +1,191 @@
+"""What a best-effort container gets: numbers derived from Koordinator's formulas."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.node_policy import NodePolicy, decode
+from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.model.qos import QosClass
+from enforcer.container_resources import (
+    BATCH_CPU,
+    BATCH_MEMORY,
+    LEAVE,
+    SKIP_LABEL,
+    ContainerResources,
+    container_resources,
+    pod_resources,
+    quota_of,
+    shares_of,
+)
+from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
+
+MIB = 2**20
+PLAIN = decode({})
+
+
+def policy(suppress: str = "cpuset", enable: bool = True) -> NodePolicy:
+    return decode({"resourceUsedThresholdWithBE": {"enable": enable, "cpuSuppressPolicy": suppress}})
+
+
+def batch(cpu: int | None, memory: int | None, name: str = "main", limits: bool = True) -> ContainerSpec:
+    amounts = {k: v for k, v in ((BATCH_CPU, cpu), (BATCH_MEMORY, memory)) if v is not None}
+    return ContainerSpec(name, requests=amounts, limits=amounts if limits else {})
+
+
+def pod(*containers: ContainerSpec, annotation: object = None, qos: QosClass = QosClass.BE, **more: object) -> PodSpec:
+    text = annotation if isinstance(annotation, str) else json.dumps(annotation)
+    annotations = {} if annotation is None else {EXTENDED_SPEC_ANNOTATION: text}
+    extra = {k: more.pop(k) for k in list(more) if k == "annotations"}
+    annotations |= extra.get("annotations", {})  # type: ignore[arg-type]
+    return PodSpec("jobs", "p", "u", qos_class=qos, containers=containers, annotations=annotations, **more)  # type: ignore[arg-type]
+
+
+def of(spec: PodSpec, at: NodePolicy = PLAIN, ratio: float = 1.0, name: str = "main") -> ContainerResources:
+    container = next(c for c in (*spec.containers, *spec.init_containers) if c.name == name)
+    return container_resources(spec, container, at, ratio)
+
+
+@pytest.mark.parametrize(
+    ("millicores", "shares"),
+    # m * 1024 // 1000, within 2..262144
+    [
+        (-5, 2),
+        (0, 2),
+        (1, 2),
+        (2, 2),
+        (3, 3),
+        (250, 256),
+        (1000, 1024),
+        (1500, 1536),
+        (256_000, 262_144),
+        (10**9, 262_144),
+    ],
+)
+def test_shares_follow_the_request(millicores: int, shares: int) -> None:
+    assert shares_of(millicores) == shares
+
+
+@pytest.mark.parametrize(
+    ("millicores", "ratio", "quota"),
+    # m * 100, at least 1000; ceil(quota / ratio) above 1: 50000 / 1.2 = 41666.7; 1000 * 100 / 3 = 33333.3
+    [
+        (0, 1, -1),
+        (-1, 1, -1),
+        (5, 1, 1000),
+        (500, 1, 50_000),
+        (500, 1.2, 41_667),
+        (1000, 3, 33_334),
+        (500, 0.5, 50_000),
+    ],
+)
+def test_quota_follows_the_limit(millicores: int, ratio: float, quota: int) -> None:
+    assert quota_of(millicores, ratio) == quota
+
+
+def test_the_annotation_decides() -> None:
+    sides = {"requests": {BATCH_CPU: 500, BATCH_MEMORY: "64Mi"}, "limits": {BATCH_CPU: "1k", BATCH_MEMORY: "128Mi"}}
+    spec = pod(batch(9999, 9999), annotation={"containers": {"main": sides}})
+    # 500 * 1024 // 1000 = 512; 1k = 1000 millicores * 100 us
+    assert of(spec) == ContainerResources(512, 100_000, 128 * MIB)
+    assert pod_resources(spec, PLAIN) == ContainerResources(512, 100_000, 128 * MIB)
+
+
+def test_without_it_the_containers_own_batch_requests_count() -> None:
+    assert of(pod(batch(2000, 64 * MIB))) == ContainerResources(2048, 200_000, 64 * MIB)
+
+
+def test_a_pod_is_the_sum_of_its_containers() -> None:
+    spec = pod(batch(500, 10 * MIB), batch(250, 20 * MIB, "side"))
+    # shares of 750: 768; quota 75000; memory 30 MiB
+    assert pod_resources(spec, PLAIN) == ContainerResources(768, 75_000, 30 * MIB)
+    assert pod_resources(spec, PLAIN, 1.5) == ContainerResources(768, 50_000, 30 * MIB)
+
+
+def test_one_container_without_a_limit_leaves_the_pod_without() -> None:
+    spec = pod(batch(500, 10 * MIB), batch(250, None, "side", limits=False))
+    assert pod_resources(spec, PLAIN) == ContainerResources(768, NO_LIMIT, NO_LIMIT)
+    assert of(spec, name="side") == ContainerResources(256, NO_LIMIT, NO_LIMIT)
+
+
+def test_a_sidecar_that_the_annotation_does_not_name_has_the_smallest_share_and_no_limit() -> None:
+    spec = pod(
+        batch(None, None), ContainerSpec("side"), annotation={"containers": {"main": {"limits": {BATCH_CPU: 500}}}}
+    )
+    assert of(spec, name="side") == ContainerResources(2, NO_LIMIT, NO_LIMIT)
+    assert pod_resources(spec, PLAIN).cpu_quota == NO_LIMIT
+
+
+def test_no_quota_of_its_own_while_best_effort_as_a_whole_has_one() -> None:
+    spec = pod(batch(500, MIB))
+    assert of(spec, policy("cfsQuota")).cpu_quota == NO_LIMIT
+    assert pod_resources(spec, policy("cfsQuota")).cpu_quota == NO_LIMIT
+    assert of(spec, policy("cfsQuota", enable=False)).cpu_quota == 50_000
+    assert of(spec, policy("cpuset")).cpu_quota == 50_000
+
+
+@pytest.mark.parametrize("qos", [q for q in QosClass if q is not QosClass.BE])
+def test_only_pods_labelled_best_effort_are_touched(qos: QosClass) -> None:
+    spec = pod(batch(500, MIB), annotation={"containers": {"main": {"limits": {BATCH_CPU: 500}}}}, qos=qos)
+    assert of(spec) == LEAVE == pod_resources(spec, PLAIN)
+
+
+def test_a_best_effort_pod_without_batch_resources_is_left_alone() -> None:
+    assert of(pod(ContainerSpec("main"))) == LEAVE
+    assert pod_resources(pod(ContainerSpec("main")), PLAIN) == LEAVE
+
+
+def test_a_pod_may_ask_to_be_left_alone() -> None:
+    spec = pod(batch(500, MIB), labels={SKIP_LABEL: "true"})
+    assert of(spec) == LEAVE == pod_resources(spec, PLAIN)
+
+
+def test_whole_cpus_of_its_own_come_without_a_quota() -> None:
+    annotations = {RESOURCE_STATUS_ANNOTATION: '{"cpuset": "2-3"}'}
+    spec = pod(ContainerSpec("main", limits={"cpu": 2000}), qos=QosClass.LSR, annotations=annotations)
+    assert of(spec) == ContainerResources(None, NO_LIMIT, None, "2-3")
+    assert pod_resources(spec, PLAIN) == ContainerResources(None, NO_LIMIT)
+
+
+def test_more_cpus_than_it_asks_for_do_not_free_a_pod_of_its_limit() -> None:
+    annotations = {RESOURCE_STATUS_ANNOTATION: '{"cpuset": "2-3"}'}
+    spec = pod(ContainerSpec("main", limits={"cpu": 500}), qos=QosClass.LS, annotations=annotations)
+    assert of(spec) == LEAVE == pod_resources(spec, PLAIN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"containers": 5}', '{"containers": {"main": {"limits": {"kubernetes.io/batch-cpu": "x"}}}}'],
+)
+def test_an_unreadable_annotation_changes_nothing_and_says_so(text: str) -> None:
+    spec = pod(batch(500, MIB), annotation=text)
+    assert of(spec).empty and pod_resources(spec, PLAIN).empty
+    assert "jobs/p" in of(spec).broken
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 200_000), st.integers(0, 2**40)), min_size=1, max_size=4),
+    st.floats(0.5, 5, allow_nan=False),
+    st.integers(0, 200_000),
+)
+def test_nothing_is_below_what_the_kernel_takes_and_no_child_above_its_parent(
+    amounts: list[tuple[int, int]], ratio: float, first: int
+) -> None:
+    containers = tuple(batch(cpu, memory, f"c{i}") for i, (cpu, memory) in enumerate(amounts))
+    spec = pod(*containers, init_containers=(batch(first, MIB, "init"),))
+    whole = pod_resources(spec, PLAIN, ratio)
+    for container in (*spec.containers, *spec.init_containers):
+        own = container_resources(spec, container, PLAIN, ratio)
+        if own == LEAVE:
+            continue
+        assert own.cpu_shares is not None and 2 <= own.cpu_shares <= 262_144
+        assert own.cpu_quota is not None and (own.cpu_quota == NO_LIMIT or own.cpu_quota >= 1000)
+        assert own.memory_limit == NO_LIMIT or own.memory_limit > 0  # type: ignore[operator]
+        if whole.cpu_quota not in (None, NO_LIMIT):
+            assert NO_LIMIT < own.cpu_quota <= whole.cpu_quota or container.name == "init"  # type: ignore[operator]
+            assert own.cpu_quota <= whole.cpu_quota  # type: ignore[operator]

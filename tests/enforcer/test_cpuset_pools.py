@@ -1,0 +1,161 @@
+"""CPUs by what the scheduler gave out: bound pods, share pools, NUMA nodes, SYSTEM, the kubelet's static manager."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.qos import QosClass
+from enforcer.contract import NO_LIMIT, Knob, KubeQos, NodeReading, Plan, PodReading, Processor
+from enforcer.cpusets import parse_cpus
+from enforcer.strategies.cpuset_pools import CpusetPools
+from tests.enforcer.readings import GIB, container, pod, policy, seen, values
+
+STATUS = "scheduling.koordinator.sh/resource-status"
+SYSTEM = {"node.koordinator.sh/system-qos-resource": '{"cpuset": "7"}'}
+WEB = "kubepods/burstable/podu-web/id-main"
+
+
+def machine(**others: Any) -> NodeReading:
+    """8 CPUs, 0-3 on NUMA node 0 and 4-7 on node 1."""
+    return NodeReading("n1", tuple(Processor(i, i, i // 4, i // 4) for i in range(8)), 8 * GIB, 4 * GIB, **others)
+
+
+def given_pod(name: str, qos: QosClass, cpus: str = "", numa: tuple[int, ...] = (), **others: Any) -> PodReading:
+    status: dict[str, Any] = {"cpuset": cpus} if cpus else {}
+    if numa:
+        status["numaNodeResources"] = [{"node": n, "resources": {"cpu": "2"}} for n in numa]
+    notes = {STATUS: json.dumps(status)} if status else {}
+    asks = {"cpu": others.pop("asks", 8000)}
+    return pod(name, container("main", requests=asks), container("side"), qos=qos, annotations=notes, **others)
+
+
+def web(qos: QosClass = QosClass.LS, **others: Any) -> PodReading:
+    return pod("web", container(), qos=qos, **others)
+
+
+def decided(*pods: PodReading, node: NodeReading | None = None, of: Any = None, **how: Any) -> Plan:
+    return CpusetPools(**how).step(seen(*pods, machine=node or machine()), of or policy(), None).plan
+
+
+def cpus(*pods: PodReading, **how: Any) -> dict[str, Any]:
+    return values(decided(*pods, **how), Knob.CPUSET_CPUS)
+
+
+def test_bound_pods_run_on_their_cpus_without_a_quota_and_the_rest_is_shared() -> None:
+    plan = decided(given_pod("db", QosClass.LSR, "1-2"), given_pod("rt", QosClass.LSE, "4"), web())
+    at = "kubepods/burstable/podu-"
+    assert values(plan, Knob.CPUSET_CPUS) == {
+        f"{at}db/id-main": "1-2",
+        f"{at}db/id-side": "1-2",
+        f"{at}rt/id-main": "4",
+        f"{at}rt/id-side": "4",
+        WEB: "0,3,5-7",
+    }
+    unlimited = [f"{at}{name}{part}" for name in ("db", "rt") for part in ("", "/id-main", "/id-side")]
+    assert values(plan, Knob.CPU_QUOTA) == dict.fromkeys(unlimited, NO_LIMIT)
+
+
+def test_who_names_more_cpus_than_it_asks_for_gets_none_and_shuts_nobody_out() -> None:
+    plan = decided(given_pod("db", QosClass.LSE, "0-6", asks=2000), web())
+    assert values(plan, Knob.CPUSET_CPUS) == {}
+    assert values(plan, Knob.CPU_QUOTA) == {}
+    assert [v.reason for v in plan.verdicts] == ["AssignedCpusNotRequested"]
+    exact = decided(given_pod("db", QosClass.LSE, "0-1", asks=2000), web())
+    assert values(exact, Knob.CPUSET_CPUS)[WEB] == "2-7"
+
+
+def test_numa_nodes_choose_the_part_of_the_pool() -> None:
+    assert (
+        cpus(given_pod("db", QosClass.LSR, "5"), given_pod("near", QosClass.LS, numa=(1,)))[
+            "kubepods/burstable/podu-near/id-main"
+        ]
+        == "4,6-7"
+    )
+
+
+def test_reserved_and_exclusive_system_cpus_are_not_shared() -> None:
+    notes = {**SYSTEM, "node.koordinator.sh/reservation": '{"reservedCPUs": "0-1"}'}
+    assert cpus(web(), node=machine(annotations=notes)) == {WEB: "2-6"}
+    lent = {"node.koordinator.sh/system-qos-resource": '{"cpuset": "7", "cpusetExclusive": false}'}
+    assert cpus(web(), node=machine(annotations=lent)) == {}  # everything is shared: nothing to say
+
+
+def test_system_pods_get_the_systems_cpus_when_there_are_any() -> None:
+    assert cpus(web(QosClass.SYSTEM), node=machine(annotations=SYSTEM)) == {WEB: "7"}
+    assert cpus(web(QosClass.SYSTEM)) == {}
+
+
+@pytest.mark.parametrize(
+    ("qos", "kube", "static", "moved"),
+    [
+        (QosClass.NONE, KubeQos.BURSTABLE, False, True),
+        (QosClass.NONE, KubeQos.BURSTABLE, True, False),
+        (QosClass.LS, KubeQos.BURSTABLE, True, True),
+        (QosClass.NONE, KubeQos.BEST_EFFORT, False, False),
+        (QosClass.BE, KubeQos.BEST_EFFORT, False, False),
+    ],
+)
+def test_who_is_moved_to_the_share_pool(qos: QosClass, kube: KubeQos, static: bool, moved: bool) -> None:
+    found = cpus(given_pod("db", QosClass.LSR, "0"), web(qos, kube=kube), node=machine(kubelet_static_cpus=static))
+    assert any("podu-web" in path for path in found) is moved
+
+
+def test_best_effort_is_placed_by_numa_only_when_switched_on_and_not_held_otherwise() -> None:
+    pods = (given_pod("db", QosClass.LSR, "4"), given_pod("rt", QosClass.LSE, "5"))
+    batch = given_pod("job", QosClass.BE, numa=(1,), kube=KubeQos.BEST_EFFORT)
+    at = "kubepods/besteffort/podu-job/id-main"
+    assert at not in cpus(*pods, batch)
+    # LSR lends CPU 4, LSE keeps 5.
+    assert cpus(*pods, batch, best_effort_pools=True)[at] == "4,6-7"
+    held = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
+    assert at not in cpus(*pods, batch, best_effort_pools=True, of=held)
+    bound = given_pod("job", QosClass.BE, "2", kube=KubeQos.BEST_EFFORT)
+    assert cpus(bound)[at] == "2"
+    assert cpus(bound, of=held) == {}
+
+
+def test_an_empty_pool_moves_nobody_and_is_told() -> None:
+    plan = decided(given_pod("db", QosClass.LSE, "0-7"), web())
+    assert WEB not in values(plan, Knob.CPUSET_CPUS)
+    assert [(v.subject, v.reason) for v in plan.verdicts] == [("default/web", "SharePoolEmpty")]
+
+
+def test_cpus_that_went_offline_are_left_out_and_told() -> None:
+    plan = decided(given_pod("db", QosClass.LSR, "7-9"))
+    assert set(values(plan, Knob.CPUSET_CPUS).values()) == {"7"}
+    assert [v.reason for v in plan.verdicts] == ["AssignedCpusOffline"]
+    assert values(decided(given_pod("db", QosClass.LSR, "20")), Knob.CPUSET_CPUS) == {}
+
+
+def test_an_annotation_that_cannot_be_read_is_told() -> None:
+    plan = decided(pod("db", container(), qos=QosClass.LSR, annotations={STATUS: '{"cpuset": "3-1"}'}))
+    assert plan.wants == ()
+    assert [v.reason for v in plan.verdicts] == ["AnnotationUnreadable"]
+
+
+def test_a_pod_that_asks_to_be_left_alone_is() -> None:
+    label = {"runtimeproxy.koordinator.sh/skip-hookserver": "true"}
+    assert cpus(given_pod("db", QosClass.LSR, "0"), web(labels=label)).keys() & {WEB} == set()
+
+
+lists = st.sets(st.integers(0, 9), max_size=4).map(lambda s: ",".join(map(str, sorted(s))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(list(QosClass)), lists, st.sets(st.integers(0, 2), max_size=2)), max_size=6),
+    st.booleans(),
+)
+def test_nobody_shares_an_exclusive_cpu_and_nobody_gets_none(
+    pods: list[tuple[QosClass, str, set[int]]], pools: bool
+) -> None:
+    found = [given_pod(f"p{i}", qos, text, tuple(numa)) for i, (qos, text, numa) in enumerate(pods)]
+    wants = cpus(*found, web(), best_effort_pools=pools)
+    exclusive = {c for qos, text, _ in pods if qos is QosClass.LSE for c in parse_cpus(text)}
+    assert all(parse_cpus(text) <= set(range(8)) and text for text in wants.values())
+    assert not parse_cpus(wants.get(WEB, "")) & exclusive

@@ -1,0 +1,113 @@
+"""Lists of CPUs and who owns which."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.errors import UsageError
+from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.model.qos import QosClass
+from enforcer.contract import ContainerSpec, NodeReading, PodSpec, Processor
+from enforcer.cpusets import (
+    SYSTEM_QOS_ANNOTATION,
+    assigned,
+    forbidden_cpus,
+    format_cpus,
+    overclaims,
+    owned_cpus,
+    parse_cpus,
+    system_cpus,
+)
+
+
+def pod(qos: QosClass, status: str | None, phase: str = "Running", asks: int = 8000) -> PodSpec:
+    annotations = {} if status is None else {RESOURCE_STATUS_ANNOTATION: status}
+    main = ContainerSpec("main", requests={"cpu": asks})
+    return PodSpec("a", "b", "u", qos_class=qos, phase=phase, annotations=annotations, containers=(main,))
+
+
+def node(**annotations: str) -> NodeReading:
+    names = {"reservation": NODE_RESERVATION_ANNOTATION, "system": SYSTEM_QOS_ANNOTATION}
+    processors = tuple(Processor(i) for i in range(8))
+    return NodeReading("n", processors, 2**30, 2**29, annotations={names[k]: v for k, v in annotations.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("0-2,5", {0, 1, 2, 5}), ("", set()), (" \n", set()), ("3", {3}), ("5,0-2,1", {0, 1, 2, 5}), ("0, 2", {0, 2})],
+)
+def test_a_list_names_its_cpus(text: str, cpus: set[int]) -> None:
+    assert parse_cpus(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["0-", "-1", "2-1", "a", "0,,1", "0-99999999999", "8192", "0x1", "1.5", "٣", "0-1-2"])
+def test_what_is_no_list_is_refused_with_the_part_that_is_wrong(text: str) -> None:
+    with pytest.raises(UsageError, match=r"pod x: .* is not a CPU"):
+        parse_cpus(text, "pod x")
+
+
+def test_a_list_that_is_long_for_its_own_sake_is_refused() -> None:
+    with pytest.raises(UsageError, match="characters"):
+        parse_cpus("0-8191," * 10_000)
+    assert len(parse_cpus(",".join(map(str, range(8192))))) == 8192
+    assert parse_cpus(",".join(f"{i}-8191" for i in range(1000))) == set(range(8192))
+
+
+@pytest.mark.parametrize("key", ["x", "cpuset", "numaNodeResources"])
+def test_an_annotation_that_is_nested_for_its_own_sake_is_unreadable(key: str) -> None:
+    deep = f'{{"{key}": {"[" * 100_000}{"]" * 100_000}}}'
+    assert assigned(pod(QosClass.LSR, deep)).broken
+    assert system_cpus(node(system=deep)) == (frozenset(), False)
+    assert forbidden_cpus(node(reservation=deep), []) == frozenset()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.integers(0, 300)))
+def test_writing_and_reading_a_list_gives_the_same_cpus(cpus: set[int]) -> None:
+    text = format_cpus(cpus)
+    assert parse_cpus(text) == cpus
+    assert format_cpus(parse_cpus(text)) == text
+
+
+def test_neighbours_are_joined_as_the_kernel_does() -> None:
+    assert format_cpus([5, 0, 1, 2, 7, 8]) == "0-2,5,7-8"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=30))
+def test_no_text_in_an_annotation_breaks_the_reader(text: str) -> None:
+    found = assigned(pod(QosClass.LSR, text))
+    assert found.cpus == frozenset() or not found.broken
+    assert system_cpus(node(system=text))[0] is not None
+
+
+def test_a_pods_cpus_and_numa_nodes_come_from_the_scheduler() -> None:
+    text = '{"cpuset":"4-5","numaNodeResources":[{"node":1,"resources":{"cpu":"2"}},{"node":0,"resources":{}}]}'
+    found = assigned(pod(QosClass.LSR, text))
+    assert (found.cpus, found.numa_nodes, found.broken) == ({4, 5}, (1,), "")
+
+
+def test_an_unreadable_annotation_is_not_the_same_as_none() -> None:
+    assert assigned(pod(QosClass.LSR, None)).broken == ""
+    assert "a/b" in assigned(pod(QosClass.LSR, '{"cpuset":"4-"}')).broken
+
+
+def test_a_pod_that_ended_owns_nothing() -> None:
+    pods = [pod(QosClass.LSE, '{"cpuset":"1"}'), pod(QosClass.LSE, '{"cpuset":"2"}', phase="Succeeded")]
+    assert owned_cpus(pods, QosClass.LSE) == {1}
+    assert owned_cpus(pods, QosClass.LSR) == frozenset()
+
+
+def test_a_pod_owns_no_more_cpus_than_it_asks_for() -> None:
+    assert overclaims(pod(QosClass.LSE, '{"cpuset":"0-2"}', asks=2999))
+    assert owned_cpus([pod(QosClass.LSE, '{"cpuset":"0-2"}', asks=2999)], QosClass.LSE) == frozenset()
+    assert owned_cpus([pod(QosClass.LSE, '{"cpuset":"0-2"}', asks=3000)], QosClass.LSE) == {0, 1, 2}
+
+
+def test_cpus_of_lse_pods_of_the_reservation_and_of_system_are_forbidden() -> None:
+    pods = [pod(QosClass.LSE, '{"cpuset":"6-7"}'), pod(QosClass.LSR, '{"cpuset":"4-5"}')]
+    assert forbidden_cpus(node(reservation='{"reservedCPUs":"0"}', system='{"cpuset":"1"}'), pods) == {0, 1, 6, 7}
+    assert forbidden_cpus(node(system='{"cpuset":"1","cpusetExclusive":false}'), pods) == {6, 7}
+    assert forbidden_cpus(node(reservation="not json"), pods) == {6, 7}

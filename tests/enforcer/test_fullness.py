@@ -1,0 +1,144 @@
+"""Pods leave a node that is too full, or whose mid and batch requests outgrew it: worked numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cotenant.model.node_policy import Thresholds
+from cotenant.model.protocol import EXTENDED_RESOURCES
+from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.model.reclaimable import Band
+from cotenant.model.resource import Resource
+from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
+from enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
+from enforcer.strategies.eviction import EVICTION_ENABLED_LABEL
+from enforcer.strategies.fullness import by_allocatable, by_use, to_release, withdrawn
+from tests.enforcer.readings import GIB, MIB, container, node, pod, policy, seen
+
+MID_CPU = EXTENDED_RESOURCES[Band.MID, Resource.CPU]
+OPEN = {EVICTION_ENABLED_LABEL: "true"}
+
+
+def limits(**given: Any) -> Thresholds:
+    return policy({"resourceUsedThresholdWithBE": {"enable": True, **given}}).thresholds
+
+
+def some(
+    name: str, cpu: float | None = 100.0, memory: int = MIB, amounts: dict[str, int] | None = None, **others: Any
+) -> PodReading:
+    """A batch pod that may be evicted."""
+    given = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT, "labels": OPEN, **others}
+    return pod(name, container(requests=amounts or {}), cpu=CpuUse(cpu), memory=MemoryUse(memory, memory), **given)
+
+
+def world(*pods: PodReading, cpu: float | None = 9000.0, available: int = 2 * GIB, **of: Any) -> Observation:
+    """10 cores, 8 GiB."""
+    return seen(*pods, machine=replace(node(10, cpu, **of), memory_available_bytes=available))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "lower", "amount"),
+    [
+        (9000.0, None, 200),  # 90 %; lower 88: 10000 * 2 / 100
+        (8999.0, None, 0),  # 89 %
+        (9599.0, None, 700),  # 95 % (cut off) - 88
+        (9000.0, 60, 3000),
+        (9000.0, 90, 200),  # not below the threshold: threshold - 2
+        (None, None, 0),
+    ],
+)
+def test_how_much_a_full_node_releases(cpu: float | None, lower: int | None, amount: int) -> None:
+    assert to_release(world(cpu=cpu), Resource.CPU, 90, lower)[0] == amount
+
+
+def test_memory_is_what_is_not_available() -> None:
+    # 6 of 8 GiB = 75 %; lower 68: 8 GiB * 7 / 100
+    assert to_release(world(), Resource.MEMORY, 70, None) == (8 * GIB * 7 // 100, 75)
+
+
+def test_candidates_opted_in_by_rank_and_then_by_use() -> None:
+    pods = [
+        some("small", 10.0),
+        some("big", 500.0),
+        some("silent", None),
+        some("closed", labels={}),
+        some("mid", qos=QosClass.LS, priority_class=PriorityClass.MID, priority=7000),
+        some("high", qos=QosClass.LS, priority_class=PriorityClass.PROD, priority=9000),
+    ]
+    found = by_use(world(*pods), limits(cpuEvictThresholdPercent=90, evictEnabledPriorityThreshold=7999), Resource.CPU)
+    # batch without a value counts 5500
+    assert found is not None and [c.pod.name for c in found.candidates] == ["big", "small", "mid"]
+    assert found.amount == 200
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"cpuEvictThresholdPercent": 90},
+        {"evictEnabledPriorityThreshold": 7999},
+        {"cpuEvictThresholdPercent": 91, "evictEnabledPriorityThreshold": 7999},
+        {"cpuEvictThresholdPercent": 90, "evictEnabledPriorityThreshold": 7999, "enable": False},
+    ],
+)
+def test_off_or_not_needed(given: dict[str, Any]) -> None:
+    assert by_use(world(some("a")), limits(**given), Resource.CPU) is None
+
+
+ALLOCATABLE = {"cpuAllocatableEvictThresholdPercent": 110, "allocatableEvictPriorityThreshold": 7999}
+
+
+def test_a_class_that_outgrew_the_node_releases_down_to_the_lower_bound() -> None:
+    pods = [some("a", amounts={BATCH_CPU: 800}), some("b", amounts={BATCH_CPU: 400})]
+    (found,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**ALLOCATABLE), Resource.CPU)
+    # 1200 of 1000 = 120 % > 110 %: 1200 - 100 % of 1000; larger request first
+    assert found.amount == 200
+    assert [c.pod.name for c in found.candidates] == ["a", "b"]
+    assert [found.measure(c) for c in found.candidates] == [800, 400]
+
+
+def test_at_the_threshold_nobody_leaves() -> None:
+    pods = [some("a", amounts={BATCH_CPU: 1100})]
+    assert list(by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**ALLOCATABLE), Resource.CPU)) == []
+
+
+def test_nothing_left_counts_as_one_millicore() -> None:
+    pods = [some("a", amounts={BATCH_CPU: 500})]
+    (found,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 0}), limits(**ALLOCATABLE), Resource.CPU)
+    assert found.amount == 499
+
+
+def test_a_class_that_is_not_offered_is_not_one_with_nothing_left() -> None:
+    seen_ = world(some("a", amounts={BATCH_CPU: 500}))
+    assert list(by_allocatable(seen_, limits(**ALLOCATABLE), Resource.CPU)) == []
+    assert [v.reason for v in withdrawn(seen_, limits(**ALLOCATABLE))] == ["ClassWithdrawn"]
+    assert list(withdrawn(seen_, limits())) == []
+
+
+def test_mid_and_batch_are_counted_apart() -> None:
+    mid = some("m", amounts={MID_CPU: 3000}, qos=QosClass.LS, priority_class=PriorityClass.MID)
+    batch = some("b", amounts={BATCH_CPU: 900})
+    there = {MID_CPU: 1000, BATCH_CPU: 1000}
+    (found,) = by_allocatable(world(mid, batch, allocatable=there), limits(**ALLOCATABLE), Resource.CPU)
+    assert [c.pod.name for c in found.candidates] == ["m"]
+    assert found.counts(mid.spec) and not found.counts(batch.spec)
+
+
+def test_the_priority_bound_holds_for_requests_too() -> None:
+    pods = [some("a", amounts={BATCH_CPU: 2000})]
+    low = {**ALLOCATABLE, "allocatableEvictPriorityThreshold": 5000}
+    (found,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**low), Resource.CPU)
+    assert list(found.candidates) == []
+
+
+def test_memory_works_alike() -> None:
+    pods = [some("a", amounts={BATCH_MEMORY: 3 * GIB})]
+    given = {"memoryAllocatableEvictThresholdPercent": 100, "memoryAllocatableEvictLowerPercent": 90}
+    at = limits(**given, allocatableEvictPriorityThreshold=7999)
+    (found,) = by_allocatable(world(*pods, allocatable={BATCH_MEMORY: 2 * GIB}), at, Resource.MEMORY)
+    # 3 GiB - 90 % of 2 GiB
+    assert found.amount == 3 * GIB - 90 * 2 * GIB // 100
+    assert found.name == "MemoryAllocatableEvict"

@@ -1,0 +1,71 @@
+"""Interference on real cgroups and real processes: a service that waits for batch work on its CPU is helped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.enforcer.test_suppress_on_cgroups import BURN, Agent, burn
+from tests.support.kubepods import Kubepods, missing
+
+SHARES = 65_536
+"""Of the test's tree, lest others on the machine take its CPU."""
+TICKS_A_READING = 10
+
+
+@pytest.fixture
+def node() -> Iterator[Kubepods]:
+    if reason := missing():
+        pytest.skip(f"INTERFERENCE IS NOT TESTED ON REAL CGROUPS: {reason}")
+    with Kubepods(outer_shares=SHARES) as made:
+        yield made
+
+
+class Acting(Agent):
+    """Says how best effort is held."""
+
+    def round(self) -> int:
+        """One tick; the bound of best effort, -1 = none."""
+        self.tick(cpuSuppressThresholdPercent=100)
+        case = self._state.interference.case
+        return -1 if case is None else case.base_millicores >> case.level
+
+
+def test_who_burns_on_a_services_cpu_is_found_and_held(node: Kubepods, tmp_path: Path) -> None:
+    web = node.pod("web", qos="LS", kube="Burstable", resources={"requests": {"cpu": "1"}})
+    idle, job = node.pod("idle", qos="BE"), node.pod("job", qos="BE")
+    first = node.read("kubepods", "cpuset", "cpuset.cpus").replace(",", "-").split("-")[0]
+    for pod in (web, job):
+        for group in (pod.container, pod.path):
+            node.write(group, "cpuset", "cpuset.cpus", first)
+    node.write("kubepods/besteffort", "cpu", "cpu.shares", 1024)
+    node.run(web, BURN)
+    node.run(idle, ["/bin/sleep", "600"])
+    agent = Acting(
+        node,
+        tmp_path,
+        protect="none",
+        interference_samples=20,
+        interference_confirm_seconds=0.1,
+        interference_patience_seconds=600.0,
+    )
+    for _ in range(3 * TICKS_A_READING):
+        burn(node, web, 0.03)
+        assert agent.round() == -1
+    for _ in range(3):
+        node.run(job, BURN)
+    burn(node, job, 0.1)
+    bounds, ends = [-1], time.monotonic() + 120
+    while bounds[-1] == -1 and time.monotonic() < ends:
+        burn(node, web, 0.01)
+        bounds.append(agent.round())
+    case = agent._state.interference.case
+    assert case is not None
+    assert case.victim == web.uid
+    # Half of what it used: less than half of the CPU that they share, and the idle pod is not accused.
+    assert 0 < bounds[-1] <= 500
+    assert case.antagonist == job.uid
+    assert int(node.read("kubepods/besteffort", "cpu", "cpu.cfs_quota_us")) <= max(bounds[-1] * 100, 2000)

@@ -1,0 +1,41 @@
+"""The kubelet's configuration, read without a YAML parser."""
+
+from __future__ import annotations
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enforcer.kubelet import KubeletConfig, kubelet_config
+
+
+def test_the_three_scalars_are_found_among_others() -> None:
+    text = """apiVersion: kubelet.config.k8s.io/v1beta1
+authentication:
+  anonymous: {enabled: false}
+  cgroupDriver: nested
+cgroupDriver: systemd
+cgroupRoot: "/a/b"   # below a folder
+cpuManagerPolicy: 'static'
+"""
+    found = kubelet_config(text)
+    assert found == KubeletConfig("systemd", "/a/b", static_cpus=True)
+    assert found.base == ("a", "b")
+
+
+def test_what_is_not_said_is_empty_and_an_absurd_driver_too() -> None:
+    assert kubelet_config("cgroupDriver: docker\n") == KubeletConfig()
+    assert kubelet_config("") == KubeletConfig()
+
+
+_WORD = st.text("abcdefgh/-", min_size=1, max_size=8).filter(lambda w: not w.startswith("-"))
+
+
+@given(root=_WORD, driver=st.sampled_from(["cgroupfs", "systemd"]), quote=st.sampled_from(['"', "'", None]))
+def test_it_reads_what_a_yaml_library_writes(root: str, driver: str, quote: str | None) -> None:
+    text = yaml.safe_dump(
+        {"cgroupRoot": root, "cgroupDriver": driver, "deep": {"cgroupRoot": "no"}}, default_style=quote
+    )
+    plain = text.replace('"cgroupRoot":', "cgroupRoot:").replace('"cgroupDriver":', "cgroupDriver:")
+    plain = plain.replace("'cgroupRoot':", "cgroupRoot:").replace("'cgroupDriver':", "cgroupDriver:")
+    assert kubelet_config(plain) == KubeletConfig(driver, root)

@@ -1,0 +1,175 @@
+"""One tick's decision over all strategies, on fresh and on old knowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.node_policy import NodePolicy
+from enforcer.contract import NO_LIMIT, Evict, Knob, KubeQos, Level, Observation, Plan, Step, Value, Verdict, Want
+from enforcer.loop import Ages, Memory, Mode, Round, decide, held, merged, mode_of
+from tests.enforcer.readings import TIERS, pod, policy, seen
+
+BE = TIERS[KubeQos.BEST_EFFORT]
+AGES = Ages(policy_ttl_seconds=300, release_seconds=3600, pods_ttl_seconds=120)
+
+
+def want(value: Value, path: str = BE, knob: Knob = Knob.CPU_QUOTA, strategy: str = "one") -> Want:
+    return Want(path, knob, value, Level.QOS, strategy, "because")
+
+
+@dataclass(frozen=True)
+class Saying:
+    """A strategy that says what a test tells it, and counts its steps."""
+
+    plan: Plan
+    name: str = "one"
+
+    def initial(self) -> int:
+        return 0
+
+    def step(self, seen: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
+        return Step(self.plan, state + 1)
+
+
+@dataclass(frozen=True)
+class Breaking:
+    """A strategy that raises from its second step on."""
+
+    plan: Plan
+    name: str = "breaking"
+
+    def initial(self) -> int:
+        return 0
+
+    def step(self, seen: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
+        if state:
+            raise ZeroDivisionError("no CPU is eligible")
+        return Step(self.plan, state + 1)
+
+
+def once(strategies: Sequence[object], at: Observation, memory: Memory | None = None) -> tuple[Round, Memory]:
+    return decide(at, policy(), memory or Memory(), strategies, AGES)
+
+
+@pytest.mark.parametrize(
+    ("policy_age", "pods_age", "mode"),
+    [
+        (300.0, 120.0, Mode.ACT),
+        (300.1, 0.0, Mode.HOLD),
+        (0.0, 120.1, Mode.HOLD),
+        (3900.0, 0.0, Mode.HOLD),
+        (3900.1, 0.0, Mode.RELEASE),
+        (float("inf"), float("inf"), Mode.RELEASE),
+    ],
+)
+def test_the_mode_follows_the_age_of_what_is_known(policy_age: float, pods_age: float, mode: Mode) -> None:
+    at = replace(seen(), policy_age_seconds=policy_age, pods_age_seconds=pods_age)
+    assert mode_of(at, policy(), AGES) is mode
+
+
+def test_without_a_policy_nothing_is_wanted_and_the_reason_is_told() -> None:
+    decided, memory = decide(seen(), None, Memory({"one": 4}), [Saying(Plan((want(5000),)))], AGES)
+    assert (decided.mode, decided.wants, memory) == (Mode.RELEASE, (), Memory())
+    assert [verdict.reason for verdict in decided.verdicts] == ["NoPolicy"]
+
+
+def test_strategies_remember_from_tick_to_tick() -> None:
+    strategy = Saying(Plan((want(5000),)))
+    _, memory = once([strategy], seen())
+    _, memory = once([strategy], seen(at=1.0), memory)
+    assert memory.states == {"one": 2}
+
+
+def test_of_two_values_for_one_knob_the_first_strategys_holds_and_it_is_told() -> None:
+    first, second = Saying(Plan((want(5000),))), Saying(Plan((want(9000, strategy="two"),)), "two")
+    decided, _ = once([first, second], seen())
+    assert [w.value for w in decided.wants] == [5000]
+    assert [(v.reason, v.warning) for v in decided.verdicts] == [("KnobConflict", True)]
+
+
+def test_the_same_value_twice_is_no_conflict() -> None:
+    wants, told = merged([Plan((want(5000),)), Plan((want(5000, strategy="two"),))], "n1")
+    assert len(wants) == 1 and told == []
+
+
+def test_a_strategy_that_breaks_keeps_its_last_wants_and_lets_the_others_go_on() -> None:
+    evicts = Evict("x", "a", "u", "breaking", "why")
+    broken = Breaking(Plan((want(5000, strategy="breaking"),), (evicts,)))
+    fine = Saying(Plan((want(7, "kubepods", Knob.CPU_SHARES),)))
+    _, memory = once([broken, fine], seen())
+    decided, memory = once([broken, fine], seen(at=1.0), memory)
+    assert {w.value for w in decided.wants} == {5000, 7}
+    assert decided.evictions == () and memory.states == {"breaking": 1, "one": 2}
+    assert "ZeroDivisionError: no CPU is eligible" in decided.verdicts[0].message
+
+
+def test_what_a_broken_strategy_wanted_of_a_cgroup_that_is_gone_is_dropped() -> None:
+    web = pod("web")
+    broken = Breaking(Plan((want(5000, web.group.path if web.group else "", strategy="breaking"),)))
+    _, memory = once([broken], seen(web))
+    assert once([broken], seen(at=1.0), memory)[0].wants == ()
+
+
+def stale(at: float = 1.0) -> Observation:
+    return replace(seen(pod("batch", kube=KubeQos.BEST_EFFORT), at=at), policy_age_seconds=301.0)
+
+
+def test_on_a_stale_policy_nobody_is_evicted_and_best_effort_gets_no_more() -> None:
+    _, memory = once([Saying(Plan((want(5000),)))], seen())
+    more = Saying(Plan((want(9000),), (Evict("x", "a", "u", "one", "why"),)))
+    decided, memory = once([more], stale(), memory)
+    assert (decided.mode, [w.value for w in decided.wants], decided.evictions) == (Mode.HOLD, [5000], ())
+    assert decided.verdicts[-1].reason == "Stale"
+    # Less than before is allowed, and then is the new "before".
+    decided, memory = once([Saying(Plan((want(3000),)))], stale(2.0), memory)
+    assert [w.value for w in decided.wants] == [3000]
+    decided, _ = once([Saying(Plan())], stale(3.0), memory)
+    assert [w.value for w in decided.wants] == [3000]
+
+
+@pytest.mark.parametrize(
+    ("knob", "before", "now", "result"),
+    [
+        (Knob.CPU_QUOTA, 5000, NO_LIMIT, 5000),
+        (Knob.CPU_QUOTA, NO_LIMIT, 5000, 5000),
+        (Knob.CPUSET_CPUS, "0-1", "0-3", "0-1"),
+        (Knob.CPUSET_CPUS, "0-3", "2", "2"),
+        (Knob.CPU_IDLE, 1, 0, 1),
+        (Knob.CPU_IDLE, 0, 1, 1),
+        (Knob.MEMORY_OOM_GROUP, 1, 0, 0),
+    ],
+)
+def test_what_looser_means_depends_on_the_knob(knob: Knob, before: Value, now: Value, result: Value) -> None:
+    found = held([want(now, knob=knob)], [want(before, knob=knob)], seen())
+    assert [w.value for w in found] == [result]
+
+
+def test_other_tiers_follow_their_strategies_also_on_old_knowledge() -> None:
+    path = TIERS[KubeQos.BURSTABLE]
+    assert [w.value for w in held([want(9000, path)], [want(5000, path)], seen())] == [9000]
+
+
+def test_a_verdict_of_a_strategy_reaches_the_round() -> None:
+    verdict = Verdict("n1", "Idle", "nothing to do")
+    assert once([Saying(Plan(verdicts=(verdict,)))], seen())[0].verdicts == (verdict,)
+
+
+_QUOTA = st.integers(1000, 10**6) | st.just(NO_LIMIT)
+
+
+@given(st.lists(_QUOTA, min_size=1, max_size=8))
+def test_on_old_knowledge_a_quota_never_grows(values: list[int]) -> None:
+    _, memory = once([Saying(Plan((want(values[0]),)))], seen())
+    last = float("inf") if values[0] == NO_LIMIT else values[0]
+    for number, value in enumerate(values[1:]):
+        decided, memory = once([Saying(Plan((want(value),)))], stale(1.0 + number), memory)
+        now = decided.wants[0].value
+        now = float("inf") if now == NO_LIMIT else now
+        assert now <= last
+        last = now
+    assert last <= (float("inf") if values[0] == NO_LIMIT else values[0])

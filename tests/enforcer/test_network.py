@@ -1,0 +1,116 @@
+"""Classes of outgoing traffic: promises, limits, members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.qos import QosClass
+from enforcer.contract import KubeQos, Plan, PodReading, Surface, Uplink
+from enforcer.strategies.network import Network, addresses
+from enforcer.surfaces import Traffic, values_of
+from enforcer.wire import PodWire, pod_of
+from tests.enforcer.readings import node, pod, policy, seen
+
+GIGABIT = Uplink("eth0", 1_000_000_000)
+
+
+def rules(total: int | str = 0, how: str | None = "tc", **classes: dict[str, Any]) -> Any:
+    of = {f"{name}Class": {"networkQOS": {"enable": True, **values}} for name, values in classes.items()}
+    mechanisms = {"netQOSPolicy": how} if how else {}
+    return policy(
+        {
+            "resourceQOSStrategy": {"policies": mechanisms, **of},
+            "systemStrategy": {"totalNetworkBandwidth": total},
+        }
+    )
+
+
+def decided(of: Any, *pods: PodReading, link: Uplink | None = GIGABIT) -> Plan:
+    return Network().step(seen(*pods, machine=node(uplink=link)), of, None).plan
+
+
+def traffic(plan: Plan) -> Traffic:
+    ((device, found),) = values_of(plan.surfaces, Surface.TRAFFIC, Traffic)
+    assert device == "eth0"
+    return found
+
+
+def test_numbers_are_percent_and_texts_bits_per_second() -> None:
+    of = rules(ls={"egressRequest": 40}, be={"egressRequest": "50M", "egressLimit": 30})
+    found = traffic(decided(of))
+    assert found.total == 1_000_000_000
+    # LS: 40 % of 1 Gbit/s promised, no limit; BE: 50 Mbit/s promised, 30 % at most, served last.
+    assert [(c.name, c.least, c.most) for c in found.classes] == [
+        ("LS", 400_000_000, 1_000_000_000),
+        ("BE", 50_000_000, 300_000_000),
+    ]
+    assert found.classes[0].priority < found.classes[1].priority
+
+
+@pytest.mark.parametrize(("total", "bits"), [("100M", 100_000_000), (5000000, 5_000_000), ("0", 1_000_000_000)])
+def test_the_policys_total_beats_the_cards(total: int | str, bits: int) -> None:
+    assert traffic(decided(rules(total, be={"egressLimit": 50}))).total == bits
+
+
+def test_a_promise_is_never_above_the_limit_and_a_limit_never_above_the_link() -> None:
+    of = rules(be={"egressRequest": 80, "egressLimit": 20}, ls={"egressLimit": "9G"})
+    assert [(c.least, c.most) for c in traffic(decided(of)).classes] == [
+        (8_000, 1_000_000_000),
+        (200_000_000, 200_000_000),
+    ]
+
+
+def test_members_are_pods_with_addresses_of_their_own() -> None:
+    pods = [
+        pod("a", qos=QosClass.LSE, addresses=("10.0.0.3",)),
+        pod("b", qos=QosClass.LSR, addresses=("10.0.0.2", "fd00::2")),
+        pod("c", qos=QosClass.LSR, addresses=("10.1.1.1",), host_network=True),
+        pod("d", qos=QosClass.LSR, addresses=("10.0.0.9",), phase="Succeeded"),
+        pod("e", kube=KubeQos.BEST_EFFORT, addresses=("10.0.0.4",)),
+    ]
+    found = traffic(decided(rules(lsr={}, be={}), *pods))
+    assert {c.name: c.addresses for c in found.classes} == {
+        "LSR": ("10.0.0.2", "10.0.0.3", "fd00::2"),
+        "BE": ("10.0.0.4",),
+    }
+
+
+def test_addresses_come_from_the_pods_status() -> None:
+    wire = {
+        "metadata": {"name": "a", "uid": "u-a", "labels": {"koordinator.sh/qosClass": "BE"}},
+        "spec": {"hostNetwork": False},
+        "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}]},
+    }
+    assert addresses([pod_of(msgspec.convert(wire, PodWire))], QosClass.BE) == ("10.0.0.7", "fd00::7")
+
+
+@pytest.mark.parametrize("how", [None, "terway-qos"])
+def test_only_by_tc(how: str | None) -> None:
+    assert decided(rules(how=how, be={"egressLimit": 20})) == Plan()
+
+
+def test_off_no_link_and_no_speed_are_different_answers() -> None:
+    assert decided(rules()) == Plan()
+    assert decided(rules(), link=None) == Plan()
+    assert [v.reason for v in decided(rules(be={}), link=None).verdicts] == ["UplinkUnknown"]
+    plan = decided(rules(be={}), link=Uplink("eth0"))
+    assert (plan.surfaces, [v.reason for v in plan.verdicts]) == ((), ["BandwidthUnknown"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=20) | st.sampled_from(["10.0.0.1", "fe80::1%eth0", "10.0.0.1; drop", "::ffff:1.2.3.4"]))
+def test_only_addresses_become_members(text: str) -> None:
+    found = addresses([pod("a", qos=QosClass.BE, addresses=(text,)).spec], QosClass.BE)
+    assert all(set(a) <= set("0123456789abcdefABCDEF:.") for a in found)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(1, 400 * 10**9))
+def test_rates_are_ones_that_htb_takes(request: int, limit: int, total: int) -> None:
+    (one,) = traffic(decided(rules(total, be={"egressRequest": request, "egressLimit": limit}))).classes
+    assert 8_000 <= one.least <= one.most <= max(total, 8_000)

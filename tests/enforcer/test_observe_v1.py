@@ -1,0 +1,277 @@
+"""Reading the real kernel: use over real time, churn, threads that wait; and that a look is cheap."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cotenant.model.errors import NodeUnreadable
+from cotenant.model.qos import PriorityClass, QosClass
+from enforcer.cgroupfs import Hierarchy, Lack
+from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, PodSpec
+from enforcer.layout import Layout
+from enforcer.observe import SLOW_TICKS, HostApplicationSpec, NodeFacts, Observer
+from tests.enforcer.own_cgroups import BURN, Subtree, wait_for
+
+LAYOUT = Layout()
+FACTS = NodeFacts("n", allocatable={"cpu": 2000})
+MIB = 1 << 20
+
+
+def pod(number: int, qos: KubeQos = KubeQos.BURSTABLE, containers: int = 1) -> PodSpec:
+    specs = tuple(ContainerSpec(f"c{i}", f"{number:032x}{i:032x}", running=True) for i in range(containers))
+    return PodSpec("ns", f"p{number}", f"00000000-0000-4000-8000-{number:012x}", qos, containers=specs)
+
+
+def made(subtree: Subtree, *pods: PodSpec) -> Observer:
+    for qos in KubeQos:
+        subtree.make(LAYOUT.tier(qos))
+    for one in pods:
+        for container in one.containers:
+            subtree.make(LAYOUT.container(one.uid, one.kube_qos, container.id))
+    return Observer(subtree.hierarchy(), LAYOUT)
+
+
+def path_of(one: PodSpec) -> str:
+    return LAYOUT.container(one.uid, one.kube_qos, one.containers[0].id)
+
+
+def test_a_burning_container_is_seen_over_the_time_that_passed(subtree: Subtree) -> None:
+    busy, quiet = pod(1), pod(2, KubeQos.GUARANTEED)
+    observer = made(subtree, busy, quiet)
+    subtree.write("cpu", path_of(busy), "cpu.cfs_quota_us", "20000")
+    subtree.run(path_of(busy), BURN)
+    first = observer.read([busy, quiet], [], FACTS)
+    assert first.pods[0].containers[0].group is not None
+    assert first.pods[0].containers[0].group.cpu.millicores is None  # one reading is no rate
+    wait_for(lambda: "nr_throttled 0" not in subtree.read("cpu", path_of(busy), "cpu.stat"))
+    observer.read([busy, quiet], [], FACTS)
+    stat = subtree.read("cpu", path_of(busy), "cpu.stat")
+    wait_for(lambda: int(subtree.read("cpu", path_of(busy), "cpu.stat").split()[1]) > int(stat.split()[1]) + 10)
+    seen = observer.read([busy, quiet], [], FACTS)
+    group, tier = seen.pods[0].containers[0].group, seen.tiers[KubeQos.BURSTABLE]
+    assert group is not None and group.cpu.millicores is not None and tier.cpu.millicores is not None
+    # a quota of 20 ms in 100 ms is 200 m, what began before the first look comes on top; without it 1000
+    assert 0 < group.cpu.millicores < 500
+    assert group.cpu.millicores == pytest.approx(tier.cpu.millicores, abs=200)
+    assert 0 < group.cpu.throttled_periods <= group.cpu.periods
+    assert group.knobs[Knob.CPU_QUOTA] == 20_000
+    other = seen.pods[1].containers[0].group
+    assert other is not None and other.cpu.millicores == 0.0
+    assert seen.node.cpu.millicores is not None
+    assert seen.node.memory_total_bytes > seen.node.memory_available_bytes > 0
+    assert {p.id for p in seen.node.processors} <= set(range(os.cpu_count() or 1))
+    assert seen.node.allocatable == {"cpu": 2000}
+
+
+def test_tiers_pods_containers_and_applications_have_their_levels(subtree: Subtree) -> None:
+    one = pod(1, KubeQos.BEST_EFFORT, containers=2)
+    observer = made(subtree, one)
+    subtree.make("host-latency-sensitive/nginx")
+    application = HostApplicationSpec("nginx", QosClass.LS, PriorityClass.PROD, "host-latency-sensitive/nginx")
+    absent = replace(application, path="host-latency-sensitive/none")
+    unborn = replace(one, containers=(*one.containers, ContainerSpec("late")))
+    seen = observer.read([unborn], [application, absent], FACTS)
+    assert seen.kubepods is not None and seen.kubepods.level is Level.KUBEPODS
+    assert seen.best_effort_root is not None and seen.best_effort_root.level is Level.QOS
+    assert seen.pods[0].group is not None and seen.pods[0].group.level is Level.POD
+    assert [c.group.level if c.group else None for c in seen.pods[0].containers] == [Level.CONTAINER] * 2 + [None]
+    assert [a.group.level if a.group else None for a in seen.host_applications] == [Level.HOST_APPLICATION, None]
+    assert Knob.CPU_QUOTA in seen.supported
+    assert Knob.CPU_BVT not in seen.supported
+
+
+def test_a_cgroup_made_again_gives_no_spike(subtree: Subtree) -> None:
+    one = pod(1)
+    observer = made(subtree, one)
+    process = subtree.run(path_of(one), BURN)
+    observer.read([one], [], FACTS)
+    wait_for(lambda: int(subtree.read("cpuacct", path_of(one), "cpuacct.usage")) > 50_000_000)
+    observer.read([one], [], FACTS)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not subtree.read("cpu", path_of(one), "cgroup.procs"))
+    subtree.remove(path_of(one))
+    subtree.make(path_of(one))
+    group = observer.read([one], [], FACTS).pods[0].containers[0].group
+    assert group is not None
+    assert group.cpu.millicores is None
+
+
+def test_knobs_of_ours_are_read_each_tick_and_others_in_turn(subtree: Subtree) -> None:
+    ours, others = pod(1), pod(2)
+    observer = made(subtree, ours, others)
+    subtree.run(path_of(ours))
+    subtree.run(path_of(others))
+    fresh = frozenset({(path_of(ours), Knob.CPU_SHARES)})
+    observer.read([ours, others], [], FACTS, fresh)
+    for one in (ours, others):
+        subtree.write("cpu", path_of(one), "cpu.shares", "300")
+    shown = []
+    for _ in range(SLOW_TICKS):
+        seen = observer.read([ours, others], [], FACTS, fresh)
+        shown.append([p.containers[0].group.knobs[Knob.CPU_SHARES] for p in seen.pods if p.containers[0].group])
+    assert [one[0] for one in shown] == [300] * SLOW_TICKS
+    assert shown[-1] == [300, 300]
+
+
+def test_a_started_container_is_noticed_at_once(subtree: Subtree) -> None:
+    one = pod(1)
+    observer = made(subtree, one)
+    group = observer.read([one], [], FACTS).pods[0].containers[0].group
+    assert group is not None and group.processes == 0
+    subtree.run(path_of(one))
+    group = observer.read([one], [], FACTS).pods[0].containers[0].group
+    assert group is not None and group.processes == 1
+
+
+def test_a_task_that_has_to_wait_for_its_cpu_is_seen_waiting(subtree: Subtree) -> None:
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("this kernel counts no waiting (schedstat)")
+    one = pod(1)
+    observer = made(subtree, one)
+    cpus = subtree.read("cpuset", path_of(one), "cpuset.cpus")
+    subtree.write("cpuset", path_of(one), "cpuset.cpus", cpus[0])
+    for _ in range(3):  # three on one CPU: two of them wait at any time
+        subtree.run(path_of(one), BURN)
+
+    def waiting() -> bool:
+        group = observer.read([one], [], FACTS).pods[0].containers[0].group
+        return group is not None and (group.run_delay_seconds or 0.0) > 0.0
+
+    wait_for(waiting)
+    group = observer.read([one], [], FACTS).pods[0].containers[0].group
+    assert group is not None and group.run_delay_seconds is not None
+
+
+def test_under_churn_nothing_is_raised_and_nothing_stays_open(subtree: Subtree) -> None:
+    pods = [pod(n, KubeQos.BEST_EFFORT) for n in range(30)]
+    observer, stop = made(subtree, *pods), threading.Event()
+    hierarchy: Hierarchy = observer._hierarchy
+
+    def churn() -> None:
+        while not stop.is_set():
+            for one in pods[10:]:
+                subtree.remove(LAYOUT.pod(one.uid, one.kube_qos))
+            for one in pods[10:]:
+                with contextlib.suppress(FileNotFoundError):
+                    subtree.make(path_of(one), with_cpus=False)
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    gone = seen_alive = 0
+    try:
+        for look in itertools.count():
+            seen = observer.read(pods, [], FACTS)
+            gone += sum(p.group is None for p in seen.pods)
+            seen_alive += sum(p.group is not None for p in seen.pods)
+            assert all(p.group is not None for p in seen.pods[:10])
+            if look >= 30 and gone:
+                break
+    finally:
+        stop.set()
+        churning.join()
+    assert gone > 0 < seen_alive
+    for one in pods:
+        subtree.remove(LAYOUT.pod(one.uid, one.kube_qos))
+    observer.read([], [], FACTS)
+    # of the three tiers and the root alone
+    assert hierarchy.held_files <= 4 * 5
+
+
+def test_files_running_out_skip_the_tick_and_the_next_one_works(subtree: Subtree) -> None:
+    one = pod(1)
+    observer = made(subtree, one)
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1  # noqa: PTH208
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    spare = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                spare.append(os.open("/dev/null", os.O_RDONLY))
+        with pytest.raises(NodeUnreadable, match="Too many open files"):
+            observer.read([one], [], FACTS)
+    finally:
+        for descriptor in spare:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    group = observer.read([one], [], FACTS).pods[0].containers[0].group
+    assert group is not None
+    assert group.knobs[Knob.CPU_QUOTA] == NO_LIMIT
+
+
+def test_a_limit_on_held_files_only_makes_it_slower(subtree: Subtree) -> None:
+    pods = [pod(n) for n in range(5)]
+    made(subtree, *pods)
+    hierarchy = subtree.hierarchy(held_limit=3)
+    observer = Observer(hierarchy, LAYOUT)
+    for _ in range(3):
+        seen = observer.read(pods, [], FACTS)
+    assert hierarchy.held_files == 3
+    assert all(p.containers[0].group is not None for p in seen.pods)
+
+
+def test_a_file_is_opened_in_the_cgroup_that_has_the_name_now(subtree: Subtree) -> None:
+    one = pod(1)
+    made(subtree, one)
+    hierarchy, path = subtree.hierarchy(), path_of(one)
+    subtree.write("cpu", path, "cpu.shares", "50")
+    assert hierarchy.read_knob(path, Knob.CPU_SHARES) == 50
+    subtree.remove(path)
+    assert hierarchy.read_knob(path, Knob.CPU_SHARES) is Lack.GONE
+    subtree.make(path)
+    subtree.write("cpu", path, "cpu.shares", "60")
+    assert hierarchy.read_knob(path, Knob.CPU_SHARES) == 60
+    assert hierarchy.read(path, "cpu", "cpu.none") is Lack.ABSENT
+    subtree.remove(path)
+    subtree.make(path)
+    subtree.write("cpu", path, "cpu.shares", "70")  # made again between two looks
+    assert hierarchy.read_knob(path, Knob.CPU_SHARES) == 70
+    assert hierarchy.write_knob(path, Knob.CPU_SHARES, 80) == 0
+    assert subtree.read("cpu", path, "cpu.shares").strip() == "80"
+
+
+def test_folders_are_closed_with_their_cgroups(subtree: Subtree) -> None:
+    pods = [pod(n) for n in range(5)]
+    made(subtree, *pods)
+    observer = Observer(subtree.hierarchy(), LAYOUT)
+    observer.read([], [], FACTS)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    observer.read(pods, [], FACTS)
+    assert len(os.listdir("/proc/self/fd")) > before  # noqa: PTH208
+    observer.read([], [], FACTS)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_without_proc_the_tick_is_skipped_and_says_what_to_set(subtree: Subtree, tmp_path: Path) -> None:
+    made(subtree)
+    with pytest.raises(NodeUnreadable, match="stat") as told:
+        Observer(subtree.hierarchy(), LAYOUT, proc=tmp_path).read([], [], FACTS)
+    assert "enforcer.proc_root" in told.value.fix
+
+
+def test_memory_of_a_process_is_seen_without_its_old_cache(subtree: Subtree, tmp_path: Path) -> None:
+    told = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True)
+    if told.stdout.strip() in ("tmpfs", "ramfs"):
+        pytest.skip("CACHE NOT TESTED: the temporary folder is in memory, and its files are nobody's cache")
+    one = pod(1)
+    observer = made(subtree, one)
+    file = tmp_path / "cached"
+    subtree.run(path_of(one), ["sh", "-c", f"head -c 33554432 /dev/zero > {file}; sleep 600"])
+    wait_for(lambda: file.exists() and file.stat().st_size == 32 * MIB)
+    wait_for(lambda: int(subtree.read("memory", path_of(one), "memory.usage_in_bytes")) > 24 * MIB)
+    group = observer.read([one], [], FACTS).pods[0].containers[0].group
+    assert group is not None and group.memory is not None
+    assert group.memory.usage - group.memory.working_set > 16 * MIB
+    assert group.memory.anon < 8 * MIB
+    assert observer._hierarchy.read(path_of(one), "memory", "memory.none") is Lack.ABSENT

@@ -1,0 +1,132 @@
+"""Strategies that move values of single pods, on this machine's real cgroups: what the kernel takes, and gives back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from enforcer.contract import PodSpec, Strategy
+from enforcer.layout import Layout
+from enforcer.machine import block_devices
+from enforcer.observe import NodeFacts
+from enforcer.strategies.cpuset_pools import CpusetPools
+from enforcer.strategies.identity import GroupIdentity
+from enforcer.strategies.io import DiskLimits
+from enforcer.strategies.memory_qos import MemoryProtection
+from enforcer.strategies.normalisation import Normalisation
+from enforcer.wire import PodWire, pod_of
+from tests.enforcer.one_strategy import OneStrategy
+from tests.support.kubepods import Kubepods, Pod, missing
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def node() -> Iterator[Kubepods]:
+    if reason := missing():
+        pytest.skip(f"STRATEGIES ARE NOT TESTED ON REAL CGROUPS: {reason}")
+    with Kubepods() as made:
+        yield made
+
+
+@pytest.fixture
+def agents(node: Kubepods, tmp_path: Path) -> Iterator[Any]:
+    made: list[OneStrategy] = []
+
+    def agent(strategy: Strategy[Any], **annotations: str) -> OneStrategy:
+        facts = NodeFacts("n1", annotations=annotations)
+        made.append(OneStrategy(strategy, tmp_path, Layout(base=(node.base,)), facts))
+        return made[-1]
+
+    yield agent
+    for one in made:
+        one.give_back()
+
+
+def specs(*pods: Pod) -> list[PodSpec]:
+    return [pod_of(msgspec.convert(pod.body, PodWire)) for pod in pods]
+
+
+def status(cpus: str) -> dict[str, str]:
+    return {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": cpus})}
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="CPU POOLS ARE NOT TESTED: needs two CPUs")
+def test_a_bound_pod_gets_its_cpu_alone_and_leaves_it(node: Kubepods, agents: Any) -> None:
+    everywhere = node.read("kubepods", "cpuset", "cpuset.cpus")
+    web = node.pod("web", qos="LS", kube="Burstable")
+    node.run(web, ["sleep", "600"])
+    asks = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    bound = node.pod("db", qos="LSR", kube="Guaranteed", resources=asks, annotations=status("1"))
+    for path in (bound.path, bound.container):
+        node.write(path, "cpu", "cpu.cfs_quota_us", 100_000)
+    node.run(bound, ["sleep", "600"])
+    agent = agents(CpusetPools())
+    agent.tick(specs(web, bound))
+    assert node.read(bound.container, "cpuset", "cpuset.cpus") == "1"
+    assert "1" not in node.read(web.container, "cpuset", "cpuset.cpus").split(",")
+    assert [node.read(path, "cpu", "cpu.cfs_quota_us") for path in (bound.path, bound.container)] == ["-1", "-1"]
+    # The pod's own cgroup keeps all CPUs: nothing is taken from a parent that a child still has.
+    assert node.read(web.path, "cpuset", "cpuset.cpus") == everywhere
+    node.remove(bound)
+    agent.tick(specs(web))
+    assert node.read(web.container, "cpuset", "cpuset.cpus") == everywhere
+
+
+def test_normalised_quotas_are_taken_and_given_back_in_order(node: Kubepods, agents: Any) -> None:
+    web = node.pod("web", qos="LS", kube="Burstable", resources={"limits": {"cpu": "1"}})
+    for path in (web.path, web.container):
+        node.write(path, "cpu", "cpu.cfs_quota_us", 100_000)
+    agent = agents(Normalisation(), **{"node.koordinator.sh/cpu-normalization-ratio": "1.25"})
+    agent.tick(specs(web))
+    assert [node.read(path, "cpu", "cpu.cfs_quota_us") for path in (web.path, web.container)] == ["80000", "80000"]
+    agent.facts = NodeFacts("n1")
+    agent.tick(specs(web))
+    assert [node.read(path, "cpu", "cpu.cfs_quota_us") for path in (web.path, web.container)] == ["100000", "100000"]
+
+
+def test_a_pod_that_yields_runs_idle_and_gets_its_weight_back(node: Kubepods, agents: Any) -> None:
+    notes = {"koordinator.sh/cpuQOS": '{"groupIdentity": -1}'}
+    web = node.pod("web", qos="LS", kube="Burstable", annotations=notes)
+    node.write(web.path, "cpu", "cpu.shares", 512)
+    agent = agents(GroupIdentity())
+    on = {"resourceQOSStrategy": {"lsClass": {"cpuQOS": {"enable": True}}}}
+    agent.tick(specs(web), on)
+    assert node.read(web.path, "cpu", "cpu.idle") == "1"
+    agent.tick(specs(web), {})
+    # The kernel forgets the weight of an idle group; it comes back from the note.
+    assert (node.read(web.path, "cpu", "cpu.idle"), node.read(web.path, "cpu", "cpu.shares")) == ("0", "512")
+
+
+def test_disk_limits_stand_on_a_real_device_and_go(node: Kubepods, agents: Any) -> None:
+    devices = block_devices(Path("/proc"), Path("/sys"))
+    whole = {
+        name: number for name, number in devices.items() if not name.startswith("/") and not number.startswith("7:")
+    }
+    name = next((n for n in sorted(whole) if int(Path(f"/sys/class/block/{n}/size").read_text()) > 0), "")
+    if not name:
+        pytest.skip("DISK LIMITS ARE NOT TESTED: this machine has no block device")
+    block = {"name": name, "type": "device", "ioCfg": {"readBPS": 10 * MIB, "writeIOPS": 500}}
+    job = node.pod("job", qos="BE")
+    agent = agents(DiskLimits())
+    on = {"resourceQOSStrategy": {"beClass": {"blkioQOS": {"enable": True, "blocks": [block]}}}}
+    agent.tick(specs(job), on)
+    files = ("blkio.throttle.read_bps_device", "blkio.throttle.write_iops_device")
+    assert [node.read(job.path, "blkio", file) for file in files] == [f"{whole[name]} {10 * MIB}", f"{whole[name]} 500"]
+    block["ioCfg"] = {"readBPS": MIB}
+    agent.tick(specs(job), on)
+    assert [node.read(job.path, "blkio", file) for file in files] == [f"{whole[name]} {MIB}", ""]
+    agent.tick(specs(job), {})
+    assert [node.read(job.path, "blkio", file) for file in files] == ["", ""]
+
+
+def test_memory_protection_asks_a_stock_v1_kernel_for_nothing(node: Kubepods, agents: Any) -> None:
+    web = node.pod("web", qos="LS", kube="Burstable", resources={"requests": {"memory": "64Mi"}})
+    on = {"resourceQOSStrategy": {"lsClass": {"memoryQOS": {"enable": True, "minLimitPercent": 50}}}}
+    assert agents(MemoryProtection()).tick(specs(web), on) == []

@@ -1,0 +1,20 @@
+"""Strategies on real cgroup v2, in a guest; see test_cgroup_v2. One boot for all tests of guest/strategies_v2.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("guest")
+@pytest.mark.skipif(UML is None, reason=WHY_NOT)
+def test_strategies_hold_on_cgroup_v2() -> None:
+    told = booted(Path(__file__).parent / "guest" / "strategies_v2.py")
+    passed = re.findall(r"^PASSED .*::(\w+)", told, re.MULTILINE)
+    assert "guest-rc=0" in told, told
+    assert len(set(passed)) == 6, told

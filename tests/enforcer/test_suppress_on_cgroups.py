@@ -1,0 +1,155 @@
+"""Suppression on real cgroups and real processes: what a load step of a service does to best effort."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.settings.best_effort import BestEffortSettings
+from enforcer.apply import Applier
+from enforcer.cgroupfs import Hierarchy
+from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
+from enforcer.contract import CpuUse, Knob, Observation
+from enforcer.journal import Journal
+from enforcer.layout import Layout
+from enforcer.observe import NodeFacts, Observer
+from enforcer.strategies.baseline import Signal, measured
+from enforcer.strategies.be_totals import BeTotals
+from enforcer.strategies.best_effort import BestEffort
+from enforcer.wire import PodWire, pod_of
+from tests.enforcer.own_cgroups import wait_for
+from tests.enforcer.readings import policy, values
+from tests.support.kubepods import Kubepods, Pod, missing
+
+TIER = "kubepods/besteffort"
+BURN = ["/bin/sh", "-c", "while :; do :; done"]
+BATCH = {BATCH_CPU: "1000", BATCH_MEMORY: "64Mi"}
+SHARES = 65_536
+"""Of the test's tree, lest others on the machine take its CPU."""
+
+
+@pytest.fixture
+def node() -> Iterator[Kubepods]:
+    if reason := missing():
+        pytest.skip(f"SUPPRESSION IS NOT TESTED ON REAL CGROUPS: {reason}")
+    with Kubepods(outer_shares=SHARES) as made:
+        yield made
+
+
+class Agent:
+    """Observer, strategies and applier, as in the loop; ticks when told. The machine is only what the pods use."""
+
+    def __init__(self, node: Kubepods, folder: Path, **given: Any) -> None:
+        hierarchy = Hierarchy()
+        self._node = node
+        self._observer = Observer(hierarchy, Layout(base=(node.base,)))
+        self._applier = Applier(hierarchy, Journal(folder), dry_run=False)
+        self._strategy = BestEffort(BestEffortSettings(**given))
+        self._state = self._strategy.initial()
+
+    def look(self) -> Observation:
+        pods = [pod_of(msgspec.convert(p.body, PodWire)) for p in self._node.pods.values()]
+        seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.held)
+        use = sum(p.group.cpu.millicores or 0.0 for p in seen.pods if p.group)
+        return replace(
+            seen, node=replace(seen.node, cpu=CpuUse(use), memory_available_bytes=seen.node.memory_total_bytes)
+        )
+
+    def tick(self, **thresholds: Any) -> tuple[Observation, dict[str, Any]]:
+        """What was seen, and the quotas that were wanted."""
+        seen = self.look()
+        at = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota", **thresholds}})
+        step = self._strategy.step(seen, at, self._state)
+        self._state = step.state
+        self._applier.apply([step.plan, BeTotals().step(seen, at, None).plan], seen)
+        return seen, values(step.plan, Knob.CPU_QUOTA)
+
+    def give_back(self) -> None:
+        self._applier.give_back()
+
+
+def used_seconds(node: Kubepods, path: str) -> float:
+    return int(node.read(path, "cpuacct", "cpuacct.usage")) / 1e9
+
+
+def burn(node: Kubepods, pod: Pod, seconds: float) -> None:
+    """Wait until the pod has used so much more CPU."""
+    before = used_seconds(node, pod.path)
+    wait_for(lambda: used_seconds(node, pod.path) - before >= seconds)
+
+
+def quota(node: Kubepods, path: str = TIER) -> int:
+    return int(node.read(path, "cpu", "cpu.cfs_quota_us"))
+
+
+def test_a_load_step_is_followed_within_two_ticks_and_the_kernel_holds_best_effort_there(
+    node: Kubepods, tmp_path: Path
+) -> None:
+    web = node.pod("web", qos="LS", kube="Burstable", resources={"requests": {"cpu": "1"}})
+    job = node.pod("job", qos="BE")
+    for _ in range(2):
+        node.run(job, BURN)
+    agent = Agent(node, tmp_path)
+    agent.tick()
+    burn(node, job, 0.2)
+    agent.tick()
+    before = quota(node)
+    node.run(web, BURN)
+    burn(node, web, 0.3)
+    agent.tick()
+    burn(node, web, 0.3)
+    seen, wanted = agent.tick()
+    # The threshold leaves 65 % of the machine; the service now takes about a core of it.
+    everything = seen.node.cpu_millicores * 100
+    assert before == everything * 65 // 100
+    assert list(wanted.values()) == [quota(node)]
+    use = next(p.group.cpu.millicores or 0.0 for p in seen.pods if p.spec.name == "web" and p.group)
+    assert use > 100.0
+    # Not moved for less than 1 % of the machine, never below 2 ms.
+    assert quota(node) <= max(before - int(use) * 100, 2000) + everything // 100
+    begun, start = used_seconds(node, TIER), agent.look().at_seconds
+    burn(node, web, 0.5)
+    held = used_seconds(node, TIER) - begun
+    passed = agent.look().at_seconds - start
+    # A period of 100 ms at either end may be paid twice.
+    assert held <= quota(node) / 100_000 * (passed + 0.2) * 1.15 + 0.02
+    agent.give_back()
+    assert quota(node) == -1
+    assert node.read(TIER, "cpu", "cpu.shares") == "2"
+
+
+def test_best_effort_pods_give_up_their_own_quota_where_the_tier_has_one(node: Kubepods, tmp_path: Path) -> None:
+    job = node.pod("job", qos="BE", resources={"requests": BATCH, "limits": BATCH})
+    agent = Agent(node, tmp_path)
+    agent.tick(cpuSuppressPolicy="cpuset")
+    # 1000 batch millicores
+    assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, 100_000, 100_000]
+    assert node.read(job.path, "cpu", "cpu.shares") == "1024"
+    # 10 % of the machine: below what the pod had, which cgroup v1 would refuse while the pod has it
+    seen, _ = agent.tick(cpuSuppressThresholdPercent=10)
+    assert [quota(node, path) for path in (TIER, job.path, job.container)] == [seen.node.cpu_millicores * 10, -1, -1]
+    agent.tick(enable=False)
+    assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, 100_000, 100_000]
+    agent.give_back()
+    assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, -1, -1]
+
+
+def test_a_services_waiting_is_measured_here(node: Kubepods, tmp_path: Path) -> None:
+    web = node.pod("web", qos="LS", kube="Burstable", resources={"requests": {"cpu": "1"}})
+    node.run(web, BURN)
+    agent = Agent(node, tmp_path)
+    found: list[float] = []
+
+    def measures() -> bool:
+        burn(node, web, 0.02)
+        seen = agent.look()
+        found.extend(v for s, v in measured(seen.pods[0], seen.elapsed_seconds).items() if s is Signal.RUN_DELAY)
+        return bool(found)
+
+    wait_for(measures)
+    assert found[0] >= 0.0

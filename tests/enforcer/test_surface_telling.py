@@ -1,0 +1,55 @@
+"""What becomes of wants beyond cgroups is told once: in the action log, as a metric; in a dry run as what would be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.edges.telemetry import Metrics
+from enforcer.contract import Surface, SurfaceWant
+from enforcer.telling import LOG_FILE, AgentMetrics, Teller
+
+KEY = "vm/min_free_kbytes"
+
+
+def want(value: str, key: str = KEY) -> SurfaceWant:
+    return SurfaceWant(Surface.SYSCTL, key, value, "system", "the policy says so")
+
+
+def told(folder: Path) -> list[tuple[str, str, str]]:
+    lines = [json.loads(line) for line in (folder / LOG_FILE).read_text().splitlines()]
+    (folder / LOG_FILE).write_text("")
+    return [(line["action"], line["outcome"], line["subject"]) for line in lines]
+
+
+@pytest.fixture
+def teller(tmp_path: Path, request: Any) -> Teller:
+    return Teller(tmp_path, AgentMetrics(Metrics("0", "3")), None, "n1", getattr(request, "param", False))
+
+
+def test_only_changes_are_told(teller: Teller, tmp_path: Path) -> None:
+    for _ in range(3):
+        teller.surface(Surface.SYSCTL, [want("1")], [], 0.0)
+    assert told(tmp_path) == [("write", "written", f"sysctl/{KEY}")]
+    teller.surface(Surface.SYSCTL, [want("2")], [], 1.0)
+    teller.surface(Surface.TRAFFIC, [], [], 1.0)
+    assert told(tmp_path) == [("write", "written", f"sysctl/{KEY}")]
+    for _ in range(2):
+        teller.surface(Surface.SYSCTL, [], [], 2.0)
+    assert told(tmp_path) == [("restore", "restored", f"sysctl/{KEY}")]
+
+
+def test_what_fails_is_told_until_it_changes(teller: Teller, tmp_path: Path) -> None:
+    for wrong in ([f"{KEY}: Permission denied"], [f"{KEY}: Permission denied"], [], []):
+        teller.surface(Surface.SYSCTL, [want("1")], wrong, 0.0)
+    assert [outcome for _, outcome, _ in told(tmp_path)] == ["failed", "written"]
+
+
+@pytest.mark.parametrize("teller", [True], indirect=True)
+def test_a_dry_run_says_what_it_would_write(teller: Teller, tmp_path: Path) -> None:
+    teller.surface(Surface.SYSCTL, [want("1")], [], 0.0)
+    (line,) = [json.loads(line) for line in (tmp_path / LOG_FILE).read_text().splitlines()]
+    assert (line["outcome"], line["dry_run"], line["value"]) == ("would-write", True, "1")

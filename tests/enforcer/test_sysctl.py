@@ -1,0 +1,73 @@
+"""Kernel settings kept and given back, on files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from enforcer.contract import Surface, SurfaceWant
+from enforcer.sysctl import SysctlKeeper
+
+KEY = "vm/min_free_kbytes"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "sys/vm").mkdir(parents=True)
+    (tmp_path / "sys" / KEY).write_text("67584\n")
+    return tmp_path / "sys"
+
+
+def want(value: str, key: str = KEY) -> list[SurfaceWant]:
+    return [SurfaceWant(Surface.SYSCTL, key, value, "system", "because")]
+
+
+def test_it_writes_once_and_gives_back(root: Path, tmp_path: Path) -> None:
+    keeper = SysctlKeeper(tmp_path, root)
+    assert keeper.apply(want("80000")) == []
+    assert (root / KEY).read_text() == "80000"
+    assert keeper.apply(want("90000")) == []
+    assert keeper.apply([]) == []
+    assert (root / KEY).read_text() == "67584"
+
+
+def test_a_killed_agents_successor_gives_back(root: Path, tmp_path: Path) -> None:
+    SysctlKeeper(tmp_path, root).apply(want("80000"))
+    assert SysctlKeeper(tmp_path, root).apply([]) == []
+    assert (root / KEY).read_text() == "67584"
+
+
+def test_killed_between_note_and_write_it_goes_on(root: Path, tmp_path: Path) -> None:
+    SysctlKeeper(tmp_path, root).apply(want("80000"))
+    (root / KEY).write_text("67584\n")  # as if the write had not come
+    keeper = SysctlKeeper(tmp_path, root)
+    assert keeper.apply(want("80000")) == []
+    assert (root / KEY).read_text() == "80000"
+
+
+def test_what_somebody_else_sets_is_told_and_stays(root: Path, tmp_path: Path) -> None:
+    keeper = SysctlKeeper(tmp_path, root)
+    keeper.apply(want("80000"))
+    (root / KEY).write_text("70000\n")
+    for _ in range(2):
+        assert keeper.apply(want("80000")) == [f"{KEY}: somebody else set it to 70000; it stays theirs"]
+    assert keeper.give_back() == []
+    assert (root / KEY).read_text() == "70000\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("kernel/panic", "1"), ("../etc/passwd", "1"), (KEY, "1 2"), (KEY, "-1"), (KEY, ""), (KEY, "٣")]
+)
+def test_nothing_else_is_ever_written(root: Path, tmp_path: Path, key: str, value: str) -> None:
+    assert len(SysctlKeeper(tmp_path, root).apply(want(value, key))) == 1
+    assert (root / KEY).read_text() == "67584\n"
+
+
+def test_without_permission_it_says_so(tmp_path: Path) -> None:
+    assert SysctlKeeper(tmp_path, tmp_path / "absent").apply(want("1")) == [f"{KEY}: No such file or directory"]
+
+
+def test_a_damaged_note_is_no_note(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "sysctl-originals.json").write_text("{")
+    assert SysctlKeeper(tmp_path, root).give_back() == []

@@ -1,0 +1,137 @@
+"""Pods, Nodes, policies and forecasts on the wire, as the agent reads them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.errors import QuantityError, UsageError
+from cotenant.model.qos import PriorityClass, QosClass
+from enforcer.contract import ContainerSpec, KubeQos
+from enforcer.wire import ForecastWire, NodeWire, PodWire, container_id, forecast_of, kube_qos, node_of, pod_of
+
+BATCH_POD = {
+    "metadata": {
+        "name": "etl",
+        "namespace": "data",
+        "uid": "0a-1b",
+        "creationTimestamp": "1970-01-01T00:01:40Z",
+        "labels": {"koordinator.sh/qosClass": "BE", "koordinator.sh/priority": "17", "app": "etl"},
+        "annotations": {"node.koordinator.sh/extended-resource-spec": "{}", "example.com/secret": "x"},
+        "ownerReferences": [{"kind": "Job", "name": "etl", "controller": True}],
+    },
+    "spec": {
+        "nodeName": "n1",
+        "priority": 5500,
+        "containers": [
+            {
+                "name": "main",
+                "resources": {
+                    "requests": {"kubernetes.io/batch-cpu": "1500", "kubernetes.io/batch-memory": "1Gi", "odd": "x"},
+                    "limits": {"kubernetes.io/batch-cpu": 2000},
+                },
+            }
+        ],
+    },
+    "status": {
+        "phase": "Running",
+        "qosClass": "BestEffort",
+        "containerStatuses": [{"name": "main", "containerID": "containerd://abc123", "state": {"running": {}}}],
+    },
+}
+
+
+def read(body: dict[str, object]) -> PodWire:
+    return msgspec.json.decode(msgspec.json.encode(body), type=PodWire)
+
+
+def test_a_batch_pod_is_read_with_its_class_its_amounts_and_its_container() -> None:
+    pod = pod_of(read(BATCH_POD))
+    assert (pod.key, pod.uid, pod.qos_class, pod.priority_class) == (
+        "data/etl",
+        "0a-1b",
+        QosClass.BE,
+        PriorityClass.BATCH,
+    )
+    assert (pod.priority, pod.sub_priority, pod.owner, pod.created_seconds) == (5500, 17, ("Job", "etl"), 100.0)
+    # batch-cpu is whole millicores, batch-memory bytes: 1 Gi = 2**30. What is no quantity is left out.
+    wanted = ContainerSpec(
+        "main",
+        "abc123",
+        {"kubernetes.io/batch-cpu": 1500, "kubernetes.io/batch-memory": 2**30},
+        {"kubernetes.io/batch-cpu": 2000},
+        running=True,
+    )
+    assert pod.containers == (wanted,)
+
+
+def test_only_labels_and_annotations_of_the_protocol_are_kept() -> None:
+    pod = pod_of(read(BATCH_POD))
+    assert set(pod.labels) == {"koordinator.sh/qosClass", "koordinator.sh/priority"}
+    assert set(pod.annotations) == {"node.koordinator.sh/extended-resource-spec"}
+
+
+@pytest.mark.parametrize("uid", ["", "../x", "a/b", "x" * 65, "a\x00", "a.b"])
+def test_a_uid_that_could_leave_its_folder_is_refused(uid: str) -> None:
+    body = BATCH_POD | {"metadata": BATCH_POD["metadata"] | {"uid": uid}}
+    with pytest.raises(UsageError, match="is no uid"):
+        pod_of(read(body))
+
+
+def test_a_mirror_pod_is_static_and_named_by_the_hash_that_names_its_cgroup() -> None:
+    annotations = {"kubernetes.io/config.mirror": "h", "kubernetes.io/config.hash": "fffe01"}
+    pod = pod_of(read({"metadata": {"name": "etcd", "uid": "u1", "annotations": annotations}}))
+    assert (pod.static, pod.uid) == (True, "fffe01")
+
+
+def test_a_cpu_request_that_is_no_quantity_names_the_container() -> None:
+    container = {"name": "c", "resources": {"requests": {"cpu": "much"}}}
+    with pytest.raises(QuantityError, match="pod x/p, container c"):
+        pod_of(read({"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"containers": [container]}}))
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "wanted"),
+    [
+        ({}, {}, KubeQos.BEST_EFFORT),
+        ({"kubernetes.io/batch-cpu": 5}, {}, KubeQos.BEST_EFFORT),
+        ({"cpu": 100}, {}, KubeQos.BURSTABLE),
+        ({"cpu": 100, "memory": 1}, {"cpu": 200, "memory": 1}, KubeQos.BURSTABLE),
+        ({"cpu": 100, "memory": 1}, {"cpu": 100, "memory": 1}, KubeQos.GUARANTEED),
+        ({}, {"cpu": 100, "memory": 1}, KubeQos.GUARANTEED),
+    ],
+)
+def test_without_a_told_class_kubernetes_rule_decides(
+    requests: dict[str, int], limits: dict[str, int], wanted: KubeQos
+) -> None:
+    assert kube_qos("", [ContainerSpec("c", requests=requests, limits=limits)]) is wanted
+
+
+@given(st.text(max_size=90))
+@settings(max_examples=200)
+def test_no_container_id_leads_out_of_its_folder(text: str) -> None:
+    assert not set(container_id(text)) & set("/.\x00")
+
+
+def test_a_node_is_read_in_the_units_of_pods() -> None:
+    node = {
+        "metadata": {"name": "n1", "uid": "u", "labels": {"zone": "a"}, "annotations": {"x.y/z": "1"}},
+        "status": {"allocatable": {"cpu": "3920m", "kubernetes.io/batch-cpu": "1000", "memory": "1Ki"}},
+    }
+    found = node_of(msgspec.convert(node, NodeWire))
+    assert found.allocatable == {"cpu": 3920, "kubernetes.io/batch-cpu": 1000, "memory": 1024}
+    assert (found.uid, found.labels, found.annotations) == ("u", {"zone": "a"}, {})
+
+
+def test_a_forecast_is_read_with_unix_times() -> None:
+    spec = {
+        "start": "1970-01-01T00:30:00Z",
+        "validUntil": "1970-01-02T00:00:00Z",
+        "cpu": {"q95Millicores": [1, 2]},
+        "memory": {"q95Bytes": [3]},
+    }
+    found = forecast_of(msgspec.json.decode(msgspec.json.encode({"spec": spec}), type=ForecastWire))
+    assert (found.start_seconds, found.valid_until_seconds, found.step_seconds) == (1800.0, 86_400.0, 1800)
+    assert (found.q95_cpu_millicores, found.q95_memory_bytes) == ((1, 2), (3,))

@@ -1,0 +1,57 @@
+"""An agent's own credentials on a test cluster: a token bound to a pod of its DaemonSet's account on one node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from cotenant.edges.kube import Access
+from cotenant.edges.kube.incluster import AccountFiles, service_account
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.namespaces import unique_name
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACE = "cotenant"
+ACCOUNT = "cotenant-enforcer"
+FILES = ("rbac/enforcer.yaml", "enforcer-guard.yaml")
+
+
+def installed(plane: ControlPlane) -> None:
+    """The agent's rights and guards, as they are shipped."""
+    for name in FILES:
+        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
+
+
+def manifests() -> list[dict[str, object]]:
+    """Every object that we ship for the agent."""
+    files = (*FILES, "enforcer.yaml")
+    return [d for name in files for d in yaml.safe_load_all((ROOT / "deploy" / name).read_text())]
+
+
+def agent_files(plane: ControlPlane, node: str, folder: Path) -> AccountFiles:
+    """Token and authority of the agent on a node, as the kubelet lays them into its pod."""
+    api, name = plane.api(), unique_name("agent")
+    container = {"name": "enforcer", "image": "none"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"serviceAccountName": ACCOUNT, "nodeName": node, "containers": [container]},
+    }
+    made = api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}
+    asked = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": ["https://kubernetes.default.svc"], "boundObjectRef": bound},
+    }
+    answer = api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token", asked)
+    token = folder / f"{name}.token"
+    token.write_text(answer["status"]["token"])
+    return AccountFiles(str(token), str(plane.authority.certificate), plane.server)
+
+
+def agent_access(plane: ControlPlane, node: str, folder: Path) -> Access:
+    """Who the agent of a node is."""
+    return service_account(agent_files(plane, node, folder), {})

@@ -1,0 +1,125 @@
+"""Rolling origins: where they lie, what a contender sees, and that nothing after the origin reaches it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.usage import DAY_SECONDS, TimeGrid
+from forecasting.backtest.baselines import DEFAULT, SLOW, by_name
+from forecasting.backtest.contenders import Contender, PathContender
+from forecasting.backtest.engine import EngineContender
+from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK, Plan, joined, origins, trial
+
+MONDAY = 1_700_438_400
+GRID = TimeGrid(MONDAY, 300, 18 * 288)
+
+
+def history(size: int = 6, days: int = 18, seed: int = 3) -> np.ndarray:
+    """A daily wave with noise, gaps and a series that dies."""
+    rng = np.random.default_rng(seed)
+    slots = np.arange(days * 288)
+    values = 100 + 60 * np.sin(2 * np.pi * slots / 288) + rng.gamma(2, 10, (size, len(slots)))
+    values[rng.random(values.shape) < 0.03] = np.nan
+    values[-1, 15 * 288 :] = np.nan
+    return values.astype(np.float32)
+
+
+def test_origins_start_after_the_history_and_end_before_the_last_horizon():
+    found = origins(GRID, HALF_HOURS)
+    # 18 days: the first after 14 days, the last at day 17 (24 h before the end), every 6 h: 3 days x 4 + 1.
+    assert len(found) == 13
+    assert found[0] == MONDAY + 14 * DAY_SECONDS
+    assert found[-1] == MONDAY + 17 * DAY_SECONDS
+    assert {b - a for a, b in pairwise(found)} == {6 * 3600}
+
+
+def test_sampled_origins_are_spread_and_visit_several_times_of_day():
+    found = origins(TimeGrid(MONDAY, 300, 60 * 288), HALF_HOURS, 12)
+    assert len(found) == 12
+    assert len({moment % DAY_SECONDS for moment in found}) > 2
+    # 46 days of origins: the first in the first twelfth, the last in the last.
+    assert found[0] < MONDAY + 18 * DAY_SECONDS
+    assert found[-1] > MONDAY + 55 * DAY_SECONDS
+
+
+def test_a_history_that_is_too_short_has_no_origin():
+    assert origins(TimeGrid(MONDAY, 300, 14 * 288), HALF_HOURS) == ()
+
+
+@given(st.integers(0, 40), st.sampled_from([300, 900, 1800]), st.integers(1, 9))
+@settings(max_examples=40)
+def test_origins_lie_on_the_plans_slots_with_room_on_both_sides(offset, step, every):
+    grid = TimeGrid(MONDAY + offset * step, step, 20 * DAY_SECONDS // step)
+    plan = Plan(every_hours=every)
+    found = origins(grid, plan)
+    assert found
+    assert all(moment % plan.step_seconds == 0 for moment in found)
+    assert all(grid.start_seconds + 14 * DAY_SECONDS <= m <= grid.end_seconds - DAY_SECONDS for m in found)
+
+
+def test_a_trial_cuts_history_and_horizon_at_the_origin():
+    values = np.tile(np.arange(GRID.size, dtype=np.float32), (2, 1))
+    one = trial(values, GRID, MONDAY + 15 * DAY_SECONDS, HALF_HOURS)
+    # Day 1 (slot 288) to day 15 (slot 4320, excluded) is seen; the half hour's mean of 4320..4325 comes first.
+    assert one.past.fine[0, [0, -1]].tolist() == [288, 4319]
+    assert one.past.fine_grid.end_seconds == one.past.coarse_grid.end_seconds == one.origin_seconds
+    assert one.past.coarse.shape == (2, 14 * 48)
+    assert one.actual[0, 0] == 4322.5
+    assert one.actual.shape == (2, 48)
+    assert one.highest.tolist() == [4320 + 287] * 2
+
+
+def test_series_with_too_little_history_are_not_forecast_and_without_a_horizon_not_judged():
+    values = history()
+    values[0, : 9 * 288] = np.nan  # 5 of 14 days known before day 14: under half
+    one = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, HALF_HOURS)
+    # Row 0: days 9-16 of 2-16 known, exactly half; with its 3 % further gaps less. Row 5 died on day 15.
+    assert one.rows.tolist() == [1, 2, 3, 4]
+    # Row 5 has a history and is forecast; nothing came to judge it by.
+    assert len(one.past.fine) == 5
+    assert one.judged.tolist() == [True] * 4 + [False]
+    young = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, Plan(known_share=0.1))
+    assert young.rows.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_mean_over_slots_ignores_gaps():
+    # (1 + 3) / 2; 5 alone; nothing.
+    found = joined(np.array([[1, 3, 5, np.nan, np.nan, np.nan]], dtype=np.float32), 2)
+    assert found[0] == pytest.approx([2, 5, np.nan], nan_ok=True)
+
+
+def test_a_step_that_does_not_divide_the_plans_is_refused():
+    grid = TimeGrid(MONDAY - MONDAY % 420, 420, 5000)
+    with pytest.raises(ValueError, match="does not divide"):
+        trial(np.zeros((1, 5000), dtype=np.float32), grid, grid.start_seconds + 420 * 4000, HALF_HOURS)
+
+
+CONTENDERS: list[Contender] = [*(PathContender(by_name(name)) for name in (*DEFAULT, *SLOW)), EngineContender()]
+
+
+@pytest.mark.parametrize("contender", CONTENDERS, ids=lambda c: c.name)
+@pytest.mark.parametrize("poison", [np.nan, 1e9])
+def test_no_contender_knows_what_comes_after_the_origin(contender, poison):
+    values = history()
+    moment = MONDAY + 15 * DAY_SECONDS
+    poisoned = values.copy()
+    poisoned[:, 15 * 288 :] = poison
+    clean, blind = (contender.answer(trial(v, GRID, moment, HALF_HOURS).past, 48) for v in (values, poisoned))
+    for name in ("quantiles", "shape", "claims", "peak"):
+        assert np.array_equal(getattr(clean, name), getattr(blind, name), equal_nan=True), name
+
+
+def test_a_week_ahead_on_whole_hours():
+    values = history(days=22)
+    grid = TimeGrid(MONDAY, 300, 22 * 288)
+    one = trial(values[:5], grid, MONDAY + 14 * DAY_SECONDS, HOURLY_WEEK)
+    assert one.actual.shape == (5, 168)
+    for name in DEFAULT:
+        answer = PathContender(by_name(name)).answer(one.past, HOURLY_WEEK.horizon)
+        assert answer.quantiles.shape == (5, 168, 11)
+        assert np.isfinite(answer.quantiles).all()

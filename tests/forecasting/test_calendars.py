@@ -1,0 +1,134 @@
+"""Days that are not like their weekday: public holidays, company holidays, sales."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from cotenant.model.errors import SettingsError
+from cotenant.model.forecast import LEVELS, Forecasts
+from cotenant.model.identity import NodeRef
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Statistic, TimeGrid, Usage
+from cotenant.settings.forecasting import CalendarEvent, ForecastingSettings
+from forecasting.calendars import Calendar
+from forecasting.engine import forecast
+from tests.forecasting.test_engine import NOBODY
+
+DAY = 86_400
+UNITY_DAY = int(datetime(2025, 10, 3, tzinfo=UTC).timestamp())
+"""A Friday, and a public holiday in Germany."""
+
+
+def office(start: int, days: float, holidays: tuple[int, ...] = ()) -> np.ndarray:
+    """300 on weekdays and Saturdays, 100 on Sundays and holidays, in 5-minute values."""
+    times = start + 300 * np.arange(round(days * 288))
+    sunday = (times // DAY + 3) % 7 == 6
+    off = np.isin(times // DAY, [h // DAY for h in holidays])
+    return np.where(sunday | off, 100.0, 300.0)
+
+
+def foreseen(origin: int, given: ForecastingSettings, holidays: tuple[int, ...] = ()) -> Forecasts[NodeRef]:
+    past = TimeGrid(origin - 14 * DAY, 300, 14 * 288)
+    values = office(past.start_seconds, 14, holidays)[None].astype(np.float32)
+    usage = Usage((NodeRef("n"),), past, values, Resource.CPU, Statistic.MEAN)
+    return forecast(usage, NOBODY, given)
+
+
+def test_a_holiday_ahead_is_forecast_as_a_sunday() -> None:
+    plain = foreseen(UNITY_DAY, ForecastingSettings())
+    assert plain.level(0.5)[0] == pytest.approx(np.full(48, 300), abs=5)
+    told = foreseen(UNITY_DAY, ForecastingSettings(holidays="DE"))
+    # Two Sundays of the history, both at 100 all day.
+    assert told.level(0.5)[0] == pytest.approx(np.full(48, 100), abs=1)
+    # A holiday somewhere else is an ordinary day.
+    other = foreseen(UNITY_DAY, ForecastingSettings(holidays="US"))
+    assert np.array_equal(other.quantiles, plain.quantiles)
+
+
+def test_a_holiday_is_one_where_people_live() -> None:
+    calendar = Calendar.of(
+        TimeGrid(UNITY_DAY - DAY, 1800, 48), 96, ForecastingSettings(holidays="DE", time_zone="Asia/Tokyo")
+    )
+    # The third of October begins at 15:00 UTC of the second in Tokyo, and lasts 48 half hours.
+    assert np.flatnonzero(calendar.off).tolist() == list(range(30, 78))
+
+
+def test_a_holiday_in_the_history_does_not_lower_ordinary_days() -> None:
+    monday = UNITY_DAY + 3 * DAY
+    told = foreseen(monday, ForecastingSettings(holidays="DE"), (UNITY_DAY,))
+    untold = foreseen(monday, ForecastingSettings(), (UNITY_DAY,))
+    low = LEVELS.index(0.1)
+    assert (told.quantiles[0, :, low] >= untold.quantiles[0, :, low]).all()
+    assert told.level(0.5)[0] == pytest.approx(np.full(48, 300), abs=5)
+
+
+def test_a_sale_scales_what_is_forecast_and_its_peak() -> None:
+    sale = CalendarEvent("sale", "2025-10-01", factor=2.0)
+    origin = UNITY_DAY - 2 * DAY
+    usual, told = foreseen(origin, ForecastingSettings()), foreseen(origin, ForecastingSettings(events=[sale]))
+    np.testing.assert_allclose(told.quantiles, 2 * usual.quantiles, rtol=1e-6)
+    np.testing.assert_allclose(told.peak, 2 * usual.peak, rtol=1e-6)
+
+
+def test_a_past_sale_is_brought_back_to_the_usual_level() -> None:
+    calendar = Calendar.of(
+        TimeGrid(UNITY_DAY, 1800, 96),
+        48,
+        ForecastingSettings(events=[CalendarEvent("sale", "2025-10-04", factor=4.0)]),
+    )
+    history = np.repeat([[100.0, 400.0]], 48, axis=1).astype(np.float32)
+    assert calendar.ordinary(history)[0].tolist() == [100.0] * 96
+
+
+@examples(max_examples=30, deadline=None)
+@given(
+    first=st.dates(datetime(2025, 9, 20).date(), datetime(2025, 10, 5).date()),
+    length=st.integers(0, 5),
+    factor=st.none() | st.floats(0.1, 20),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "Pacific/Auckland"]),
+)
+def test_whatever_the_calendar_a_forecast_stays_lawful(first: object, length: int, factor: float, zone: str) -> None:
+    start = datetime.fromisoformat(f"{first}")
+    last = datetime.fromtimestamp(start.replace(tzinfo=UTC).timestamp() + length * DAY, UTC).date()
+    event = CalendarEvent("e", f"{first}", f"{last}", factor)
+    grid = TimeGrid(UNITY_DAY - 14 * DAY, 1800, 14 * 48)
+    calendar = Calendar.of(grid, 48, ForecastingSettings(events=[event], time_zone=zone))
+    rng = np.random.default_rng(0)
+    history = np.where(rng.random((3, grid.size)) < 0.2, np.nan, rng.random((3, grid.size)) * 100).astype(np.float32)
+    path = np.sort(rng.random((3, 48, len(LEVELS))) * 100, axis=-1).astype(np.float32)
+    made = calendar.special(path, history)
+    assert np.isfinite(made).all() and (made >= 0).all() and (np.diff(made, axis=-1) >= 0).all()
+    # Slots outside of the event are as they were.
+    ahead = grid.start_seconds + 1800 * np.arange(grid.size, grid.size + 48)
+    days = [datetime.fromtimestamp(int(t), ZoneInfo(zone)).date().isoformat() for t in ahead]
+    outside = [i for i, day in enumerate(days) if not event.first_day <= day <= event.last_day]
+    np.testing.assert_array_equal(made[:, outside], path[:, outside])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"holidays": "Germany"}, "holidays"),
+        ({"events": [{"name": "x", "first_day": "tomorrow"}]}, "isoformat"),
+        ({"events": [{"name": "x", "first_day": "2026-02-02", "last_day": "2026-02-01"}]}, "before 2026-02-02"),
+        ({"events": [{"name": "x", "first_day": "2026-02-02", "factor": 0}]}, "factor"),
+    ],
+)
+def test_what_is_no_calendar_is_refused_by_name(given: dict[str, object], words: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=words):
+        msgspec.convert(given, ForecastingSettings)
+
+
+def test_a_country_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(SettingsError, match="'XX' is not known"):
+        foreseen(UNITY_DAY, ForecastingSettings(holidays="XX"))
+    with pytest.raises(SettingsError, match="'DE-XX' is not known"):
+        foreseen(UNITY_DAY, ForecastingSettings(holidays="DE-XX"))

@@ -1,0 +1,70 @@
+"""A history taken apart: the parts add up, and each holds what it is named after."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import settings as tries
+from hypothesis import strategies as st
+
+from cotenant.model.identity import NodeRef
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Statistic, TimeGrid, Usage
+from forecasting.parts import DAY, SHORTEST, bridged, parts, taken_apart
+
+GRID_START = 1_767_571_200
+
+
+def grid(hours: int) -> TimeGrid:
+    return TimeGrid(GRID_START, 3600, hours)
+
+
+def wave(hours: int) -> np.ndarray:
+    return 100 + 30 * np.sin(2 * np.pi * np.arange(hours) / DAY)
+
+
+def test_a_daily_wave_is_habit_of_the_day() -> None:
+    found = taken_apart(wave(14 * DAY), grid(14 * DAY))
+    assert found.daily_strength > 0.99
+    assert np.ptp(found.daily) > 55
+    assert not found.weekly.any()
+
+
+def test_quiet_weekends_are_habit_of_the_week_once_more_than_two_are_known() -> None:
+    hours = np.arange(22 * DAY)
+    series = wave(len(hours)) - 40 * (hours // DAY % 7 >= 5)
+    found = taken_apart(series, grid(len(series)))
+    assert found.weekly_strength > 0.7
+    middle = found.weekly[7 * DAY : 14 * DAY].reshape(7, DAY).mean(axis=1)
+    assert middle[5:].max() < middle[:5].min()
+
+
+@tries(max_examples=25)
+@given(st.integers(SHORTEST, 20 * DAY), st.integers(0, 2**32 - 1))
+def test_parts_add_up_to_what_was_observed(hours: int, seed: int) -> None:
+    series = np.random.default_rng(seed).gamma(2.0, 50.0, hours)
+    found = taken_apart(series, grid(hours))
+    together = found.trend + found.daily + found.weekly + found.rest
+    assert np.allclose(together, series)
+    assert 0 <= found.daily_strength <= 1
+    assert 0 <= found.weekly_strength <= 1
+
+
+def test_a_constant_has_no_habits() -> None:
+    found = taken_apart(np.full(100, 7.0), grid(100))
+    assert (found.daily_strength, found.weekly_strength) == (0.0, 0.0)
+    assert found.trend.tolist() == [7.0] * 100
+
+
+def test_gaps_are_bridged_and_thin_or_young_series_left_out() -> None:
+    values = np.repeat(wave(10 * DAY)[None], 4, axis=0).astype(np.float32)
+    values[1, 50:60] = np.nan
+    values[2, np.arange(10 * DAY) % 3 != 0] = np.nan
+    values[3, : 8 * DAY] = np.nan
+    names = tuple(NodeRef(name) for name in ("whole", "gap", "thin", "young"))
+    found = parts(Usage(names, grid(10 * DAY), values, Resource.CPU, Statistic.MEAN))
+    assert [ref.name for ref in found] == ["whole", "gap"]
+
+
+def test_nothing_known_is_nothing() -> None:
+    assert bridged(np.full(50, np.nan), grid(50))[0].size == 0

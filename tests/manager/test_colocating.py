@@ -1,0 +1,159 @@
+"""Colocation resources on a real API server: who gets them, how often they are written, what the scheduler does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cotenant.manager.feature import Standing
+from cotenant.manager.run import Manager
+from tests.cluster.waiting import wait_for
+from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, SLO, Scene
+
+Start = Callable[..., Manager]
+Nodes = Callable[..., list[str]]
+
+
+def batch_pod(name: str, node: str, milli: int) -> dict[str, Any]:
+    amounts = {BATCH_CPU: str(milli), BATCH_MEMORY: "1Gi"}
+    return {
+        "metadata": {"name": name, "labels": {"koordinator.sh/qosClass": "BE"}},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "containers": [
+                {"name": "main", "image": "example.invalid/a:1", "resources": {"requests": amounts, "limits": amounts}}
+            ],
+        },
+    }
+
+
+def test_enabling_colocation_writes_each_node_once_and_then_nothing(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    nodes = fake_nodes(5, cpu="16", memory="64Gi")
+    manager = started()
+    scene.report(nodes)
+    wait_for("a decision", lambda: "colocation" in manager.board.states)
+    applied = scene.plane.requests("APPLY", "nodes")
+    scene.configure(colocation_config={"enable": True})
+    wait_for("batch resources on each node", lambda: scene.lent(nodes))
+    # batch-cpu: 16 cores, 40 % margin, 1 core for the system, nothing used by pods: 16000 - 6400 - 1000 = 8600.
+    assert {a[BATCH_CPU] for a in scene.allocatable(nodes).values()} == {"8600"}
+    times = scene.writes_of([f"/api/v1/nodes/{n}" for n in nodes])
+    rounds = manager.rounds("colocation")
+    wait_for("two more rounds", lambda: manager.rounds("colocation") >= rounds + 2)
+    assert scene.writes_of([f"/api/v1/nodes/{n}" for n in nodes]) == times
+    assert scene.plane.requests("APPLY", "nodes") - applied == len(nodes)
+
+
+def test_disabling_colocation_takes_the_resources_off_the_nodes(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    nodes = fake_nodes(2)
+    scene.report(nodes)
+    scene.configure(colocation_config={"enable": True})
+    started()
+    wait_for("batch resources", lambda: scene.lent(nodes))
+    scene.configure(colocation_config={"enable": False})
+    wait_for("bare nodes", lambda: not any(scene.allocatable(nodes).values()))
+    assert not scene.lent(nodes)
+
+
+def test_a_batch_pod_is_scheduled_and_refused_when_less_can_be_lent(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    (node,) = fake_nodes(1, cpu="16", memory="64Gi")
+    scene.report([node], system_cpu="1")
+    scene.configure(colocation_config={"enable": True})
+    started()
+    wait_for("batch resources", lambda: scene.lent([node]))
+    pods = f"/api/v1/namespaces/{scene.namespace}/pods"
+    scene.api.create(pods, batch_pod("first", node, 5000))
+    wait_for("a bound pod", lambda: scene.api.get(f"{pods}/first")["spec"].get("nodeName") == node)
+    # 16000 - 6400 - 5000 = 4600 are left to lend, and the first pod holds 5000 of them.
+    scene.report([node], system_cpu="5")
+    wait_for("a smaller amount", lambda: scene.allocatable([node])[node][BATCH_CPU] == "4600")
+    scene.api.create(pods, batch_pod("second", node, 1000))
+
+    def refused() -> bool:
+        conditions = scene.api.get(f"{pods}/second")["status"].get("conditions", [])
+        return any(c["type"] == "PodScheduled" and c["reason"] == "Unschedulable" for c in conditions)
+
+    wait_for("an unschedulable pod", refused)
+    assert "nodeName" not in scene.api.get(f"{pods}/second")["spec"]
+
+
+def test_a_broken_key_keeps_its_last_good_value_and_tells_people(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    nodes = fake_nodes(2)
+    scene.report(nodes)
+    thresholds = {"clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 70}}
+    scene.configure(colocation_config={"enable": True}, resource_threshold_config=thresholds)
+    started()
+    wait_for("batch resources", lambda: scene.lent(nodes))
+    thresholds["clusterStrategy"]["memoryEvictThresholdPercent"] = 80
+    scene.configure(colocation_config='{"enable": fals', resource_threshold_config=thresholds)
+
+    def evicts_at() -> set[int]:
+        slos = [scene.api.get(f"{SLO}/nodeslos/{n}")["spec"] for n in nodes]
+        return {s["resourceUsedThresholdWithBE"]["memoryEvictThresholdPercent"] for s in slos}
+
+    wait_for("the other key's new value", lambda: evicts_at() == {80})
+    wait_for("an Event", lambda: scene.events("InvalidConfig"))
+    wait_for("a condition", lambda: scene.state("colocation").get("reason") == "Degraded")
+    assert scene.lent(nodes)
+
+
+def test_after_a_start_with_a_broken_key_nothing_is_withdrawn(scene: Scene, started: Start, fake_nodes: Nodes) -> None:
+    nodes = fake_nodes(1)
+    scene.report(nodes)
+    scene.configure(colocation_config={"enable": True})
+    first = scene.manager()
+    with first:
+        wait_for("batch resources", lambda: scene.lent(nodes))
+    scene.configure(colocation_config="{")
+    before = scene.allocatable(nodes)
+    second = started()
+    wait_for("two decisions", lambda: second.rounds("colocation") >= 2)
+    assert second.board.states["colocation"].standing is Standing.DEGRADED
+    assert scene.allocatable(nodes) == before
+
+
+def test_the_examples_of_the_founding_documents_have_their_effect(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    (node,) = fake_nodes(1, cpu="8", memory="31Gi")
+    scene.report([node], system_cpu="259m")
+    scene.configure(
+        colocation_config={"enable": True},
+        resource_threshold_config={"clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 70}},
+    )
+    started()
+    # 8000 - 3200 (margin of 40 %) - 259 = 4541 milli-cores, the number in the example's node.
+    wait_for("batch-cpu", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "4541")
+    assert "koordinator.sh/batch-cpu" not in scene.allocatable([node])[node]
+
+    def thresholds() -> Any:
+        return scene.api.get(f"{SLO}/nodeslos/{node}")["spec"]["resourceUsedThresholdWithBE"]
+
+    wait_for("a NodeSLO", lambda: scene.api.exists(f"{SLO}/nodeslos/{node}"))
+    assert (thresholds()["enable"], thresholds()["memoryEvictThresholdPercent"]) == (True, 70)
+    scene.configure(
+        colocation_config={"enable": True}, resource_threshold_config={"clusterStrategy": {"enable": False}}
+    )
+    wait_for("suppression off", lambda: thresholds()["enable"] is False)
+
+
+def test_fields_of_others_survive(scene: Scene, started: Start, fake_nodes: Nodes) -> None:
+    (node,) = fake_nodes(1)
+    capacity = {"example.com/fpga": "4"}
+    foreign = {"metadata": {"labels": {"team": "a"}}, "status": {"capacity": capacity, "allocatable": capacity}}
+    scene.api.patch(f"/api/v1/nodes/{node}/status", foreign, kind="strategic")
+    scene.report([node])
+    scene.configure(colocation_config={"enable": True})
+    started()
+    wait_for("batch resources", lambda: scene.lent([node]))
+    scene.configure(colocation_config={"enable": False})
+    wait_for("none", lambda: BATCH_CPU not in scene.allocatable([node])[node])
+    assert scene.allocatable([node])[node] == {"example.com/fpga": "4"}

@@ -1,0 +1,73 @@
+"""`cotenant manager` as people start it: dry run first, a table of what is due, an audit of what was done."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tests.manager.scene import BATCH_CPU, Scene
+
+Nodes = Callable[..., list[str]]
+
+
+def once(scene: Scene, *words: str) -> tuple[int, list[dict[str, Any]], str]:
+    """`cotenant manager --once -o json`: exit code, rows, stderr."""
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
+    command += [
+        "--set",
+        f"manager.namespace={scene.namespace}",
+        "--set",
+        "manager.features_off=[recommendations,forecasts,plans]",
+    ]
+    command += ["--log-format", "json", "manager", "--once", "-o", "json", "--kubeconfig", str(scene.plane.kubeconfig)]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def test_a_dry_run_shows_what_is_due_and_writes_nothing(scene: Scene, fake_nodes: Nodes) -> None:
+    (node,) = fake_nodes(1, cpu="16")
+    scene.report([node])
+    scene.configure(colocation_config={"enable": True})
+    code, rows, said = once(scene)
+    assert code == 0
+    assert "Dry run: nothing is written" in said
+    mine = {row["feature"]: row for row in rows if row["object"].endswith(f"/{node}")}
+    assert mine.keys() == {"colocation", "node-slo"}
+    assert json.loads(mine["colocation"]["new"])["status"]["allocatable"][BATCH_CPU] == "8600"
+    assert scene.allocatable([node])[node] == {}
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{scene.namespace}/leases/cotenant-manager"
+    assert not scene.api.exists(lease)
+
+
+def test_a_run_that_writes_says_so_and_leaves_an_audit(scene: Scene, fake_nodes: Nodes) -> None:
+    (node,) = fake_nodes(1, cpu="16")
+    scene.report([node], system_cpu="1")
+    scene.configure(colocation_config={"enable": True})
+    assert once(scene, "--write")[0] == 0
+    scene.report([node], system_cpu="4")
+    code, rows, said = once(scene, "--write")
+    assert code == 0
+    assert "WRITES to the cluster" in said
+    (row,) = (r for r in rows if r["object"] == f"nodes/{node}")
+    # 16000 - 6400 (margin) - 4000 = 5600 in the place of 16000 - 6400 - 1000 = 8600.
+    assert (json.loads(row["old"])[BATCH_CPU], json.loads(row["new"])["status"]["allocatable"][BATCH_CPU]) == (
+        8600,
+        "5600",
+    )
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    (line,) = (x for x in lines if x["msg"] == "wrote" and x["object"] == f"nodes/{node}")
+    assert line["who"] == "cotenant-manager/colocation"
+    assert "resourceDiffThreshold" in line["why"]
+    assert {"old", "new", "ts", "verb"} <= line.keys()
+
+
+def test_an_unknown_feature_is_refused_with_the_known_ones(scene: Scene) -> None:
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "--set", "manager.features_off=[colo]"]
+    command += ["manager", "--once", "--kubeconfig", str(scene.plane.kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "no feature is named 'colo'" in done.stderr
+    assert "colocation" in done.stderr

@@ -1,0 +1,216 @@
+"""What goes wrong around the manager: API server gone, a leader that slept, rights taken away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.manager.feature import Standing
+from cotenant.manager.run import Manager
+from cotenant.model.identity import WorkloadRef
+from tests.cluster.control_plane import APISERVER, ControlPlane, Options
+from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
+from tests.cluster.namespaces import create_namespace, unique_name
+from tests.cluster.waiting import wait_for
+from tests.manager.scene import BATCH_CPU, FORECASTS, RECOMMENDATIONS, SLO, Scene, deployed, results_of
+
+FEATURES = ("colocation", "node-slo", "recommendations", "forecasts", "status")
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = [d for d in yaml.safe_load_all((ROOT / "deploy" / "rbac" / "manager.yaml").read_text()) if "rules" in d]
+Start = Callable[..., Manager]
+Nodes = Callable[..., list[str]]
+
+
+def test_it_converges_after_the_api_server_was_killed_during_its_writes(
+    scene: Scene, started: Start, fake_nodes: Nodes
+) -> None:
+    nodes = fake_nodes(250, cpu="16")
+    scene.report(nodes)
+    scene.configure(colocation_config={"enable": True})
+    written = scene.plane.requests("APPLY", "nodes")
+    manager = started()  # 250 nodes and 250 NodeSLOs are due
+    wait_for("the first writes", lambda: scene.plane.requests("APPLY", "nodes") > written + 5)
+    scene.plane.restart_apiserver()
+    scene.api = scene.plane.api()
+    wait_for("batch resources on each node", lambda: scene.lent(nodes), 60)
+    wait_for("a NodeSLO for each node", lambda: set(nodes) <= _names(scene), 60)
+    wait_for("every feature up", lambda: {s.standing for s in manager.board.states.values()} == {Standing.UP}, 60)
+    # Other tests' nodes may be there; on ours nothing but one same amount stands.
+    assert len({a[BATCH_CPU] for a in scene.allocatable(nodes).values()}) == 1
+
+
+def _names(scene: Scene) -> set[str]:
+    return {s["metadata"]["name"] for s in scene.api.items(f"{SLO}/nodeslos")}
+
+
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete"]}],
+}
+
+
+@pytest.fixture
+def audited(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[ControlPlane, Path]]:
+    """A control plane of its own that writes down who wrote what when; `control_plane` says whether there are any."""
+    policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
+    policy.write_text(json.dumps(AUDIT))
+    words = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
+    with ControlPlane(tmp_path / "plane", Options(extra={APISERVER: words})) as plane:
+        yield plane, log
+
+
+def written(log: Path, user: str) -> list[dict[str, Any]]:
+    """Successful writes of a user besides its tries for the Lease, in the order in which the API server saw them."""
+    whole, _, _ = log.read_text().rpartition("\n")  # the last line may still be being written
+    entries = map(json.loads, whole.splitlines())
+    return [
+        e
+        for e in entries
+        if e["user"]["username"] == user
+        and e["objectRef"]["resource"] != "leases"
+        and e["responseStatus"]["code"] < 300
+    ]
+
+
+def test_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes(
+    audited: tuple[ControlPlane, Path], tmp_path: Path
+) -> None:
+    plane, log = audited
+    scene = Scene(plane, create_namespace(plane.api(), unique_name("leaders")), tmp_path)
+    nodes = create_nodes(plane, 30, NodeShape(cpu="16"))
+    scene.report(nodes)
+    admins = ["system:masters"]
+    with scene.process(plane.user("manager-a", admins)) as first:
+        first.wait_state("colocation", "Up")
+        with scene.process(plane.user("manager-b", admins)) as second:
+            second.wait_state("colocation", "Standby")
+            scene.configure(colocation_config={"enable": True})
+            wait_for("the leader's first writes", lambda: written(log, "manager-a"))
+            first.pause()
+            second.wait_state("colocation", "Up")
+            wait_for("batch resources on each node", lambda: scene.lent(nodes))
+            slept = len(written(log, "manager-a"))
+            lines = len(first.lines())
+            first.resume()
+            first.wait_state("colocation", "Standby", after=lines)
+            # The sleeper is awake and stands by while there is work: amounts move, and only the other one writes them.
+            scene.report(nodes, system_cpu="4")
+            wait_for("new amounts", lambda: {a[BATCH_CPU] for a in scene.allocatable(nodes).values()} == {"5600"})
+            assert len(written(log, "manager-a")) == slept
+            assert len(written(log, "manager-b")) >= len(nodes)
+
+
+def test_it_ends_in_order_and_leaves_the_lease_free(scene: Scene, fake_nodes: Nodes) -> None:
+    fake_nodes(1)
+    with scene.process() as process:
+        process.wait_state("colocation", "Up")
+        assert process.terminate() == 0
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{scene.namespace}/leases/cotenant-manager"
+    assert not scene.api.get(path)["spec"].get("holderIdentity")
+
+
+def rules() -> list[tuple[str, int]]:
+    """Every rule of the role and the cluster role."""
+    return [(role["kind"], i) for role in ROLES for i in range(len(role["rules"]))]
+
+
+def named(kind: str, index: int) -> str:
+    """Resources of a rule, and the names that it is bound to."""
+    rule = next(role for role in ROLES if role["kind"] == kind)["rules"][index]
+    return " ".join([*rule.get("resources", rule.get("nonResourceURLs", [])), *rule.get("resourceNames", [])])
+
+
+def user_without(scene: Scene, kind: str, index: int) -> Path:
+    """Kubeconfig of a user with all rights of deploy/rbac/manager.yaml but one rule, in the scene's namespace."""
+    user, rbac = unique_name("manager"), "/apis/rbac.authorization.k8s.io/v1"
+    for role in ROLES:
+        kept = [r for i, r in enumerate(role["rules"]) if (role["kind"], i) != (kind, index)]
+        inside = "" if role["kind"] == "ClusterRole" else f"/namespaces/{scene.namespace}"
+        plural = f"{role['kind'].lower()}s"
+        scene.api.create(f"{rbac}{inside}/{plural}", {"metadata": {"name": user}, "rules": kept})
+        binding = {
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": user},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+        }
+        scene.api.create(f"{rbac}{inside}/{plural[:-1]}bindings", binding)
+    return scene.plane.user(user)
+
+
+LOST: dict[str, dict[str, Standing]] = {
+    "pods nodes": dict.fromkeys(("colocation", "node-slo", "forecasts"), Standing.FORBIDDEN),
+    "deployments statefulsets daemonsets replicasets": {"recommendations": Standing.DEGRADED},
+    "nodes/status": {"colocation": Standing.FORBIDDEN},
+    "nodemetrics nodeslos": dict.fromkeys(("colocation", "node-slo"), Standing.FORBIDDEN),
+    "recommendations": {"recommendations": Standing.FORBIDDEN},
+    "recommendations/status": {"recommendations": Standing.FORBIDDEN},
+    "usageforecasts": {"forecasts": Standing.FORBIDDEN},
+    "configmaps cotenant-status": {"status": Standing.FORBIDDEN},
+    "configmaps slo-controller-config": dict.fromkeys(("colocation", "node-slo"), Standing.FORBIDDEN),
+    "leases cotenant-manager": dict.fromkeys(FEATURES, Standing.STANDBY),
+}
+"""What the loss of a rule does to which feature; every other feature, and every other rule, stays as it is."""
+
+
+@pytest.fixture(scope="module")
+def furnished(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, str]]:
+    """A scene with a node and a Deployment, for all the cases of a missing right."""
+    namespace = create_namespace(control_plane.api(), unique_name("rights"))
+    scene = Scene(control_plane, namespace, tmp_path_factory.mktemp("rights"))
+    (node,) = create_nodes(control_plane, 1, NodeShape(cpu="16", prefix=namespace))
+    scene.configure(colocation_config={"enable": True})
+    deployed(scene)
+    yield scene, node
+    delete_nodes(control_plane, [node])
+    scene.api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def unsettle(scene: Scene, node: str, number: int) -> None:
+    """Make a write of every kind due again."""
+    recommendations = f"{RECOMMENDATIONS}/namespaces/{scene.namespace}/recommendations"
+    for path in (f"{recommendations}/deployment-web", f"{FORECASTS}/{node}", f"{SLO}/nodeslos/{node}"):
+        if scene.api.exists(path):
+            scene.api.delete(path)
+    scene.report([node], system_cpu=str(1 + 3 * (number % 2)))
+
+
+@pytest.mark.parametrize(("kind", "index"), rules(), ids=str)
+def test_a_missing_right_turns_off_what_needs_it_and_nothing_else(
+    furnished: tuple[Scene, str], kind: str, index: int
+) -> None:
+    scene, node = furnished
+    unsettle(scene, node, index)
+    manager = scene.manager(user_without(scene, kind, index), features_off=[])
+    manager.pipeline.accept(results_of(WorkloadRef(scene.namespace, "Deployment", "web"), node))
+    try:
+        manager.settle(patience_seconds=5)
+    finally:
+        manager.stop()
+    states = manager.board.states
+    expected = dict.fromkeys(FEATURES, Standing.UP) | LOST.get(named(kind, index), {})
+    assert {name: state.standing for name, state in states.items()} == expected
+    for name, standing in expected.items():
+        if standing is Standing.FORBIDDEN:
+            assert "apiGroups" in states[name].message  # it says which right to grant
+    if expected["status"] is Standing.UP:
+        assert scene.state("colocation")["reason"] == expected["colocation"].value
+
+
+def test_with_all_its_rights_everything_works(furnished: tuple[Scene, str]) -> None:
+    scene, node = furnished
+    unsettle(scene, node, 0)
+    manager = scene.manager(user_without(scene, "none", 0), features_off=[])
+    manager.pipeline.accept(results_of(WorkloadRef(scene.namespace, "Deployment", "web"), node))
+    try:
+        manager.settle()
+    finally:
+        manager.stop()
+    assert {state.standing for state in manager.board.states.values()} == {Standing.UP}
+    assert scene.lent([node])

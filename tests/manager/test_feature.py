@@ -1,0 +1,124 @@
+"""How a feature's state is told: reasons for errors, the ConfigMap, the board's notion of news."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+
+from cotenant.edges.telemetry import Metrics
+from cotenant.manager.audit import Audit, new_value
+from cotenant.manager.board import Board
+from cotenant.manager.contract import camel
+from cotenant.manager.feature import FeatureState, Standing, message_of, standing_of, status_intent
+from cotenant.model.errors import (
+    ClusterAbsent,
+    ClusterError,
+    ClusterForbidden,
+    ClusterUnreachable,
+    NoData,
+    NotLeader,
+)
+from cotenant.model.intent import Address, Apply, Delete, Outcome
+from cotenant.model.reasons import Reason
+
+
+@pytest.mark.parametrize(
+    ("error", "standing"),
+    [
+        (ClusterForbidden("no"), Standing.FORBIDDEN),
+        (ClusterAbsent("no"), Standing.ABSENT),
+        (ClusterUnreachable("no"), Standing.UNREACHABLE),
+        (NotLeader("no"), Standing.STANDBY),
+        (NoData("no"), Standing.NO_DATA),
+        (ClusterError("no"), Standing.DEGRADED),
+        (KeyError("no"), Standing.FAILED),
+    ],
+)
+def test_each_kind_of_error_has_its_own_answer(error: Exception, standing: Standing) -> None:
+    assert standing_of(error) is standing
+
+
+def test_an_error_is_told_with_what_helps() -> None:
+    assert message_of(ClusterForbidden("cannot list pods", fix="Grant it.")) == "cannot list pods. Grant it."
+    assert message_of(ValueError()) == "ValueError"
+
+
+def test_only_what_a_person_must_mend_counts_as_broken() -> None:
+    broken = {s for s in Standing if s.broken}
+    assert broken == {
+        Standing.STALE,
+        Standing.FORBIDDEN,
+        Standing.ABSENT,
+        Standing.UNREACHABLE,
+        Standing.FAILED,
+    }
+
+
+def test_the_status_is_one_condition_a_feature() -> None:
+    states = {
+        "colocation": FeatureState("colocation", Standing.UP, "", 1_790_000_000),
+        "forecasts": FeatureState("forecasts", Standing.FORBIDDEN, "cannot patch", 1_790_000_000),
+    }
+    intent = status_intent("koordinator-system", states)
+    assert str(intent.address) == "configmaps/koordinator-system/cotenant-status"
+    assert json.loads(intent.body["data"]["forecasts"]) == {
+        "type": "Available",
+        "status": "False",
+        "reason": "Forbidden",
+        "message": "cannot patch",
+        "lastTransitionTime": "2026-09-21T14:13:20Z",
+    }
+    assert json.loads(intent.body["data"]["colocation"])["status"] == "True"
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_is_a_reason_for_kubernetes_too(reason: Reason) -> None:
+    assert camel(reason.value).isalnum()
+    assert camel(reason.value)[0].isupper()
+
+
+def board() -> tuple[Board, Metrics]:
+    metrics = Metrics("test", "3")
+    return Board("ns", Audit(metrics), None), metrics
+
+
+def test_the_board_writes_a_state_once_and_keeps_its_time() -> None:
+    told, metrics = board()
+    told.report(FeatureState("colocation", Standing.UP, "", 100.0))
+    (intent,) = told.decide({}, 100.0).intents
+    told.sent([Outcome(intent)])
+    told.report(FeatureState("colocation", Standing.UP, "", 160.0))
+    assert told.decide({}, 160.0).intents == ()
+    told.report(FeatureState("colocation", Standing.UP, "another message", 220.0))
+    assert told.states["colocation"].since_seconds == 100.0  # the same standing since then
+    told.report(FeatureState("colocation", Standing.STALE, "", 280.0))
+    assert told.states["colocation"].since_seconds == 280.0
+    assert len(told.decide({}, 280.0).intents) == 1
+    assert b'cotenant_feature_up{feature="colocation"} 0.0' in generate_latest(metrics.registry)
+
+
+def test_a_status_that_was_not_written_is_due_again() -> None:
+    told, _ = board()
+    told.report(FeatureState("colocation", Standing.UP, "", 100.0))
+    (intent,) = told.decide({}, 100.0).intents
+    told.sent([Outcome(intent, error=ClusterForbidden("no"))])
+    assert len(told.decide({}, 102.0).intents) == 1
+
+
+def test_readiness_names_what_is_not_there_yet() -> None:
+    told, _ = board()
+    told.report(FeatureState("colocation", Standing.WAITING, "nodes are being listed.", 100.0))
+    told.report(FeatureState("forecasts", Standing.FORBIDDEN, "a person has to act", 100.0))
+    told.report(FeatureState("recommendations", Standing.NO_DATA, "no history is stored", 100.0))
+    assert told.wrong() == "colocation: nodes are being listed."
+
+
+@given(st.dictionaries(st.text(max_size=20), st.text(max_size=600), max_size=5))
+def test_a_log_line_has_the_whole_new_value_and_not_the_name(data: dict[str, str]) -> None:
+    address = Address("v1", "configmaps", "c", "ns")
+    assert json.loads(new_value(Apply(address, {"metadata": {"name": "c"}, "data": data}))) == {"data": data}
+    assert new_value(Delete(address)) == ""

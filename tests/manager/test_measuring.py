@@ -1,0 +1,104 @@
+"""NodeMetrics from a real Prometheus into a real API server, and never over a living agent."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.edges.kube import Mirror, Writer
+from cotenant.manager.contract import FIELD_MANAGER, Decision
+from cotenant.manager.measuring import Measuring, policy_of
+from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.results import RunResults
+from cotenant.model.collect_policy import CollectPolicy
+from cotenant.model.resource import Resource
+from cotenant.model.slo_config import SloConfig
+from cotenant.model.slo_forms import SloKey
+from cotenant.settings.profiler import PrometheusSettings
+from cotenant.settings.root import Settings
+from profiler.node_metric.source import NodeMetricSource
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+from tests.cluster.waiting import wait_for
+from tests.support.exporter import EXPORTER_END as END
+from tests.support.exporter import exporter_server
+from tests.support.prometheus import MISSING, installed
+
+NODE = "10.0.0.1"  # without kube-state-metrics a node is known by its address
+PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NODE}"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[NodeMetricSource]:
+    if not installed():
+        pytest.skip(MISSING)
+    with exporter_server(tmp_path) as server:
+        made = NodeMetricSource(PrometheusSettings(url=server.url))
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def mirrors(control_plane: ControlPlane) -> Iterator[dict[str, Mirror[Any]]]:
+    api = control_plane.api()
+    install_crd(api, "nodemetrics.slo.koordinator.sh")
+    api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    made = mirrors_of(control_plane.client(), Settings(), ["node-metric"], threading.Event())
+    for mirror in made.values():
+        mirror.start()
+    assert all(mirror.wait_synced(60) for mirror in made.values())
+    yield made
+    for mirror in made.values():
+        mirror.stop()
+    api.delete(f"/api/v1/nodes/{NODE}")
+
+
+def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
+    control_plane: ControlPlane, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
+) -> None:
+    api, writer = control_plane.api(), Writer(control_plane.client(), FIELD_MANAGER)
+    results = RunResults(computed_seconds=END - 600, prod_reclaimable={NODE: {Resource.CPU: 700}})
+    feature = Measuring(mirrors, source, lambda: results, 60.0)
+
+    def send(decision: Decision) -> list[str]:
+        own = [i for i in decision.intents if i.address.name == NODE]
+        for intent in own:
+            writer.send(intent)
+        return [i.why for i in own]
+
+    assert send(feature.decide({}, END)) == ["how the node is measured"]
+    wait_for("the mirror shows the object", lambda: ("", NODE) in mirrors["nodemetrics"].snapshot())
+    assert send(feature.decide({}, END)) == ["usage from Prometheus"]
+    held = api.get(PATH)
+    # busy 0.25 cores, 2 GB; no pod is known to run here, so all of it is the system's
+    assert held["status"]["nodeMetric"]["systemUsage"] == {"resources": {"cpu": "250m", "memory": "2000000000"}}
+    assert held["status"]["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "700m"}}}
+    assert held["metadata"]["ownerReferences"][0]["name"] == NODE
+    wait_for("the mirror shows the report", lambda: mirrors["nodemetrics"].snapshot()["", NODE].reporter)
+    assert send(feature.decide({}, END + 60)) == []  # no newer sample
+
+    held["status"]["updateTime"] = datetime.fromtimestamp(END + 100, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    api.replace(f"{PATH}/status", held, fieldManager="koordlet")
+    wait_for("the agent reports", lambda: mirrors["nodemetrics"].snapshot()["", NODE].reporter == "koordlet")
+    before = source.queries
+    assert send(feature.decide({}, END + 120)) == []
+    others = [n for _, n in mirrors["nodes"].snapshot() if n != NODE]
+    assert others or source.queries == before  # nobody to ask for: nothing is asked
+
+
+def test_how_usage_is_collected_follows_the_configuration() -> None:
+    assert policy_of(SloConfig()) == CollectPolicy()
+    given = {
+        "metricAggregateDurationSeconds": 10,
+        "metricReportIntervalSeconds": 120,
+        "metricAggregatePolicy": {"durations": ["5m", "1h30m"]},
+    }
+    config = SloConfig().updated({SloKey.COLOCATION.value: json.dumps(given)})
+    assert policy_of(config) == CollectPolicy(60, 120, (300, 5400))  # 10 s is under the floor of a minute
+    assert policy_of(config.updated({SloKey.COLOCATION.value: "{"})) == policy_of(config)

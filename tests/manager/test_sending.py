@@ -1,0 +1,109 @@
+"""How intents are sent: one probe a right, nothing twice, a refused object is left alone for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cotenant.manager.feature import Standing, standing_of
+from cotenant.manager.loop import AlwaysLeads, Unled
+from cotenant.manager.sending import FIRST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
+from cotenant.model.errors import ClusterForbidden, ClusterInvalid, ClusterNamespaceGone, NotLeader
+from cotenant.model.intent import Address, Apply
+from tests.cluster.namespaces import unique_name
+from tests.manager.scene import Scene
+
+Nodes = Callable[..., list[str]]
+
+
+class Watch:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def config_map(namespace: str, name: str, **data: Any) -> Apply:
+    address = Address("v1", "configmaps", name, namespace)
+    metadata = {"name": name, "namespace": namespace}
+    return Apply(address, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+def test_a_write_is_held_back_until_its_change_was_seen(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    intents = [config_map(scene.namespace, name, a="1") for name in ("x", "y")]
+    assert [o.error for o in sender.send(sender.due(intents))] == [None, None]
+    assert sender.due(intents) == []
+    sender.seen(f"/api/v1/namespaces/{scene.namespace}/configmaps", [(scene.namespace, "x")])
+    assert sender.due(intents) == intents[:1]
+    sender.seen("/api/v1/configmaps", [(scene.namespace, "y")])
+    assert sender.due(intents) == intents
+
+
+def test_a_change_that_never_shows_holds_nothing_back_for_ever(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    intents = [config_map(scene.namespace, "x", a="1")]
+    sender.send(intents)
+    watch.seconds += SEEN_SECONDS + 1
+    assert sender.due(intents) == intents
+
+
+def test_a_write_that_no_mirror_shows_may_follow_another_at_once(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.client(), AlwaysLeads(), watch, mirrored=False)
+    intents = [config_map(scene.namespace, "z", a="1")]
+    assert [o.error for o in sender.send(sender.due(intents))] == [None]
+    assert sender.due(intents) == intents
+
+
+def test_an_object_that_is_refused_waits_longer_each_time_and_says_why(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    good, bad = config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", **{"no key!": "1"})
+    outcomes = sender.send([bad, good])
+    assert isinstance(outcomes[0].error, ClusterInvalid)
+    assert outcomes[1].ok  # the other one is none the worse
+    assert sender.due([bad]) == []
+    assert sender.refusal([bad]) is outcomes[0].error
+    watch.seconds += FIRST_REFUSAL_SECONDS + 1
+    assert sender.due([bad]) == [bad]
+    sender.send([bad])
+    watch.seconds += FIRST_REFUSAL_SECONDS + 1
+    assert sender.due([bad]) == []
+    watch.seconds += FIRST_REFUSAL_SECONDS
+    assert sender.due([bad]) == [bad]
+
+
+def test_a_missing_right_costs_one_request_however_many_are_due(scene: Scene, watch: Watch) -> None:
+    nobody = scene.plane.user(unique_name("nobody"))
+    sender = Sender(scene.plane.client(nobody), AlwaysLeads(), watch)
+    asked = scene.plane.requests("APPLY", "configmaps")
+    outcomes = sender.send([config_map(scene.namespace, f"c-{i}", a="1") for i in range(50)])
+    assert [type(o.error) for o in outcomes] == [ClusterForbidden]
+    assert scene.plane.requests("APPLY", "configmaps") - asked <= 1
+
+
+def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    gone = unique_name("gone")
+    intents = [config_map(gone, "a"), config_map(gone, "b"), config_map(scene.namespace, "x", a="1")]
+    found = sender.send(sender.due(intents))
+    # "b" would be refused like "a", so it is not sent
+    assert [(o.intent.address.name, type(o.error)) for o in found] == [("a", ClusterNamespaceGone), ("x", type(None))]
+    assert standing_of(found[0].error or Exception()) is Standing.DEGRADED
+    assert [i.address.name for i in sender.due(intents)] == ["b"]  # "a" rests, "x" is awaited
+
+
+def test_who_does_not_lead_sends_nothing(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.client(), Unled(), watch)
+    outcomes = sender.send([config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", a="1")])
+    assert {type(o.error) for o in outcomes} == {NotLeader}
+    assert not scene.api.exists(f"/api/v1/namespaces/{scene.namespace}/configmaps/x")

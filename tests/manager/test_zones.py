@@ -1,0 +1,88 @@
+"""NUMA zones on a real API server: amounts appear in the agent's NodeResourceTopology and go with the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import Api, ApiError
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.manager.scene import Scene
+
+CPU = "kubernetes.io/batch-cpu"
+PATH = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
+CRD: dict[str, Any] = {
+    "metadata": {
+        "name": "noderesourcetopologies.topology.node.k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+    },
+    "spec": {
+        "group": "topology.node.k8s.io",
+        "scope": "Cluster",
+        "names": {
+            "kind": "NodeResourceTopology",
+            "plural": "noderesourcetopologies",
+            "singular": "noderesourcetopology",
+        },
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def topologies(control_plane: ControlPlane) -> Any:
+    api = control_plane.api()
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api.create(crds, CRD)
+    wait_for("the kind", lambda: served(api))
+    yield api
+    api.delete(f"{crds}/{CRD['metadata']['name']}")
+    wait_for("the kind is gone", lambda: not served(api))
+
+
+def served(api: Api) -> bool:
+    """Whether the kind is there and ready; a server that is about to serve it, or to stop, says 429."""
+    try:
+        return bool(api.exists(PATH))
+    except ApiError as error:
+        assert error.status == 429, error
+        return False
+
+
+def test_zones_follow_what_their_node_lends(
+    control_plane: ControlPlane, namespace: str, fake_nodes: Any, topologies: Any, tmp_path: Path
+) -> None:
+    (node,) = fake_nodes(1, cpu="32", memory="128Gi")
+    zone = [
+        {"name": n, "capacity": v, "allocatable": v, "available": v} for n, v in (("cpu", "16"), ("memory", "64Gi"))
+    ]
+    zones = [{"name": f"node-{i}", "type": "Node", "resources": zone} for i in range(2)]
+    head = {"apiVersion": "topology.node.k8s.io/v1alpha1", "kind": "NodeResourceTopology", "metadata": {"name": node}}
+    topologies.create(PATH, {**head, "topologyPolicies": ["None"], "zones": zones})
+    scene = Scene(control_plane, namespace, tmp_path)
+    scene.configure(colocation_config={"enable": True})
+    scene.report([node])
+
+    def lent() -> list[int]:
+        found = topologies.get(f"{PATH}/{node}")["zones"]
+        return [int(r["allocatable"]) for z in found for r in z["resources"] if r["name"] == CPU]
+
+    with scene.process() as process:
+        process.wait_state("colocation", "Up")
+        wait_for("amounts in both zones", lambda: len(lent()) == 2)
+        whole = int(scene.allocatable([node])[node][CPU])
+        # An equal node is lent out equally, and the zones together are the node but for rounding.
+        assert lent()[0] == lent()[1] and 0 <= whole - sum(lent()) <= 2
+        scene.configure(colocation_config={"enable": False})
+        wait_for("zones without our resources", lambda: lent() == [])
+    assert [len(z["resources"]) for z in topologies.get(f"{PATH}/{node}")["zones"]] == [2, 2]

@@ -1,0 +1,168 @@
+"""What the CRI proxy makes of a request, without any runtime: changed fields, and everything else as it came."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from enforcer.container_resources import ContainerResources
+from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
+from enforcer.runtime.bounded import Bounded
+from enforcer.runtime.cri_hooks import CriHooks, Passage
+from enforcer.runtime.cri_messages import cgroup_parent_of, lay_over, merge_environment
+from enforcer.runtime.facts import Decide
+from enforcer.runtime.hook_servers import HookServers
+from enforcer.runtime.messages import cri
+from tests.node import pods
+from tests.node.cri import Pod, container
+
+T = TypeVar("T")
+UNKNOWN = b"\xc2\x3e\x03new"
+"""Field 1000, a text: of no CRI that there is yet."""
+BOUND = Bounded(60.0)
+METHODS = sorted(CriHooks(pods.decide, HookServers("", 1.0), BOUND).methods)
+
+
+def hooks(decide: Decide = pods.decide, bounded: Bounded = BOUND) -> CriHooks:
+    return CriHooks(decide, HookServers("", 1.0), bounded)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """In a thread of its own: a test of a browser, in the same process, may have left a loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def creation(pod: Pod, **resources: int) -> bytes:
+    request = cri.CreateContainerRequest(pod_sandbox_id="s", config=container(**resources), sandbox_config=pod.config())
+    return bytes(request.SerializeToString()) + UNKNOWN
+
+
+def batch_pod() -> Pod:
+    return Pod("x", labels=pods.labels("BE"), annotations=pods.batch())
+
+
+def test_only_the_decided_fields_change_and_unknown_ones_pass() -> None:
+    raw = creation(batch_pod(), cpu_shares=2, oom_score_adj=1000)
+    sent = run(hooks().enter("CreateContainer", raw)).request
+    assert UNKNOWN in sent
+    before, after = cri.CreateContainerRequest.FromString(raw), cri.CreateContainerRequest.FromString(sent)
+    resources = after.config.linux.resources
+    assert (resources.cpu_shares, resources.cpu_quota) == (pods.SHARES, pods.QUOTA)
+    assert (resources.cpu_period, resources.memory_limit_in_bytes) == (100_000, pods.BATCH_BYTES)
+    assert resources.oom_score_adj == 1000
+    resources.CopyFrom(before.config.linux.resources)
+    assert after == before
+
+
+@pytest.mark.parametrize("qos", ["LS", "LSR", "LSE", "SYSTEM", ""])
+def test_a_service_passes_byte_for_byte(qos: str) -> None:
+    raw = creation(Pod("x", "burstable", pods.labels(qos), pods.batch()), cpu_shares=256, cpu_quota=40_000)
+    assert run(hooks().enter("CreateContainer", raw)).request == raw
+
+
+def test_a_decision_that_raises_or_hangs_passes_the_request_as_it_came() -> None:
+    over = threading.Event()
+
+    def broken(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerResources:
+        raise ZeroDivisionError
+
+    def hanging(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerResources:
+        over.wait(60)
+        return ContainerResources(cpu_shares=3)
+
+    raw = creation(batch_pod())
+    assert run(hooks(broken).enter("CreateContainer", raw)).request == raw
+    late = hooks(hanging, Bounded(0.02))
+    assert run(late.enter("CreateContainer", raw)).request == raw
+    assert run(late.enter("CreateContainer", raw)).request == raw
+    over.set()
+    assert late.counters.failed == 2
+
+
+def test_what_was_set_is_kept_when_a_later_decision_fails() -> None:
+    broken = threading.Event()
+
+    def decide(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+        if broken.is_set():
+            raise ZeroDivisionError
+        return pods.decide(pod, of)
+
+    async def life() -> Passage:
+        at = hooks(decide)
+        created = await at.enter("CreateContainer", creation(batch_pod()))
+        assert created.done is not None
+        await created.done(cri.ContainerId(container_id="c").SerializeToString())
+        broken.set()
+        update = cri.UpdateContainerResourcesRequest(container_id="c", linux=cri.Resources(cpu_shares=2, cpu_quota=-1))
+        return await at.enter("UpdateContainerResources", update.SerializeToString())
+
+    linux = cri.UpdateContainerResourcesRequest.FromString(run(life()).request).linux
+    assert (linux.cpu_shares, linux.cpu_quota) == (pods.SHARES, pods.QUOTA)
+
+
+def test_an_update_of_a_container_that_nobody_knows_passes() -> None:
+    raw = cri.UpdateContainerResourcesRequest(container_id="?", linux=cri.Resources(cpu_shares=2)).SerializeToString()
+    assert run(hooks().enter("UpdateContainerResources", raw)).request == raw
+
+
+def test_removed_pods_and_containers_are_forgotten() -> None:
+    async def life(at: CriHooks) -> None:
+        for number in range(50):
+            sandbox, made = f"s{number}", f"c{number}"
+            ran = await at.enter(
+                "RunPodSandbox", cri.RunPodSandboxRequest(config=Pod("x").config()).SerializeToString()
+            )
+            await ran.done(cri.SandboxId(pod_sandbox_id=sandbox).SerializeToString())  # type: ignore[misc]
+            request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=container())
+            created = await at.enter("CreateContainer", request.SerializeToString())
+            await created.done(cri.ContainerId(container_id=made).SerializeToString())  # type: ignore[misc]
+            if number % 2:  # the kubelet removes containers first, or a sandbox with whatever is in it
+                gone = await at.enter("RemoveContainer", cri.ContainerId(container_id=made).SerializeToString())
+                await gone.done(b"")  # type: ignore[misc]
+            removed = await at.enter("RemovePodSandbox", cri.SandboxId(pod_sandbox_id=sandbox).SerializeToString())
+            await removed.done(b"")  # type: ignore[misc]
+
+    at = hooks()
+    run(life(at))
+    assert (at.store.sandboxes, at.store.containers) == ({}, {})
+
+
+@settings(max_examples=120)
+@given(st.sampled_from(METHODS), st.binary(max_size=120))
+@example("CreateContainer", b"\xff\xff\xff")
+def test_no_request_whatever_it_holds_raises_or_is_lost(method: str, raw: bytes) -> None:
+    passage = run(hooks().enter(method, raw))
+    assert passage.request == raw
+
+
+LIMIT = st.none() | st.just(NO_LIMIT) | st.integers(1000, 10**6)
+
+
+@given(LIMIT, st.sampled_from([-1, 0, 5000, 70_000]))
+def test_a_limit_is_set_as_decided_and_taken_away_only_where_one_is_asked(wanted: int | None, asked: int) -> None:
+    resources = cri.Resources(cpu_quota=asked, memory_limit_in_bytes=asked)
+    lay_over(resources, ContainerResources(cpu_quota=wanted, memory_limit=wanted))
+    expected = asked if wanted is None or (wanted == NO_LIMIT and asked <= 0) else wanted
+    assert (resources.cpu_quota, resources.memory_limit_in_bytes) == (expected, expected)
+
+
+def test_a_variable_that_is_there_is_replaced_in_its_place() -> None:
+    variables = cri.ContainerConfig(envs=[cri.KeyValue(key="A", value="1"), cri.KeyValue(key="B", value="2")]).envs
+    merge_environment(variables, {"C": "3", "A": "9"})
+    assert [(v.key, v.value) for v in variables] == [("A", "9"), ("B", "2"), ("C", "3")]
+
+
+@given(st.text(max_size=60))
+@example('{"config": {"linux": {"cgroup_parent": "/kubepods/pod1"}}}')
+@example('{"config": 7}')
+def test_what_a_runtime_adds_to_a_status_is_read_or_nothing(text: str) -> None:
+    expected = "/kubepods/pod1" if "kubepods" in text else ""
+    assert cgroup_parent_of(text) == expected

@@ -1,0 +1,223 @@
+"""Real nodes: the kubelet on Debian's containerd through the CRI proxy, and on a current one with the NRI plugin.
+
+The node agent runs beside them with its own rights, and the real scheduler places the pods by batch-cpu.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.settings.runtime import RuntimeSettings
+from enforcer.runtime.bounded import Bounded
+from enforcer.runtime.nri import NriPlugin
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+from tests.cluster.waiting import wait_for
+from tests.enforcer.agents import Running
+from tests.enforcer.tokens import ACCOUNT, NAMESPACE, agent_files, installed
+from tests.node import pods
+from tests.node.containerd import Containerd
+from tests.node.kubelet import Kubelet, pod_body, pods_gone, running
+from tests.node.proxying import ProxyProcess
+
+BATCH_RESOURCES = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
+LIMITED = {"cpu": "500m", "memory": "64Mi"}
+CRDS = ("nodemetrics.slo.koordinator.sh", "nodeslos.slo.koordinator.sh", "usageforecasts.cotenant.dev")
+NOT_IN_A_TEST = ["system", "network", "resctrl"]
+"""What these would set belongs to the whole machine."""
+BURN = ("/bin/sh", "-c", "while :; do :; done")
+
+
+@dataclass(frozen=True)
+class RealNode:
+    """A node of the cluster and its runtime; `plugged`: by the NRI plugin, not by the proxy before the runtime."""
+
+    kubelet: Kubelet
+    runtime: Containerd
+    plugged: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.kubelet.name
+
+    @property
+    def best_effort(self) -> str:
+        return f"{self.runtime.base}/kubepods/besteffort"
+
+    def cpu(self, cgroup: str) -> tuple[int, int]:
+        """(shares, quota)."""
+        read = self.runtime.read
+        return int(read("cpu", cgroup, "cpu.shares")), int(read("cpu", cgroup, "cpu.cfs_quota_us"))
+
+
+@contextlib.contextmanager
+def proxied(plane: ControlPlane, runtime: Containerd) -> Iterator[RealNode]:
+    with (
+        ProxyProcess(runtime.folder, runtime.socket, "kubelet") as proxy,
+        Kubelet(plane, runtime, proxy.socket, "proxied") as kubelet,
+    ):
+        yield RealNode(kubelet, runtime)
+
+
+@contextlib.contextmanager
+def plugged(plane: ControlPlane, runtime: Containerd) -> Iterator[RealNode]:
+    with Kubelet(plane, runtime, runtime.socket, "plugged") as kubelet:
+        yield RealNode(kubelet, runtime, plugged=True)
+
+
+@contextlib.contextmanager
+def hook_alone(node: RealNode) -> Iterator[None]:
+    """The plugin without the agent that it usually lives in; the proxy needs none."""
+    if not node.plugged:
+        yield
+        return
+    plugin = NriPlugin(RuntimeSettings(nri_socket=str(node.runtime.nri_socket)), pods.decide_as_a_node)
+    plugin.bounded = Bounded(60.0)
+    plugin.start()
+    wait_for("the registration", lambda: plugin.registered)
+    yield
+    plugin.stop()
+
+
+WAYS = {"proxied": (proxied, "_debian_containerd"), "plugged": (plugged, "_built_containerd")}
+
+
+@pytest.fixture(scope="module", params=sorted(WAYS))
+def node(request: pytest.FixtureRequest, control_plane: ControlPlane, kubelet_binary: None) -> Iterator[RealNode]:
+    begin, runtime = WAYS[request.param]
+    with begin(control_plane, request.getfixturevalue(runtime)) as found:
+        offer_batch(control_plane, found.name)
+        yield found
+
+
+def offer_batch(plane: ControlPlane, node: str) -> None:
+    """What the manager publishes: two cores and a GiB for batch pods."""
+    amounts = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": str(1 << 30)}
+    body = {"status": {"capacity": amounts, "allocatable": amounts}}
+    plane.api().patch(f"/api/v1/nodes/{node}/status", body)
+
+
+def create(plane: ControlPlane, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
+    plane.api().create(f"/api/v1/namespaces/{namespace}/pods", body)
+    return running(plane, namespace, body["metadata"]["name"])
+
+
+def batch_body(name: str, node: RealNode, command: tuple[str, ...] = ()) -> dict[str, Any]:
+    resources = {"requests": BATCH_RESOURCES, "limits": BATCH_RESOURCES}
+    body = pod_body(name, node.name, resources, labels=pods.labels("BE"), annotations=pods.batch())
+    return with_command(body, command)
+
+
+def service_body(name: str, node: RealNode, command: tuple[str, ...] = ()) -> dict[str, Any]:
+    resources = {"requests": {"cpu": "250m"}, "limits": LIMITED}
+    return with_command(pod_body(name, node.name, resources, labels=pods.labels("LS")), command)
+
+
+def with_command(body: dict[str, Any], command: tuple[str, ...]) -> dict[str, Any]:
+    if command:
+        body["spec"]["containers"][0]["command"] = list(command)
+    return body
+
+
+def test_batch_pods_start_limited_and_stay_so_while_services_are_the_kubelets(
+    control_plane: ControlPlane, namespace: str, node: RealNode
+) -> None:
+    with hook_alone(node), pods_gone(control_plane, namespace):
+        batch = create(control_plane, namespace, batch_body("batch", node))
+        service = create(control_plane, namespace, service_body("web", node))
+        batch_group = node.kubelet.cgroup(batch, "besteffort")
+        service_group = node.kubelet.cgroup(service, "burstable")
+        assert node.cpu(batch_group) == (pods.SHARES, pods.QUOTA)
+        limit = node.runtime.read("memory", batch_group, "memory.limit_in_bytes")
+        assert int(limit) == pods.BATCH_BYTES
+        # 250 millicores x 1024 / 1000 = 256; 500 millicores = 50,000 us of 100,000
+        assert node.cpu(service_group) == (256, 50_000)
+
+        resized = [{"name": "main", "resources": {"requests": {"cpu": "250m"}, "limits": {**LIMITED, "cpu": "700m"}}}]
+        path = f"/api/v1/namespaces/{namespace}/pods/web/resize"
+        control_plane.api().patch(path, {"spec": {"containers": resized}}, "strategic")
+        wait_for("the resize", lambda: node.cpu(service_group) == (256, 70_000))
+
+        node.kubelet.server.kill()
+        node.kubelet.start()
+        late = create(control_plane, namespace, pod_body("late", node.name, {}, labels=pods.labels("LS")))
+        assert node.cpu(node.kubelet.cgroup(late, "besteffort")) == (2, -1)
+        assert node.cpu(batch_group) == (pods.SHARES, pods.QUOTA)
+        assert node.cpu(service_group) == (256, 70_000)
+
+
+class AgentTree:
+    """What `Running` wants to know of a node; the pods it hears of come from the API server."""
+
+    def __init__(self, node: RealNode) -> None:
+        self.base = node.runtime.base
+
+    def write_pods(self, path: Path) -> None:
+        path.write_text("[]")
+
+
+def agent(plane: ControlPlane, node: RealNode, folder: Path) -> Running:
+    """The node agent with its own token; its policy is the NodeSLO of the API server."""
+    for name in CRDS:
+        install_crd(plane.api(), name)
+    installed(plane)
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
+    wait_for("the agent's account", lambda: plane.api().exists(account))
+    files = agent_files(plane, node.name, folder)
+    settings = {
+        "enforcer.pods_file": "",
+        "enforcer.policy_file": "",
+        "enforcer.node_name": node.name,
+        "enforcer.api_server": files.server,
+        "enforcer.token_file": files.token,
+        "enforcer.ca_file": files.ca,
+        "enforcer.strategies_off": json.dumps(NOT_IN_A_TEST),
+        "runtime.nri": json.dumps(node.plugged),
+        "runtime.nri_socket": node.runtime.nri_socket,
+        "runtime.nri_answer_seconds": 1,
+    }
+    return Running(AgentTree(node), folder / "agent", settings=settings)  # type: ignore[arg-type]
+
+
+def publish(plane: ControlPlane, node: RealNode, **thresholds: object) -> None:
+    """The NodeSLO as the manager would write it."""
+    suppress = {"enable": True, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cfsQuota"}
+    body = {
+        "apiVersion": "slo.koordinator.sh/v1alpha1",
+        "kind": "NodeSLO",
+        "metadata": {"name": node.name},
+        "spec": {"resourceUsedThresholdWithBE": {**suppress, **thresholds}},
+    }
+    text = json.dumps(body)
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+
+
+def test_a_batch_pod_is_held_back_under_load_and_leaves_when_memory_is_short(
+    control_plane: ControlPlane, namespace: str, node: RealNode, tmp_path: Path
+) -> None:
+    prepared = agent(control_plane, node, tmp_path)
+    publish(control_plane, node)
+    with pods_gone(control_plane, namespace), prepared as acting:
+        wait_for("ready", lambda: acting.ask("/readyz")[0] == 200)
+        hooked = f"cotenant_enforcer_nri_registered {1.0 if node.plugged else ''}".strip()
+        wait_for("the hook", lambda: (hooked in acting.ask("/metrics")[1]) is node.plugged)
+        create(control_plane, namespace, service_body("web", node, BURN))
+        create(control_plane, namespace, batch_body("batch", node, BURN))
+        # 65 % of two cores less what the service and the machine use: surely less than two cores
+        wait_for("best effort to be held back", lambda: 0 < node.cpu(node.best_effort)[1] < 200_000)
+
+        publish(control_plane, node, memoryEvictThresholdPercent=1, memoryEvictLowerPercent=0)
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        wait_for("the batch pod to leave", lambda: not control_plane.api().exists(f"{path}/batch"))
+        web = control_plane.api().get(f"{path}/web")
+        assert "deletionTimestamp" not in web["metadata"]
+        assert web["status"]["phase"] == "Running"
+        assert acting.end() == 0, acting.log()
+        assert node.cpu(node.best_effort) == (2, -1)

@@ -1,0 +1,82 @@
+"""What a decision becomes below cgroups that allow less, on files as the kernel shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enforcer.container_resources import ContainerResources
+from enforcer.contract import NO_LIMIT
+from enforcer.runtime.parents import Parents, chain
+
+POD = "/kubepods/besteffort/pod1"
+HALF_A_CORE = ContainerResources(cpu_shares=512, cpu_quota=50_000)
+
+
+def tree(root: Path, **quotas: int) -> Parents:
+    """quotas: of kubepods, besteffort and pod1 by name; period 100 ms, CPUs 0-3."""
+    folder = {c: root / c for c in ("cpu", "cpuset")}
+    for name in ("kubepods", "besteffort", "pod1"):
+        folder = {c: path / name for c, path in folder.items()}
+        for path in folder.values():
+            path.mkdir(parents=True)
+        (folder["cpu"] / "cpu.cfs_quota_us").write_text(f"{quotas.get(name, -1)}\n")
+        (folder["cpu"] / "cpu.cfs_period_us").write_text("100000\n")
+        (folder["cpuset"] / "cpuset.cpus").write_text("0-3\n")
+    return Parents(root)
+
+
+@pytest.mark.parametrize(
+    ("quotas", "expected"),
+    [
+        ({}, 50_000),
+        ({"besteffort": 50_000}, 50_000),
+        ({"besteffort": 49_999}, NO_LIMIT),
+        ({"kubepods": 20_000, "besteffort": -1}, NO_LIMIT),
+        ({"pod1": 60_000}, 50_000),
+    ],
+)
+def test_a_quota_stays_when_every_ancestor_allows_it(tmp_path: Path, quotas: dict[str, int], expected: int) -> None:
+    found = tree(tmp_path, **quotas).fitted(HALF_A_CORE, POD)
+    assert (found.cpu_shares, found.cpu_quota) == (512, expected)
+
+
+def test_an_ancestors_quota_is_compared_by_its_own_period(tmp_path: Path) -> None:
+    """12,000 us of 20 ms are 0.6 cores: more than half a core, though the number is smaller."""
+    parents = tree(tmp_path, besteffort=12_000)
+    (tmp_path / "cpu/kubepods/besteffort/cpu.cfs_period_us").write_text("20000")
+    assert parents.fitted(HALF_A_CORE, POD).cpu_quota == 50_000
+
+
+@pytest.mark.parametrize(("cpus", "expected"), [("0-1", "0-1"), ("3-4", None)])
+def test_cpus_that_the_parent_has_not_are_left_out(tmp_path: Path, cpus: str, expected: str | None) -> None:
+    found = tree(tmp_path).fitted(ContainerResources(cpuset_cpus=cpus, cpu_quota=NO_LIMIT), POD)
+    assert (found.cpuset_cpus, found.cpu_quota) == (expected, NO_LIMIT)
+
+
+@pytest.mark.parametrize("parent", ["", "/elsewhere/pod2", "../../etc"])
+def test_what_cannot_be_checked_is_left_to_the_kubelet(tmp_path: Path, parent: str) -> None:
+    wanted = ContainerResources(cpu_shares=512, cpu_quota=50_000, cpuset_cpus="0")
+    assert tree(tmp_path).fitted(wanted, parent) == ContainerResources(cpu_shares=512)
+
+
+def test_cgroup_v2_has_no_such_rule(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+    assert Parents(tmp_path).fitted(HALF_A_CORE, POD) == HALF_A_CORE
+
+
+def test_systemds_names_are_paths_too() -> None:
+    assert list(chain("kubepods-besteffort-pod1.slice")) == [
+        "kubepods.slice",
+        "kubepods.slice/kubepods-besteffort.slice",
+        "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice",
+    ]
+
+
+@given(st.text(max_size=40))
+def test_no_path_leads_out_of_the_root(text: str) -> None:
+    parts = [part for path in chain(text) for part in path.split("/")]
+    assert not {"", ".", ".."} & set(parts)

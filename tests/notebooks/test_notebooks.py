@@ -1,0 +1,36 @@
+"""The graded notebooks run from first to last cell on a synthetic cluster, and are committed without outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+
+
+def test_they_are_numbered_without_a_gap() -> None:
+    assert [path.name[:2] for path in NOTEBOOKS] == [f"{n:02d}" for n in range(len(NOTEBOOKS))]
+    assert len(NOTEBOOKS) >= 6
+
+
+@every_notebook
+def test_it_is_committed_without_outputs(path: Path) -> None:
+    cells = nbformat.read(path, as_version=4).cells
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
+
+
+@pytest.mark.slow
+@every_notebook
+def test_it_runs_from_the_first_cell_to_the_last(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert outputs and not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]

@@ -1,0 +1,174 @@
+"""Questions to a real Prometheus, their answers as status, and the status on a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cotenant.edges.kube import Writer
+from cotenant.model.cluster import Pod
+from cotenant.model.collect_policy import CollectPolicy
+from cotenant.model.errors import NoData, SourceError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.nodemetric import NodeMetric
+from cotenant.model.resource import Resource
+from cotenant.model.usage import Signal
+from cotenant.settings.profiler import PrometheusSettings
+from profiler.node_metric.source import NodeMetricSource
+from profiler.node_metric.status import Observed, reports
+from profiler.node_metric.turn import Turn, View, steps
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+from tests.profiler.conftest import Served, serve
+from tests.support.exporter import EXPORTER_END, exporter_server
+from tests.support.openmetrics import Dress
+from tests.support.prometheus import MISSING, installed
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+POLICY = CollectPolicy()
+
+
+def settings(url: str) -> PrometheusSettings:
+    return PrometheusSettings(url=url, backoff_seconds=0.01, connect_timeout_seconds=2.0)
+
+
+@pytest.fixture
+def source(served: Served) -> Iterator[NodeMetricSource]:
+    made = NodeMetricSource(settings(served.server.url))
+    yield made
+    made.close()
+
+
+def observed(source: NodeMetricSource, served: Served, back: int = 0) -> Observed:
+    return source.observe(served.end - back, POLICY, {})
+
+
+def test_a_round_has_what_the_nodes_and_pods_really_used(source: NodeMetricSource, served: Served) -> None:
+    seen = observed(source, served)
+    truth = served.cluster.usage[Signal.NODE_CPU_USAGE_MEAN]
+    names = [ref.name for ref in truth.refs]
+    assert seen.nodes[CPU].nodes == tuple(sorted(names)) and seen.nodes[CPU].values.shape == (len(names), 30)
+    # The root group's mean over the last half hour; rates reach four minutes back, so the edges are smoothed.
+    wanted = {ref.name: float(row[-6:].mean()) for ref, row in zip(truth.refs, truth.values, strict=True)}
+    got = dict(zip(seen.nodes[CPU].nodes, np.nanmean(seen.nodes[CPU].values, axis=1).tolist(), strict=True))
+    assert got == pytest.approx(wanted, rel=0.25)
+    running = {(p.namespace, p.name) for p in served.cluster.inventory.pods if p.running}
+    assert len(running & set(seen.pods)) >= 0.95 * len(running)
+    assert all(served.end - 120 < t <= served.end for t in seen.newest.values())
+
+
+def test_a_pods_usage_is_the_mean_over_its_containers(source: NodeMetricSource, served: Served) -> None:
+    seen = observed(source, served)
+    truth = served.cluster.usage[Signal.CPU_USAGE_MEAN]
+    wanted: dict[tuple[str, str], float] = {}
+    for ref, row in zip(truth.refs, truth.values, strict=True):
+        if np.isfinite(row[-2:]).all():
+            key = (ref.namespace, ref.pod)
+            wanted[key] = wanted.get(key, 0.0) + float(row[-1])
+    got = dict(zip(seen.pods, seen.usage[CPU].tolist(), strict=True))
+    shared = [k for k in wanted if k in got and wanted[k] > 20]
+    assert len(shared) > 10
+    ratios = np.array([got[k] / wanted[k] for k in shared])
+    # one 5-minute slot, seen through scrapes that lie up to a minute before its end
+    assert 0.9 < np.median(ratios) < 1.1
+
+
+def test_a_second_round_asks_for_the_new_minutes_only_and_has_the_same_half_hour(
+    source: NodeMetricSource, served: Served
+) -> None:
+    observed(source, served, back=180)
+    before = source.queries
+    again = observed(source, served)
+    assert source.queries - before == 7
+    fresh = NodeMetricSource(settings(served.server.url))
+    whole = observed(fresh, served)
+    fresh.close()
+    np.testing.assert_allclose(again.nodes[CPU].values, whole.nodes[CPU].values, rtol=1e-6)
+    np.testing.assert_allclose(again.sums[MEMORY].values, whole.sums[MEMORY].values, rtol=1e-6)
+
+
+def test_a_node_that_two_servers_scrape_counts_once(served: Served, tmp_path: Path) -> None:
+    twice = Dress(interval_seconds=60, scrapers=({}, {"replica": "b"}))
+    with serve(served.cluster, tmp_path, twice) as server:
+        source = NodeMetricSource(settings(server.url))
+        both = source.observe(served.end, POLICY, {})
+        source.close()
+    one = NodeMetricSource(settings(served.server.url))
+    alone = one.observe(served.end, POLICY, {})
+    one.close()
+    assert both.nodes[CPU].nodes == alone.nodes[CPU].nodes
+    # the second scraper looks at other moments, so values differ a little, never by a factor of two
+    ratios = (
+        both.usage[CPU].sum() / alone.usage[CPU].sum(),
+        both.sums[CPU].values[:, -1] / alone.sums[CPU].values[:, -1],
+    )
+    assert 0.9 < ratios[0] < 1.4 and (ratios[1] < 1.5).all()
+
+
+def test_a_server_without_nodes_is_no_data_and_a_gone_one_an_error(source: NodeMetricSource, served: Served) -> None:
+    with pytest.raises(NoData, match="no recent sample"):
+        source.observe(served.end + 7200, POLICY, {})
+    gone = NodeMetricSource(PrometheusSettings(url="http://127.0.0.1:9", retries=0, connect_timeout_seconds=0.5))
+    with pytest.raises(SourceError):
+        gone.observe(served.end, POLICY, {})
+    gone.close()
+
+
+def metrics(control_plane: ControlPlane) -> dict[str, NodeMetric]:
+    """The NodeMetrics of the cluster by node."""
+    found = control_plane.client().list("/apis/slo.koordinator.sh/v1alpha1/nodemetrics", dict[str, Any])
+    return {metric.node: metric for metric in map(NodeMetric.parse, found)}
+
+
+def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
+    source: NodeMetricSource, served: Served, control_plane: ControlPlane
+) -> None:
+    api = control_plane.api()
+    install_crd(api, "nodemetrics.slo.koordinator.sh")
+    found = reports(observed(source, served), served.cluster.inventory.pods, POLICY, {})
+    assert {r.node for r in found} == {n.name for n in served.cluster.inventory.nodes}
+    assert sum(len(r.status["podsMetric"]) for r in found) > 20
+    uids = {
+        r.node: api.create("/api/v1/nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": r.node}})[
+            "metadata"
+        ]["uid"]
+        for r in found
+    }
+    view = View(uids, "cotenant-manager", POLICY, float(served.end))
+    writer = Writer(control_plane.client(), "cotenant-manager")
+    for _ in range(2):  # the objects, then their statuses
+        made = steps(found, metrics(control_plane), view)
+        for intent in (*made.specs, *made.statuses):
+            writer.send(intent)
+    there = metrics(control_plane)
+    assert all(there[n].reporter == "cotenant-manager" for n in uids)
+    second = steps(found, there, view)
+    assert (second.specs, second.statuses, second.turns[Turn.NO_NEWER]) == ((), (), len(found))
+    # an agent that reports by itself becomes the reporter, and ours steps back
+    node = found[0].node
+    path = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{node}"
+    held = api.get(path)
+    held["status"]["updateTime"] = "2030-01-01T00:00:00Z"
+    api.replace(f"{path}/status", held, fieldManager="koordlet")
+    assert metrics(control_plane)[node].reporter == "koordlet"
+    assert api.get(path)["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"].endswith("m")
+
+
+def test_node_exporter_stands_in_for_a_kubelet_whose_root_group_is_not_scraped(tmp_path: Path) -> None:
+    if not installed():
+        pytest.skip(MISSING)
+    with exporter_server(tmp_path) as server:
+        source = NodeMetricSource(settings(server.url))
+        seen = source.observe(EXPORTER_END, POLICY, {"10.0.0.1": "n1"})
+        source.close()
+    pod = Pod("shop", "web", WorkloadRef("shop", "Pod", "web"), "n1", EXPORTER_END - 3600)
+    report = reports(seen, [pod], POLICY, {})[0]
+    # busy = user + system = 0.25 cores; used = 8 - 6 GB; the pod has 0.1 cores and 1 GB of it
+    assert report.usage == {CPU: 250, MEMORY: 2_000_000_000}
+    assert report.system == {CPU: 150, MEMORY: 1_000_000_000}
+    assert report.time_seconds == EXPORTER_END - 30
+    assert [w["duration"] for w in report.status["nodeMetric"]["aggregatedNodeUsages"]] == ["5m0s", "10m0s", "30m0s"]

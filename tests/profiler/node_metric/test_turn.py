@@ -1,0 +1,163 @@
+"""The fresher report wins: a living agent is never overwritten, a silent one is, ours is written when it has news."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.collect_policy import CollectPolicy
+from cotenant.model.intent import Apply
+from cotenant.model.nodemetric import NodeMetric
+from cotenant.model.protocol import NODE_AGENT
+from cotenant.model.resource import Resource
+from profiler.node_metric.status import ProdOutlook, Report
+from profiler.node_metric.turn import Turn, View, alive, outlooks, steps, turn_of, unreported
+
+NOW = 1_790_000_000
+OURS, AGENT = "cotenant-manager", "koordlet"
+VIEW = View({"n1": "uid-1"}, OURS, CollectPolicy(), NOW)
+
+
+def moment(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def report(age: int = 10, cpu: int = 1000) -> Report:
+    usage = {Resource.CPU: cpu, Resource.MEMORY: 5000}
+    resources = {"resources": {"cpu": f"{cpu}m", "memory": "5000"}}
+    status = {"updateTime": moment(NOW - age), "nodeMetric": {"nodeUsage": resources, "systemUsage": resources}}
+    return Report("n1", NOW - age, status, usage, usage)
+
+
+def there(age: int | None, manager: str = OURS, cpu: int = 1000, uid: str = "uid-1", interval: int = 60) -> NodeMetric:
+    resources = {"resources": {"cpu": f"{cpu}m", "memory": "5000"}}
+    status = {"updateTime": moment(NOW - (age or 0)), "nodeMetric": {"nodeUsage": resources, "systemUsage": resources}}
+    body = {
+        "metadata": {
+            "name": "n1",
+            "ownerReferences": [{"uid": uid}],
+            "managedFields": [
+                {"manager": "kubectl", "fieldsV1": {"f:spec": {}}},
+                {"manager": manager, "subresource": "status", "fieldsV1": {"f:status": {"f:updateTime": {}}}},
+            ],
+        },
+        "spec": {
+            "metricCollectPolicy": {
+                "aggregateDurationSeconds": 300,
+                "reportIntervalSeconds": interval,
+                "nodeAggregatePolicy": {"durations": ["5m0s", "10m0s", "30m0s"]},
+                "nodeMemoryCollectPolicy": "usageWithoutPageCache",
+            }
+        },
+        "status": status if age is not None else {},
+    }
+    return NodeMetric.parse(body)
+
+
+@pytest.mark.parametrize(
+    ("known", "own", "turn"),
+    [
+        (None, report(), Turn.WRITE),
+        (there(None), report(), Turn.WRITE),
+        (there(60, AGENT), report(), Turn.AGENT),
+        (there(120, AGENT), report(), Turn.AGENT),  # one missed report is jitter
+        (there(121, AGENT), report(), Turn.WRITE),  # two are silence
+        (there(250, AGENT, interval=300), report(), Turn.AGENT),  # it was asked to report every five minutes
+        (there(-121, AGENT), report(), Turn.WRITE),  # a clock that is wrong proves no life
+        (there(10), report(10), Turn.NO_NEWER),
+        (there(5), report(10), Turn.NO_NEWER),
+        (there(70), report(10), Turn.STEADY),
+        (there(70), report(10, cpu=1050), Turn.STEADY),  # a twentieth
+        (there(70), report(10, cpu=1051), Turn.WRITE),
+        (there(89), report(10), Turn.STEADY),
+        (there(90), report(10), Turn.WRITE),  # a round later it would be 150 s old; at 180 s it counts as expired
+    ],
+)
+def test_whose_turn_it_is(known: NodeMetric | None, own: Report, turn: Turn) -> None:
+    assert turn_of(own, known, VIEW) is turn
+
+
+@given(st.integers(-1000, 1000), st.integers(0, 1000), st.sampled_from([OURS, AGENT]), st.integers(0, 2000))
+def test_a_living_agent_is_never_overwritten_and_time_never_goes_back(age: int, own: int, who: str, cpu: int) -> None:
+    known = there(age, who)
+    turn = turn_of(report(own, cpu), known, VIEW)
+    if who == AGENT and alive(known, NOW):
+        assert turn is Turn.AGENT
+    if who == OURS and turn is Turn.WRITE:
+        assert NOW - own > NOW - age
+
+
+def test_the_object_is_made_before_its_status_and_the_spec_is_written_once() -> None:
+    first = steps([report()], {}, VIEW)
+    assert (len(first.specs), first.statuses, first.turns[Turn.WRITE]) == (1, (), 1)
+    assert first.specs[0].subresource == "" and "status" not in first.specs[0].body
+    second = steps([report()], {"n1": there(None)}, VIEW)
+    assert second.specs == ()
+    assert second.statuses[0].subresource == "status" and set(second.statuses[0].body) == {
+        "apiVersion",
+        "kind",
+        "metadata",
+        "status",
+    }
+    later = steps([report()], {"n1": there(130)}, VIEW)
+    assert (later.specs, len(later.statuses)) == ((), 1)
+    steady = steps([report()], {"n1": there(70)}, VIEW)
+    assert (steady.specs, steady.statuses, steady.turns[Turn.STEADY]) == ((), (), 1)
+
+
+def test_the_spec_follows_the_policy_and_the_node() -> None:
+    other = View(VIEW.nodes, OURS, CollectPolicy(report_seconds=30), NOW)
+    assert [i.body["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] for i in specs(there(10), other)] == [30]
+    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in specs(there(10, uid="old"), VIEW)] == ["uid-1"]
+    assert specs(there(10, AGENT, uid="old"), VIEW) == ()  # the agent's object is the agent's
+
+
+def specs(known: NodeMetric, view: View) -> tuple[Apply, ...]:
+    return steps([report()], {"n1": known}, view).specs
+
+
+def test_a_node_that_is_gone_is_not_reported() -> None:
+    assert steps([report()], {}, View({}, OURS, CollectPolicy(), NOW)).statuses == ()
+
+
+def test_nothing_need_be_asked_where_agents_report_every_node() -> None:
+    metrics = {"a": there(30, AGENT), "b": there(30), "c": there(500, AGENT)}
+    assert unreported(["a", "b", "c", "new"], metrics, VIEW) == ["b", "c", "new"]
+
+
+def test_a_time_that_is_none_is_as_if_nobody_had_reported() -> None:
+    broken = NodeMetric.parse({"metadata": {"name": "n1"}, "status": {"updateTime": "yesterday"}})
+    assert turn_of(report(), broken, VIEW) is Turn.WRITE
+
+
+OUTLOOK = {"n1": ProdOutlook(reclaimable={Resource.CPU: 700, Resource.MEMORY: 9000})}
+
+
+def test_where_our_agent_reports_the_forecast_is_still_the_managers() -> None:
+    (apply,) = outlooks(OUTLOOK, {"n1": there(10, NODE_AGENT)}, VIEW)
+    assert (apply.address.name, apply.subresource) == ("n1", "status")
+    assert apply.body["status"] == {
+        "prodReclaimableMetric": {"resource": {"resources": {"cpu": "700m", "memory": "9000"}}}
+    }
+
+
+@pytest.mark.parametrize("manager", [OURS, AGENT])
+def test_others_write_the_forecast_with_the_rest(manager: str) -> None:
+    assert outlooks(OUTLOOK, {"n1": there(10, manager)}, VIEW) == []
+
+
+def test_a_silent_agent_and_a_node_that_is_gone_get_no_forecast() -> None:
+    assert outlooks(OUTLOOK, {"n1": there(1000, NODE_AGENT)}, VIEW) == []
+    assert outlooks(OUTLOOK, {"gone": there(10, NODE_AGENT)}, VIEW) == []
+
+
+def test_a_forecast_that_did_not_move_is_not_written_and_one_that_ended_is_withdrawn() -> None:
+    # 700 and 690 are less than a twentieth apart.
+    published = replace(there(10, NODE_AGENT), prod_reclaimable={Resource.CPU: 690, Resource.MEMORY: 9000})
+    assert outlooks(OUTLOOK, {"n1": published}, VIEW) == []
+    (apply,) = outlooks({}, {"n1": published}, VIEW)
+    assert apply.body["status"] == {}

@@ -1,0 +1,91 @@
+"""CPU over time of node agents, from a real Prometheus that holds what an agent's own gauges said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from cotenant.edges.telemetry import Metrics
+from cotenant.manager.gathering_child import with_lanes
+from cotenant.model.enforcement import NUMBERS, Act, Found, Lane, LaneSample
+from cotenant.model.enforcement_tables import Keep
+from cotenant.model.errors import SourceError
+from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from cotenant.settings.root import Settings
+from enforcer.telling import AgentMetrics
+from profiler.enforcement import lanes, query
+from tests.support.prometheus import MISSING, Server, blocks_from, installed
+
+END = 1_790_000_040
+MINUTES = 30
+
+
+def scraped(minute: int, node: str, extra: str) -> Iterator[tuple[str, str]]:
+    """(metric, line) of one scrape of an agent; others use a core more each ten minutes. extra: labels of a scraper."""
+    metrics = AgentMetrics(Metrics("t", "t"))
+    limit = 2000.0 if minute >= 10 else None
+    others = 4000.0 + 1000 * (minute // 10)
+    metrics.lanes(node, LaneSample(0.0, 16_000, others, 1500.0, 6400 - others, limit, 250.0), dry_run=node == "n2")
+    for family in metrics.registry.collect():
+        for sample in (
+            family.samples if family.name in ("cotenant_enforcer_cpu_cores", "cotenant_enforcer_dry_run") else ()
+        ):
+            labels = {("exported_node" if extra and k == "node" else k): v for k, v in sample.labels.items()}
+            text = ",".join([f'{k}="{v}"' for k, v in labels.items()] + ([extra] if extra else []))
+            value = "NaN" if math.isnan(sample.value) else f"{sample.value:g}"
+            yield sample.name, f"{sample.name}{{{text}}} {value} {END - 60 * (MINUTES - minute)}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """n1 as it is, n2 (a dry run) behind a scraper that has a `node` of its own."""
+    if not installed():
+        pytest.skip(MISSING)
+    folder = tmp_path_factory.mktemp("agents")
+    lines: dict[str, list[str]] = {}
+    for minute in range(MINUTES):
+        for node, extra in (("n1", ""), ("n2", 'node="the-scraper-s"')):
+            for name, line in scraped(minute, node, extra):
+                lines.setdefault(name, [f"# TYPE {name} gauge"]).append(line)
+    text = folder / "text"
+    text.write_text("\n".join([*(line for found in lines.values() for line in found), "# EOF", ""]))
+    blocks_from(text, folder / "data")
+    with Server(folder / "data") as running:
+        yield running
+
+
+def test_what_an_agent_measured_comes_back_in_millicores_minute_by_minute(server: Server) -> None:
+    first, second = lanes(PrometheusSettings(url=server.url), ["n1", "n2", "never-scraped"], END - 1800, END - 60)
+    assert (first.node, first.capacity, first.step_seconds, first.dry) == ("n1", 16_000, 60, False)
+    assert (second.node, second.dry) == ("n2", True)
+    assert set(first.values) == set(NUMBERS)
+    # Minute 5: 4 cores of others, a target of 2.4, no limit yet; minute 25: 6, 0.4 and 2.
+    at = {name: (first.values[name][5], first.values[name][25]) for name in NUMBERS}
+    assert at["others"] == (4000, 6000) and at["target"] == (pytest.approx(2400), pytest.approx(400))
+    assert math.isnan(at["limit"][0]) and at["limit"][1] == 2000
+    assert at["best_effort"] == (1500, 1500) and at["burst"] == (250, 250)
+
+
+def test_only_nodes_that_did_something_are_asked_for(server: Server) -> None:
+    settings = Settings(profiler=ProfilerSettings(prometheus=PrometheusSettings(url=server.url)))
+    found = Found((Act(END - 100, "n2", Lane.SUPPRESS, "Suppressed"),))
+    assert [lane.node for lane in with_lanes(found, settings, Keep(END)).lanes] == ["n2"]
+    assert with_lanes(Found(), settings, Keep(END)).lanes == ()
+
+
+def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
+    dead = PrometheusSettings(url="http://127.0.0.1:9", retries=0, connect_timeout_seconds=1.0)
+    with pytest.raises(SourceError):
+        lanes(dead, ["n1"], END - 600, END)
+    found = Found((Act(END - 100, "n1", Lane.SUPPRESS, "Suppressed"),))
+    kept = with_lanes(found, Settings(profiler=ProfilerSettings(prometheus=dead)), Keep(END))
+    assert kept.acts == found.acts and kept.lanes == ()
+    assert "no CPU over time" in kept.gathering.notes[0]
+
+
+def test_a_node_s_name_is_text_in_the_question(server: Server) -> None:
+    nasty = ['a"} or vector(1) or {x="', "n.1", "n1|n2", "b\\"]
+    assert lanes(PrometheusSettings(url=server.url), nasty, END - 600, END) == []
+    assert "n\\\\.1" in query(["n.1"])

@@ -1,0 +1,233 @@
+"""An occurrence's life: approvals, guards, demand, deadlines; and what holds whatever happens in whatever order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.plan import (
+    Approval,
+    ApprovalPolicy,
+    Decision,
+    Expected,
+    Plan,
+    PlanPhase,
+    Recurrence,
+    Scope,
+    Source,
+    Span,
+    Workload,
+)
+from cotenant.model.plan_desk import Verdict
+from cotenant.model.plan_wire import parse_plan, status_body
+from cotenant.settings.plans import PlanSettings
+from recommender.plans.lead import lead
+from recommender.plans.lifecycle import Outlook, Seen, Step, step
+from recommender.plans.scoring import Look
+
+HOUR = 3600.0
+SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
+"""18:00 and 20:00 UTC of a day."""
+OWN = PlanSettings()
+LEAD = lead(900, (), OWN)
+YES = Approval(Decision.APPROVED, by="ann")
+
+
+def plan(**given: object) -> Plan:
+    made = {"source": Source.MANUAL, "window": Span(SIX, EIGHT), "approval": YES, **given}
+    return Plan("shop", "web-peak", owner=Workload("Deployment", "web"), per_pod={"cpu": 500}, count=4, **made)  # type: ignore[arg-type]
+
+
+def seen(held: int = 0, used: int = 0, missed: int = 0, **given: object) -> Seen:
+    return Seen(Look(held, used, missed, complete=held >= 4), LEAD, **given)  # type: ignore[arg-type]
+
+
+def after(one: Plan, *looks: tuple[float, Seen], own: PlanSettings = OWN) -> tuple[Plan, Step]:
+    """The plan after some looks, as its status on the wire carries it from one to the next."""
+    made = Step(one.status)
+    for now, look in looks:
+        made = step(one, look, now, own)
+        wire = status_body(made.status, 1)
+        spec = {"source": "Manual", "owner": {"name": "web"}, "amount": {"perPod": {"cpu": "500m"}, "count": 4}}
+        one = replace(one, status=parse_plan({"metadata": {"name": "x"}, "spec": spec, "status": wire}).status)
+    return one, made
+
+
+def test_nothing_is_held_before_start_minus_lead() -> None:
+    _, early = after(plan(), (SIX - LEAD.seconds - 1, seen()))
+    _, due = after(plan(), (SIX - LEAD.seconds, seen()))
+    assert (early.status.phase, early.want) == (PlanPhase.APPROVED, 0)
+    assert (due.status.phase, due.want) == (PlanPhase.RESERVED, 4)
+
+
+def test_a_plan_that_nobody_approved_is_proposed_and_holds_nothing() -> None:
+    _, made = after(plan(approval=None), (SIX, seen()))
+    assert (made.status.phase, made.want) == (PlanPhase.PROPOSED, 0)
+    assert made.status.conditions[0].message == "Somebody has to approve it."
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected", "phase"),
+    [
+        (ApprovalPolicy(auto=True), None, PlanPhase.RESERVED),
+        (ApprovalPolicy(auto=True, minimum_hit_ratio=0.8), None, PlanPhase.PROPOSED),
+        (ApprovalPolicy(auto=True, minimum_hit_ratio=0.8), Expected(0.7, 0, 5, 1), PlanPhase.PROPOSED),
+        (ApprovalPolicy(auto=True, minimum_hit_ratio=0.8), Expected(0.9, 0, 5, 1), PlanPhase.RESERVED),
+        (ApprovalPolicy(auto=True, maximum_idle_core_hours=0.5), Expected(0.9, 0, 5, 1), PlanPhase.PROPOSED),
+        (ApprovalPolicy(auto=True, maximum_cost=2.0), Expected(0.9, 0, 5, 1, cost=3.0), PlanPhase.PROPOSED),
+    ],
+)
+def test_a_policy_approves_only_what_it_was_told_to(
+    policy: ApprovalPolicy, expected: Expected | None, phase: PlanPhase
+) -> None:
+    _, made = after(plan(approval=None, policy=policy), (SIX - 60, seen(expected=expected)))
+    assert made.status.phase is phase
+
+
+def test_a_guard_that_does_not_pass_is_named_in_the_condition_and_the_window_is_missed() -> None:
+    no = (Verdict("cluster budget", False, "OverBudget", "too much"),)
+    held_back, made = after(plan(), (SIX, seen(guards=no)))
+    assert (made.status.phase, made.want) == (PlanPhase.APPROVED, 0)
+    assert ("Reserved", "OverBudget") in [(c.type, c.reason) for c in made.status.conditions]
+    _, over = after(held_back, (EIGHT, seen(guards=no)))
+    assert over.status.phase is PlanPhase.MISSED
+
+
+def test_a_whole_occurrence_is_scored_by_what_was_seen_of_it() -> None:
+    _, made = after(
+        plan(),
+        (SIX - LEAD.seconds, seen()),
+        (SIX - 600, seen(held=4)),
+        (SIX, seen(held=4)),
+        (SIX + HOUR, seen(held=4, used=3, missed=1)),
+        (EIGHT, seen(held=4, used=4)),
+        (EIGHT + 1, seen(held=4, used=4)),
+    )
+    score = made.status.score
+    assert made.status.phase is PlanPhase.SCORED
+    assert score is not None
+    # Used 3 h + 4 h of held 4 x (580 s + 600 s + 2 h); 1 pod-hour missed; all was there 600 s before.
+    held = 4 * (LEAD.seconds - 600 + 600 + 2 * HOUR)
+    assert score.hit_ratio == pytest.approx(7 * HOUR / held, abs=1e-3)
+    assert score.coverage == pytest.approx(7 / 8, abs=1e-3)
+    assert score.missed_core_minutes == pytest.approx(60 * 0.5, abs=0.1)
+    assert (score.held, score.used, score.missed, score.lead_seconds) == (4, 4, 1, 600)
+
+
+def test_room_is_kept_beyond_the_window_while_pods_wait_for_it_and_not_longer_than_allowed() -> None:
+    running, made = after(plan(), (SIX, seen()), (EIGHT, seen(held=4, used=4, missed=1)))
+    assert (made.status.phase, made.want) == (PlanPhase.EXTENDED, 4)
+    _, over = after(running, (EIGHT + 1800, seen(held=4, used=4, missed=1)))
+    assert (over.status.phase, over.want) == (PlanPhase.SCORED, 0)
+
+
+def outlook(*wanted: int) -> Outlook:
+    """Half hours from 17:00 on."""
+    return Outlook(SIX - HOUR, 1800.0, np.array(wanted), np.array(wanted) // 2)
+
+
+def test_a_forecast_plan_follows_the_forecast_up_to_what_was_approved() -> None:
+    one = plan(source=Source.FORECAST)
+    held, made = after(one, (SIX - 60, seen(outlook=outlook(0, 0, 2, 3, 9, 9))))
+    # 18:00 + lead of 20 min + one slot reaches into 18:30..19:00.
+    assert made.want == 3
+    held, made = after(held, (SIX + HOUR, seen(held=3, outlook=outlook(0, 0, 2, 3, 9, 9))))
+    assert made.want == 4
+    _, made = after(held, (SIX + 1.6 * HOUR, seen(held=4, outlook=outlook(0, 0, 2, 3, 9, 0))))
+    assert (made.status.phase, made.want) == (PlanPhase.RELEASED, 0)
+
+
+def test_a_forecast_that_falls_before_the_window_reserves_nothing_and_counts_as_no_miss() -> None:
+    one = plan(source=Source.FORECAST)
+    flat = seen(outlook=outlook(0, 0, 0, 0, 0, 0))
+    held, made = after(one, (SIX - 60, flat))
+    assert ("Reserved", "NoDemand") in [(c.type, c.reason) for c in made.status.conditions]
+    _, over = after(held, (EIGHT, flat))
+    assert over.status.phase is PlanPhase.SCORED
+
+
+def test_an_approval_for_once_ends_with_its_occurrence_and_one_for_the_series_does_not() -> None:
+    daily = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
+    looks = [(SIX, seen()), (EIGHT, seen()), (EIGHT + 60, seen()), (SIX + 24 * HOUR, seen())]
+    once = replace(YES, scope=Scope.ONCE, at_seconds=SIX - HOUR)
+    _, made = after(plan(source=Source.RECURRING, window=None, recurring=daily, approval=once), *looks)
+    assert (made.status.phase, made.want) == (PlanPhase.PROPOSED, 0)
+    _, made = after(plan(source=Source.RECURRING, window=None, recurring=daily), *looks)
+    assert (made.status.phase, made.want) == (PlanPhase.HELD, 4)
+    assert made.status.window == Span(SIX + 24 * HOUR, EIGHT + 24 * HOUR)
+
+
+def test_a_rejection_for_once_ends_with_the_occurrence_that_it_was_about() -> None:
+    daily = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
+    no = Approval(Decision.REJECTED, Scope.ONCE, "ann", SIX - HOUR, "holiday")
+    one = plan(source=Source.RECURRING, window=None, recurring=daily, approval=no)
+    _, during = after(one, (SIX - HOUR, seen()), (SIX, seen()))
+    assert (during.status.phase, during.want) == (PlanPhase.REJECTED, 0)
+    _, later = after(one, (SIX, seen()), (EIGHT + 60, seen()))
+    assert (later.status.phase, later.status.window) == (PlanPhase.PROPOSED, Span(SIX + 24 * HOUR, EIGHT + 24 * HOUR))
+
+
+@pytest.mark.parametrize(("days", "phase"), [(0, PlanPhase.REJECTED), (2, PlanPhase.PROPOSED)])
+def test_a_rejected_forecast_is_proposed_again_when_its_window_moved_beyond_what_was_rejected(
+    days: int, phase: PlanPhase
+) -> None:
+    no = Approval(Decision.REJECTED, Scope.ONCE, "ann", SIX - HOUR, "holiday")
+    moved = Span(SIX + 24 * HOUR * days, EIGHT + 24 * HOUR * days)
+    _, made = after(plan(source=Source.FORECAST, window=moved, approval=no), (moved.start_seconds - 60, seen()))
+    assert made.status.phase is phase
+
+
+def test_what_is_held_is_given_back_when_the_approval_is_withdrawn() -> None:
+    held, _ = after(plan(), (SIX, seen()))
+    _, made = after(replace(held, approval=None), (SIX + 60, seen(held=4)))
+    assert (made.status.phase, made.want) == (PlanPhase.RELEASED, 0)
+
+
+LOOKS = st.lists(
+    st.tuples(
+        st.integers(1, 5400),
+        st.sampled_from(["approve", "once", "withdraw", "reject", "nothing", "nothing", "suspend", "resume"]),
+        st.integers(0, 4),
+        st.integers(0, 4),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(LOOKS)
+def test_whatever_happens_room_is_wanted_only_while_approved_and_each_occurrence_is_held_once(
+    looks: list[tuple[int, str, int, int, bool]],
+) -> None:
+    daily = Recurrence("0 */6 * * *", "Europe/Berlin", 2 * HOUR)
+    one, now = plan(source=Source.RECURRING, window=None, recurring=daily, approval=None), SIX - 24 * HOUR
+    held: list[float] = []
+    for seconds, act, there, used, passes in looks:
+        now += seconds
+        approvals = {
+            "approve": YES,
+            "once": replace(YES, scope=Scope.ONCE, at_seconds=now),
+            "reject": replace(YES, decision=Decision.REJECTED),
+            "withdraw": None,
+        }
+        one = replace(one, approval=approvals.get(act, one.approval), suspended=act == "suspend" or one.suspended)
+        one = replace(one, suspended=one.suspended and act != "resume")
+        guards = () if passes else (Verdict("x", False, "No", "no"),)
+        before = one.status
+        one, made = after(one, (now, seen(held=there, used=min(used, there), guards=guards)))
+        if made.want:
+            assert one.approval is not None
+            assert one.approval.decision is Decision.APPROVED
+            assert made.status.window is not None
+            assert now >= made.status.window.start_seconds - LEAD.seconds
+            if before.window != made.status.window or not (before.phase and before.phase.holds):
+                held.append(made.status.window.start_seconds)
+        again = step(one, seen(held=there, used=min(used, there), guards=guards), now, OWN)
+        assert again.want == made.want or made.status.phase in (PlanPhase.RELEASED, *(p for p in PlanPhase if p.over))
+    assert held == sorted(set(held))

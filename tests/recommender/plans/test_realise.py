@@ -1,0 +1,146 @@
+"""From pods to objects: names that repeat, what is given back, an autoscaler's floor that finds its way home."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.errors import UsageError
+from cotenant.model.intent import Apply, Delete, Patch
+from cotenant.model.plan import Plan, PlanStatus, Source, Span, Workload
+from cotenant.model.reservation import PodIdentity, Reservation
+from recommender.plans.preview import NodeRoom, Place, placed, preview
+from recommender.plans.realise import Owner, buffer, floor, floor_of, reservations, restore
+
+SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
+TEMPLATE = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"nodeSelector": {"pool": "a"}, "containers": [{"name": "app", "env": [{"name": "SECRET", "value": "x"}]}]},
+}
+OWNER = Owner(TEMPLATE, {"matchLabels": {"app": "web"}})
+PLAN = Plan(
+    "shop", "web", Source.MANUAL, Workload("Deployment", "web"), {"cpu": 500, "memory": 1 << 30}, 3,
+    status=PlanStatus(window=Span(SIX, EIGHT)), per_pod_text={"cpu": "500m", "memory": "1Gi"},
+)  # fmt: skip
+
+
+def made(want: int, there: list[Reservation], until: float = EIGHT) -> tuple[list[str], list[str]]:
+    """Names that are written, and names that are deleted."""
+    intents = reservations(PLAN, want, until, OWNER, there)
+    return (
+        [i.address.name for i in intents if isinstance(i, Apply)],
+        [i.address.name for i in intents if isinstance(i, Delete)],
+    )
+
+
+def on_server(want: int, **status: Any) -> list[Reservation]:
+    intents = reservations(PLAN, want, EIGHT, OWNER, [])
+    return [Reservation.parse({**i.body, "status": status}) for i in intents if isinstance(i, Apply)]
+
+
+def test_reservations_are_for_the_owners_pods_of_its_namespace_and_carry_nothing_secret() -> None:
+    (first, *_) = reservations(PLAN, 3, EIGHT, OWNER, [])
+    assert isinstance(first, Apply)
+    found = Reservation.parse(first.body)
+    assert found.size == {"cpu": 500, "memory": 1 << 30}
+    assert found.expires_seconds == EIGHT
+    assert found.owned_by(PodIdentity("shop", "web-1", labels={"app": "web"}))
+    assert not found.owned_by(PodIdentity("other", "web-1", labels={"app": "web"}))
+    assert found.template["spec"]["nodeSelector"] == {"pool": "a"}
+    assert "SECRET" not in str(first.body)
+
+
+def test_saying_the_same_twice_writes_nothing_and_less_gives_back_what_nobody_uses() -> None:
+    there = on_server(3, phase="Available")
+    assert made(3, there) == ([], [])
+    assert made(1, there) == ([], sorted(r.name for r in there[1:]))
+    used = on_server(3, phase="Succeeded", currentOwners=[{"namespace": "shop", "name": "web-1"}])
+    assert made(0, used) == ([], [])
+
+
+def test_an_extension_moves_the_end_of_what_still_holds() -> None:
+    there = on_server(2, phase="Available")
+    written, deleted = made(2, there, until=EIGHT + 1800)
+    assert (written, deleted) == ([r.name for r in there], [])
+
+
+def scaler(least: int | None, most: int = 10, note: str = "") -> dict[str, Any]:
+    meta: dict[str, Any] = {"name": "web", "resourceVersion": "7"}
+    if note:
+        meta["annotations"] = {"cotenant.dev/plan-floor": note}
+    return {"metadata": meta, "spec": {"minReplicas": least, "maxReplicas": most}}
+
+
+def applied(one: dict[str, Any], intents: list[Any]) -> dict[str, Any]:
+    """The autoscaler after the patches, by another implementation of RFC 6902."""
+    result = deepcopy(one)
+    for intent in intents:
+        assert isinstance(intent, Patch)
+        result = jsonpatch.apply_patch(result, [dict(op) for op in intent.operations])
+    return result
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 30), st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_an_autoscalers_minimum_is_back_after_any_sequence_of_floors(least: int, room: int, wants: list[int]) -> None:
+    one = scaler(least, least + room)
+    for want in wants:
+        one = applied(one, floor(PLAN, want, one))
+        assert one["spec"]["minReplicas"] == min(least + want, least + room)
+        assert floor(PLAN, want, one) == []
+    one = applied(one, floor(PLAN, 0, one))
+    assert one["spec"]["minReplicas"] == least
+    assert floor_of(one) is None
+
+
+def test_a_minimum_that_somebody_set_meanwhile_is_left_alone() -> None:
+    held = applied(scaler(2), floor(PLAN, 3, scaler(2)))
+    held["spec"]["minReplicas"] = 7
+    kept = floor_of(held)
+    assert kept is not None
+    assert applied(held, [restore(held, kept, "shop")])["spec"]["minReplicas"] == 7
+
+
+def test_two_plans_do_not_fight_for_one_autoscaler() -> None:
+    held = applied(scaler(2), floor(PLAN, 3, scaler(2)))
+    other = replace(PLAN, name="other")
+    assert floor(other, 0, held) == []
+    with pytest.raises(UsageError, match=r"held by plan shop\.web"):
+        floor(other, 1, held)
+
+
+def test_a_buffer_says_how_many_more_of_the_workload_and_goes_with_its_plan() -> None:
+    (made_,) = buffer(PLAN, 3, "v1beta1", None)
+    assert isinstance(made_, Apply)
+    assert made_.body["spec"] == {
+        "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"},
+        "replicas": 3,
+    }
+    assert buffer(PLAN, 3, "v1beta1", made_.body) == []
+    assert isinstance(buffer(PLAN, 0, "v1beta1", made_.body)[0], Delete)
+
+
+def test_a_preview_says_where_the_pods_fit_and_what_that_displaces() -> None:
+    nodes = [
+        NodeRoom("a", {"cpu": 1200, "memory": 8 << 30}, batch_millicores=300),
+        NodeRoom("b", {"cpu": 600, "memory": 8 << 30}),
+    ]
+    found = preview(PLAN, Span(SIX, EIGHT), Place(nodes, {"cpu": 2000}, 0.1))
+    # a: 1200 -> 700 -> 200; b: 600 -> 100: two pods on a, one on b.
+    assert found.nodes == (("a", 2), ("b", 1))
+    assert (found.fits, found.quota_left) == (True, {"cpu": 500})
+    # Batch work of 0.3 cores on a for two hours; three pods of half a core for two hours at 0.1.
+    assert found.displaced_core_hours == pytest.approx(0.6)
+    assert found.held_cost == pytest.approx(0.3)
+
+
+def test_pods_that_fit_nowhere_are_counted() -> None:
+    assert placed(
+        {"cpu": 500}, 3, [NodeRoom("a", {"cpu": 700}), NodeRoom("b", {"cpu": 900}, schedulable=False)]
+    ).tolist() == [1, 0]

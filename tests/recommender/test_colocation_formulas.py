@@ -1,0 +1,220 @@
+"""Koordinator's batch and mid formulas: worked numbers, degrade, and what must hold for any input."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.model.cluster import Inventory, Node, Pod
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.model.reasons import Reason
+from cotenant.model.reclaimable import Band, Reclaimable
+from cotenant.model.resource import GIB, Resource
+from cotenant.settings.recommender import ReclaimableSettings
+from recommender.colocation import formulas
+from recommender.colocation.columns import NodeColumns
+from recommender.colocation.formulas import Parameters
+from recommender.colocation.inventory import Usages, node_columns
+from recommender.colocation.strategy import ColocationStrategy
+
+NOW = 1_700_000_000
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+
+
+FLOATS = {"prod_peak": np.nan, "violation": np.nan, "cpu_ratio": 1.0}
+
+
+def columns(resource: Resource = CPU, measured: float = NOW, **terms: float) -> NodeColumns:
+    """One node; every term that is not given is 0, and there is no forecast."""
+    names = [f.name for f in fields(NodeColumns) if f.name not in ("nodes", "resource", "measured_seconds")]
+    given_terms: dict[str, Any] = {
+        n: np.array([terms.get(n, FLOATS.get(n, 0))], dtype=np.float64 if n in FLOATS else np.int64) for n in names
+    }
+    return NodeColumns(nodes=("n",), resource=resource, measured_seconds=np.array([measured]), **given_terms)
+
+
+def batch(node: NodeColumns, settings: ReclaimableSettings, now: float) -> list[Reclaimable]:
+    return list(formulas.batch(node, parameters(node, ColocationStrategy.of_settings(settings)), now).messages())
+
+
+def mid(node: NodeColumns, settings: ReclaimableSettings, now: float) -> list[Reclaimable]:
+    return list(formulas.mid(node, parameters(node, ColocationStrategy.of_settings(settings)), now).messages())
+
+
+def parameters(node: NodeColumns, strategy: ColocationStrategy) -> Parameters:
+    return Parameters.of([strategy] * len(node.nodes), node.resource)
+
+
+def test_the_worked_number_of_the_documentation() -> None:
+    # capacity 100 cores, reclaim 65 % -> margin 35; system 7; HP pods use 11 + 22: 100 - 35 - 7 - 33 = 25 cores
+    node = columns(capacity=100_000, system_used=7_000, hp_used=33_000)
+    (found,) = batch(node, ReclaimableSettings(cpu_reclaim_percent=65), NOW)
+    assert found.amount == 25_000
+    assert found.band is Band.BATCH
+    assert found.reason is Reason.OK
+    assert dict(found.terms) == {"capacity": 100_000, "safety_margin": 35_000, "system_used": 7_000, "hp_used": 33_000}
+
+
+def test_each_policy_subtracts_its_own_terms() -> None:
+    node = columns(MEMORY, capacity=1000, reserved=100, system_used=50, hp_used=200, hp_request=400, hp_max=450)
+    amounts = {
+        policy: batch(node, ReclaimableSettings(memory_policy=policy, memory_reclaim_percent=90), NOW)[0].amount
+        for policy in ("usage", "request", "maxUsageRequest")
+    }
+    # margin 100; system counts with max(50, reserved 100): usage 1000-100-100-200, request 1000-100-100-400, max -450
+    assert amounts == {"usage": 600, "request": 400, "maxUsageRequest": 350}
+
+
+def test_a_cap_limits_batch_and_is_shown() -> None:
+    (found,) = batch(columns(capacity=1000), ReclaimableSettings(cpu_reclaim_percent=100, batch_cpu_percent=30), NOW)
+    assert (found.amount, found.terms["cap"]) == (300, 300)
+
+
+def test_a_percentage_of_capacity_is_cut_as_upstream_does() -> None:
+    # 0.29 * 100 is 28.999999999999996 in a double; upstream cuts it to 28
+    (found,) = batch(columns(capacity=100), ReclaimableSettings(cpu_reclaim_percent=71), NOW)
+    assert found.terms["safety_margin"] == 28
+
+
+def test_mid_takes_the_smaller_of_forecast_and_unused_plus_a_share_of_the_unallocated() -> None:
+    settings = ReclaimableSettings(mid_unallocated_percent=10, mid_cpu_percent=50)
+    node = columns(
+        capacity=10_000, reserved=500, system_used=1_000, node_used=4_000, prod_request=6_000, prod_reclaimable=2_500
+    )
+    # unused 6000 > 2500; unallocated 10000 - max(1000, 500) - 6000 = 3000, of which 10 % = 300; cap 5000
+    (found,) = mid(node, settings, NOW)
+    assert found.amount == 2_800
+    assert found.terms == {
+        "capacity": 10_000, "prod_reclaimable": 2_500, "unused": 6_000, "unallocated_share": 300, "cap": 5_000,
+    }  # fmt: skip
+    static = ReclaimableSettings(mid_mode="static", mid_static_cpu_percent=20, mid_cpu_percent=15)
+    assert mid(node, static, NOW)[0].amount == 1_500  # min(20 %, 15 %)
+
+
+def test_without_a_forecast_mid_has_only_the_unallocated_share_and_is_not_degraded() -> None:
+    (found,) = mid(columns(capacity=1000), ReclaimableSettings(mid_unallocated_percent=50), NOW)
+    assert (found.amount, found.reason) == (500, Reason.OK)
+
+
+@pytest.mark.parametrize("formula", [batch, mid])
+def test_a_missing_or_old_metric_withdraws_the_capacity_with_its_reason(formula: Any) -> None:
+    settings = ReclaimableSettings(mid_unallocated_percent=50)
+    at_limit, late = columns(capacity=1000, measured=NOW - 900), columns(capacity=1000, measured=NOW - 901)
+    missing = columns(capacity=1000, measured=float("nan"))
+    assert formula(at_limit, settings, NOW)[0].amount > 0  # "older than 15 min" is strict
+    assert [(r.amount, r.reason) for r in formula(late, settings, NOW)] == [(0, Reason.METRIC_EXPIRED)]
+    assert [(r.amount, r.reason) for r in formula(missing, settings, NOW)] == [(0, Reason.METRIC_MISSING)]
+
+
+def pod(name: str, *, qos: str = "", priority: str = "", cpu: int = 0, ended: bool = False) -> Pod:
+    ref = WorkloadRef("ns", "Deployment", name)
+    end = NOW - 60 if ended else None
+    return Pod("ns", name, ref, "n", 0, end, QosClass(qos), PriorityClass(priority), {CPU: cpu, MEMORY: cpu * GIB})
+
+
+def inventory(*pods: Pod) -> Inventory:
+    node = Node("n", {CPU: 10_000, MEMORY: 64 * GIB}, {CPU: 9_500, MEMORY: 60 * GIB})
+    return Inventory("c", NOW, (node,), (), pods)
+
+
+def test_pods_are_summed_by_class_and_by_what_is_known_of_them() -> None:
+    pods = [
+        pod("measured", priority="koord-prod", cpu=1000),  # used 300
+        pod("silent", priority="koord-prod", cpu=700),  # no metric: its request counts as used
+        pod("exclusive", qos="LSE", cpu=2000),  # used 100: an LSE pod counts with its CPU request
+        pod("plain", cpu=400),  # no class: high priority, used 500
+        pod("middle", priority="koord-mid", cpu=50),  # used 40
+        pod("filler", qos="BE", cpu=5000),  # batch by default: not an owner, used 600
+        pod("finished", priority="koord-prod", cpu=900, ended=True),  # dangling metric 20
+        pod("finished-filler", qos="BE", cpu=900, ended=True),  # dangling metric of batch, 30
+    ]
+    used = {
+        "measured": 300,
+        "exclusive": 100,
+        "plain": 500,
+        "middle": 40,
+        "filler": 600,
+        "finished": 20,
+        "finished-filler": 30,
+    }
+    now = Usages({("ns", k): float(v) for k, v in used.items()}, {"n": 2000.0}, {"n": float(NOW)}, {"n": 111.0})
+    found = node_columns(inventory(*pods), CPU, now)
+    assert found.hp_used.tolist() == [300 + 700 + 2000 + 500 + 40 + 20]
+    assert found.hp_request.tolist() == [1000 + 700 + 2000 + 400 + 50]
+    assert found.hp_max.tolist() == [1000 + 700 + 2000 + 500 + 50 + 20]
+    assert found.prod_request.tolist() == [1000 + 700 + 2000 + 400]  # LSE defaults to prod; mid and batch do not count
+    assert found.system_used.tolist() == [2000 - (300 + 100 + 500 + 40 + 600 + 20 + 30)]
+    assert found.reserved.tolist() == [500]
+    assert found.prod_reclaimable.tolist() == [111]
+    memory = node_columns(inventory(*pods), MEMORY, replace(now, pods={("ns", "exclusive"): 5.0}))
+    assert memory.hp_used.tolist() == [(1000 + 700 + 400 + 50) * GIB + 5]  # memory of LSE counts by usage
+
+
+def test_a_node_without_a_number_is_not_measured() -> None:
+    for nodes in ({}, {"n": float("nan")}, {"n": float("inf")}):
+        found = node_columns(inventory(), CPU, Usages({}, nodes, {"n": float(NOW)}))
+        assert batch(found, ReclaimableSettings(), NOW)[0].reason is Reason.METRIC_MISSING
+
+
+amounts = st.integers(0, 2**50)
+percents = st.integers(0, 100)
+some_settings = st.builds(
+    ReclaimableSettings,
+    cpu_policy=st.sampled_from(["usage", "maxUsageRequest"]),
+    memory_policy=st.sampled_from(["usage", "request", "maxUsageRequest"]),
+    cpu_reclaim_percent=percents,
+    memory_reclaim_percent=percents,
+    batch_cpu_percent=st.none() | percents,
+    mid_cpu_percent=percents,
+    mid_unallocated_percent=percents,
+    mid_mode=st.sampled_from(["dynamic", "static"]),
+    mid_static_cpu_percent=percents,
+)
+some_columns = st.builds(
+    columns,
+    st.sampled_from(Resource),
+    **dict.fromkeys(("capacity", "reserved", "system_used", "node_used", "hp_used", "hp_request", "hp_max"), amounts),
+    prod_request=amounts,
+    prod_reclaimable=amounts,
+)
+TERMS = ("reserved", "system_used", "node_used", "hp_used", "hp_request", "hp_max", "prod_request")
+
+
+@given(some_columns, some_settings, st.sampled_from(TERMS), amounts)
+def test_more_usage_never_frees_capacity_and_the_amount_stays_between_zero_and_the_node(
+    node: NodeColumns, settings: ReclaimableSettings, term: str, more: int
+) -> None:
+    busier = replace(node, **{term: getattr(node, term) + more})
+    for formula in (batch, mid):
+        before, after = formula(node, settings, NOW)[0].amount, formula(busier, settings, NOW)[0].amount
+        assert 0 <= after <= before <= node.capacity[0]
+
+
+@given(some_columns, some_settings)
+def test_the_batch_amount_can_be_computed_again_from_its_terms(
+    node: NodeColumns, settings: ReclaimableSettings
+) -> None:
+    (found,) = batch(node, settings, NOW)
+    terms = dict(found.terms)
+    capacity, cap = terms.pop("capacity"), terms.pop("cap", 2**60)
+    assert found.amount == max(min(capacity - sum(terms.values()), cap), 0)
+
+
+wild = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1e6)
+
+
+@given(wild, wild, wild, wild)
+def test_absurd_metrics_never_give_capacity_that_is_not_there(
+    pod_used: float, node_used: float, at: float, prod: float
+) -> None:
+    now = Usages({("ns", "a"): pod_used}, {"n": node_used}, {"n": at}, {"n": prod})
+    found = node_columns(inventory(pod("a", priority="koord-prod", cpu=100)), CPU, now)
+    for message in (*batch(found, ReclaimableSettings(), NOW), *mid(found, ReclaimableSettings(), NOW)):
+        assert 0 <= message.amount <= 10_000
+        assert message.amount == 0 or message.reason is Reason.OK

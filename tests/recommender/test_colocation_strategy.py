@@ -1,0 +1,175 @@
+"""Colocation strategies: fields and ranges, who wins for a node, and that a bad word never becomes a number."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.errors import CotenantError, SettingsError
+from cotenant.model.protocol import COLOCATION_STRATEGY_ANNOTATION, CPU_RECLAIM_RATIO_LABEL, MID_STATIC_CPU_RATIO_LABEL
+from cotenant.model.slo_forms import Colocation as Form
+from cotenant.settings.recommender import ReclaimableSettings
+from recommender.colocation.fields import FIELDS, percent_of_ratio
+from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
+
+CLUSTER, ENTRY, ANNOTATION, LABELS = (
+    "ConfigMap colocation-config", "nodeConfigs entry big", "node annotation", "node labels",
+)  # fmt: skip
+
+
+def parse(**values: Any) -> ColocationConfig:
+    return ColocationConfig.parse(json.dumps(values))
+
+
+def resolve(config: ColocationConfig, labels: dict[str, str] | None = None, annotation: str | None = None) -> Any:
+    return config.resolve(labels or {}, {} if annotation is None else {COLOCATION_STRATEGY_ANNOTATION: annotation})
+
+
+def test_an_empty_config_gives_koordinators_defaults() -> None:
+    strategy = resolve(parse()).strategy
+    assert strategy == ColocationStrategy()
+    assert (strategy.enable, strategy.cpu_reclaim_percent, strategy.memory_reclaim_percent) == (False, 60, 65)
+    assert (strategy.degrade_minutes, strategy.diff_threshold, strategy.update_threshold_seconds) == (15, 0.1, 300)
+    assert (strategy.batch_cpu_percent, strategy.mid_cpu_percent, strategy.mid_mode) == (None, 100, "dynamic")
+    assert strategy.metric_durations_seconds == (300, 600, 1800)
+
+
+def test_every_field_has_a_key_and_every_key_a_field() -> None:
+    assert sorted(attribute for attribute, _ in FIELDS.values()) == sorted(f.name for f in fields(ColocationStrategy))
+
+
+def test_the_webhooks_form_of_the_config_has_the_same_keys() -> None:
+    known = {name for name in Form.__struct_encode_fields__ if name != "extensions"}
+    assert known == set(FIELDS)
+
+
+def test_each_layer_wins_over_those_below_field_by_field() -> None:
+    config = parse(
+        enable=True, cpuReclaimThresholdPercent=50, memoryReclaimThresholdPercent=51, degradeTimeMinutes=5,
+        nodeConfigs=[
+            {"name": "none", "cpuReclaimThresholdPercent": 1},
+            {"name": "big", "nodeSelector": {"matchLabels": {"pool": "big"}}, "cpuReclaimThresholdPercent": 60,
+             "memoryReclaimThresholdPercent": 61},
+            {"name": "late", "nodeSelector": {}, "cpuReclaimThresholdPercent": 2, "degradeTimeMinutes": 2},
+        ],
+    )  # fmt: skip
+    labels = {"pool": "big", CPU_RECLAIM_RATIO_LABEL: "0.9"}
+    found = resolve(config, labels, '{"cpuReclaimThresholdPercent": 70, "midCPUThresholdPercent": 30}')
+    strategy = found.strategy
+    assert (strategy.cpu_reclaim_percent, found.origin("cpu_reclaim_percent")) == (90, LABELS)
+    assert (strategy.mid_cpu_percent, found.origin("mid_cpu_percent")) == (30, ANNOTATION)
+    assert (strategy.memory_reclaim_percent, found.origin("memory_reclaim_percent")) == (61, ENTRY)
+    assert (strategy.degrade_minutes, found.origin("degrade_minutes")) == (5, CLUSTER)  # "late" is not the first match
+    assert (strategy.cpu_policy, found.origin("cpu_policy")) == ("usage", "default")
+    # a node outside of the pool takes the entry that selects all; an entry without a selector selects nothing
+    assert resolve(config).strategy.cpu_reclaim_percent == 2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", "null", '{"cpuReclaimThresholdPercent": -1}', "[" * 100_000])
+def test_an_annotation_that_cannot_be_used_is_ignored_whole_and_noted(text: str) -> None:
+    found = resolve(parse(enable=True), None, text)
+    assert found.strategy == ColocationStrategy(enable=True)
+    assert len(found.notes) == 1
+    assert COLOCATION_STRATEGY_ANNOTATION in found.notes[0]
+
+
+def test_a_bad_ratio_label_is_ignored_alone_and_noted() -> None:
+    found = resolve(parse(), {CPU_RECLAIM_RATIO_LABEL: "-0.5", MID_STATIC_CPU_RATIO_LABEL: "0.2"})
+    assert (found.strategy.cpu_reclaim_percent, found.strategy.mid_static_cpu_percent) == (60, 20)
+    assert len(found.notes) == 1 and "'-0.5'" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "percent"),
+    # 0.29 * 100 is 28.999999999999996 in a double, and is cut
+    [("0.65", 65), ("0.29", 28), ("0", 0), ("1.5", 150), ("1e-3", 0), ("", None), ("a", None), ("-0.1", None),
+     ("inf", None), ("nan", None), ("1_0", None), ("1e300", None)],
+)  # fmt: skip
+def test_a_ratio_becomes_a_percentage_cut_to_a_whole_number(text: str, percent: int | None) -> None:
+    assert percent_of_ratio(text) == percent
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("cpuReclaimThresholdPercent", -1, "a whole number >= 0"),
+        ("cpuReclaimThresholdPercent", 60.0, "a whole number >= 0"),
+        ("cpuReclaimThresholdPercent", True, "a whole number >= 0"),
+        ("cpuReclaimThresholdPercent", 10**400, "a whole number >= 0"),
+        ("midCPUThresholdPercent", 101, "a whole number from 0 to 100"),
+        ("degradeTimeMinutes", 0, "a whole number >= 1"),
+        ("resourceDiffThreshold", 0, "a number > 0 and <= 1"),
+        ("resourceDiffThreshold", 1.01, "a number > 0 and <= 1"),
+        ("cpuCalculatePolicy", "request", "one of usage, maxUsageRequest, forecast"),
+        ("memoryCalculatePolicy", ["usage"], "one of usage, request, maxUsageRequest, forecast"),
+        ("midReclaimMode", "fixed", "one of static, dynamic"),
+        ("metricMemoryCollectPolicy", "all", "usageWithoutPageCache"),
+        ("metricAggregatePolicy", {"durations": ["5x"]}, "durations"),
+        ("metricAggregatePolicy", {"durations": ["0s"]}, "durations"),
+        ("enable", "yes", "true or false"),
+    ],
+)
+def test_a_value_outside_its_range_is_refused_with_key_value_and_range(key: str, value: Any, words: str) -> None:
+    for config, place in (({key: value}, "colocation-config"), ({"nodeConfigs": [{key: value}]}, "nodeConfigs[0]")):
+        with pytest.raises(SettingsError) as refused:
+            parse(**config)
+        assert all(word in refused.value.message for word in (place, key, repr(value)[:20], words))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"nodeConfigs": {}}',
+        '{"nodeConfigs": [3]}',
+        '{"nodeConfigs": [{"nodeSelector": {"matchExpressions": [{"key": "a"}]}}]}',
+    ],
+)
+def test_a_config_that_is_no_config_is_refused(text: str) -> None:
+    with pytest.raises(CotenantError, match="colocation-config"):
+        ColocationConfig.parse(text)
+
+
+def test_unknown_fields_and_nulls_are_left_alone() -> None:
+    assert resolve(parse(enable=True, newField={"a": 1}, cpuReclaimThresholdPercent=None)).strategy.enable
+
+
+def test_the_settings_stand_in_for_the_config_map_and_only_their_own_words_are_named() -> None:
+    found = resolve(ColocationConfig.of_settings(ReclaimableSettings(cpu_reclaim_percent=70)))
+    assert found.strategy == ColocationStrategy(enable=True, cpu_reclaim_percent=70)
+    assert found.origin("cpu_reclaim_percent") == "settings recommender.reclaimable"
+    assert found.origin("memory_reclaim_percent") == "default"
+
+
+json_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.lists(st.integers())
+configs = st.dictionaries(st.sampled_from([*FIELDS, "other"]), json_values, max_size=6)
+
+
+@given(configs, st.lists(configs, max_size=2), st.none() | configs | st.text(max_size=12), st.text(max_size=6))
+@settings(max_examples=150, deadline=None)
+def test_any_config_is_refused_in_words_or_gives_a_strategy_within_its_ranges(
+    cluster: dict[str, Any], entries: list[dict[str, Any]], annotation: Any, label: str
+) -> None:
+    text = annotation if isinstance(annotation, str | None) else json.dumps(annotation)
+    try:
+        config = parse(**cluster, nodeConfigs=[{"nodeSelector": {}, **e} for e in entries])
+    except CotenantError as refused:
+        assert "colocation-config" in refused.message
+        return
+    found = resolve(config, {CPU_RECLAIM_RATIO_LABEL: label}, text)
+    for attribute, domain in FIELDS.values():
+        value = getattr(found.strategy, attribute)
+        if value is not None and attribute != "metric_durations_seconds":
+            assert domain.read(value) == value
+    assert hash(found.strategy) is not None
+    # two nodes of the same key have the same strategy
+    assert config.key({CPU_RECLAIM_RATIO_LABEL: label}, {}) == config.key(
+        {CPU_RECLAIM_RATIO_LABEL: label, "x": "y"}, {}
+    )

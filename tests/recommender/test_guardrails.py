@@ -1,0 +1,100 @@
+"""Each guardrail: when it lets a change pass, when it stops it, and what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.qos import QosClass
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import GIB, Resource
+from cotenant.settings.actions import GuardrailSettings
+from recommender.guardrails import Around, Guardrail, Outcome, blocking, judge, judge_batch
+
+DEFAULTS = GuardrailSettings()
+HOUR = 3600.0
+LIVE: dict[str, Any] = {
+    "metadata": {"generation": 3},
+    "spec": {"replicas": 2},
+    "status": {"observedGeneration": 3, "readyReplicas": 2, "updatedReplicas": 2},
+}
+CALM = Around(LIVE, 1000 * HOUR)
+
+
+def recommendation(
+    now: int = 1000,
+    amount: int = 800,
+    resource: Resource = Resource.CPU,
+    field: Field = Field.REQUEST,
+    namespace: str = "shop",
+    **inputs: float,
+) -> Recommendation:
+    given = {"days": 14.0, "coverage": 1.0, **inputs}
+    value = Value(resource, field, now, amount, Action.SET, Reason.OK, inputs=given)
+    return Recommendation(
+        ContainerRef(WorkloadRef(namespace, "Deployment", "web"), "app"), "cotenant", 2, (value,), 14 * 86_400, "d", 0
+    )
+
+
+def low_memory(field: Field) -> Recommendation:
+    """A sixth less, and below 1.1 x the 2 GiB that were seen."""
+    return recommendation(int(2.5 * GIB), int(2.1 * GIB), Resource.MEMORY, field, observed_max=2.0 * GIB)
+
+
+def judged(one: Recommendation, around: Around = CALM) -> dict[str, Guardrail]:
+    return {rule.rule: rule for rule in judge([one], around, DEFAULTS)}
+
+
+def test_a_small_change_with_good_evidence_passes_everything() -> None:
+    found = judged(recommendation())
+    assert {rule.outcome for rule in found.values()} == {Outcome.PASS}
+    assert all(rule.why and rule.words() == "pass" for rule in found.values())
+
+
+@pytest.mark.parametrize(
+    ("rule", "one", "around"),
+    [
+        ("history", recommendation(days=3.0), CALM),
+        ("data-gap", recommendation(coverage=0.8), CALM),
+        # 1.1 x 2 GiB = 2.2 GiB
+        ("memory-floor", low_memory(Field.REQUEST), CALM),
+        ("memory-floor", low_memory(Field.LIMIT), CALM),
+        ("cpu-step", recommendation(1000, 690), CALM),
+        ("memory-step", recommendation(10 * GIB, 7 * GIB, Resource.MEMORY), CALM),
+        ("namespace", recommendation(namespace="kube-system"), CALM),
+        ("gitops", recommendation(), replace(CALM, live={**LIVE, "metadata": {"generation": 3, "annotations": {
+            "argocd.argoproj.io/tracking-id": "x"}}})),
+        ("rollout", recommendation(), replace(CALM, live={**LIVE, "metadata": {"generation": 4}})),
+        ("rollout", recommendation(), replace(CALM, live={**LIVE, "status": {**LIVE["status"], "readyReplicas": 1}})),
+        ("rollout", recommendation(), replace(CALM, live={**LIVE, "status": {**LIVE["status"], "updatedReplicas": 1}})),
+        ("disruption-budget", recommendation(), replace(CALM, disruptions=0)),
+        ("cool-down", recommendation(), replace(CALM, changed_seconds=CALM.seconds - 23 * HOUR)),
+        ("second-person", recommendation(), replace(CALM, qos=QosClass.LSR)),
+    ],
+)  # fmt: skip
+def test_a_rule_stops_what_it_is_for_and_nothing_else_does(rule: str, one: Recommendation, around: Around) -> None:
+    found = judged(one, around)
+    failed = [name for name, judged_ in found.items() if judged_.outcome is Outcome.FAIL]
+    assert failed == [rule]
+    assert blocking(found.values(), ()) == [found[rule]] and blocking(found.values(), [rule]) == []
+    assert found[rule].words(overridden=True) == f"overridden: {found[rule].why}"
+
+
+def test_raising_is_not_cooled_down_and_never_a_step_too_far() -> None:
+    found = judged(recommendation(1000, 4000), replace(CALM, changed_seconds=CALM.seconds - HOUR))
+    assert {rule.outcome for rule in found.values()} == {Outcome.PASS}
+
+
+def test_a_second_person_may_let_a_reserved_workload_change() -> None:
+    found = judged(recommendation(), replace(CALM, qos=QosClass.LSE, second_person="bea"))
+    assert found["second-person"].outcome is Outcome.PASS and "bea" in found["second-person"].why
+
+
+def test_a_batch_may_not_move_too_much_at_once() -> None:
+    assert [g.outcome for g in judge_batch(20, 1000, 10_000, DEFAULTS)] == [Outcome.PASS, Outcome.PASS]
+    assert [g.outcome for g in judge_batch(21, 1001, 10_000, DEFAULTS)] == [Outcome.FAIL, Outcome.FAIL]
+    assert judge_batch(1, 0, 0, DEFAULTS)[1].outcome is Outcome.PASS

@@ -1,0 +1,165 @@
+"""What is due for accepted changes, from any history that the ledger can hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from cotenant.model.change import TRANSITIONS, Change, ChangeState, Happened, Standing, after, folded
+from cotenant.model.errors import UsageError
+from recommender.lifecycle import Due, Pace, due, next_seconds
+
+PACE = Pace(soak_seconds=1800.0, verify_seconds=86_400.0)
+MINUTE = 60.0
+
+
+def change(id_: str, batch: str = "b", wave: int = 0) -> Change:
+    return Change(id_, batch, "shop", "Deployment", id_, "ann", (), "template", "d@0", (), wave=wave)
+
+
+def standing(id_: str, state: ChangeState, wave: int = 0, since: float = 0.0, **more: object) -> Standing:
+    return replace(Standing(change(id_, wave=wave), state, 0.0, since, "ann"), **more)  # type: ignore[arg-type]
+
+
+def steps(*found: Standing, now: float = 0.0, pace: Pace = PACE) -> list[tuple[Due, str]]:
+    return [(step.due, step.standing.change.id) for step in due(found, now, pace)]
+
+
+def test_a_change_is_judged_at_two_ages_and_then_no_more() -> None:
+    applied = standing("a", ChangeState.APPLIED)
+    assert steps(applied, now=1799.0) == [] and steps(applied, now=1800.0) == [(Due.VERIFY, "a")]
+    assert next_seconds([applied], 10.0, PACE) == 1800.0
+    verified = standing("a", ChangeState.VERIFIED, since=1800.0)
+    assert steps(verified, now=86_399.0) == [] and steps(verified, now=86_400.0) == [(Due.VERIFY, "a")]
+    again = standing("a", ChangeState.VERIFIED, since=86_401.0)
+    assert steps(again, now=900_000.0) == [] and next_seconds([again], 86_402.0, PACE) is None
+
+
+def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> None:
+    bad = standing("a", ChangeState.REGRESSED)
+    reverting = replace(PACE, auto_revert=True)
+    assert steps(bad, now=9e9) == [] and steps(bad, pace=reverting) == [(Due.ROLL_BACK, "a")]
+    assert steps(replace(bad, held=True), pace=reverting) == []
+
+
+def test_the_rest_waits_for_all_of_the_first_and_for_a_window() -> None:
+    waiting = standing("c", ChangeState.WAITING, wave=1)
+    good, soaks = standing("a", ChangeState.VERIFIED), standing("b", ChangeState.APPLIED)
+    assert steps(good, soaks, waiting, now=MINUTE) == []
+    both = (good, standing("b", ChangeState.VERIFIED), waiting)
+    assert steps(*both, now=MINUTE) == [(Due.RESUME, "c")]
+    assert steps(*both, now=MINUTE, pace=replace(PACE, may_change=False)) == []
+
+
+@pytest.mark.parametrize("state", [ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK])
+def test_harm_to_one_of_the_first_takes_all_of_them_back_and_cancels_the_rest(state: ChangeState) -> None:
+    bad, good = standing("a", state, words="2 restarts"), standing("b", ChangeState.VERIFIED)
+    waiting = standing("c", ChangeState.WAITING, wave=1)
+    expected = [
+        (Due.CANCEL, "c"),
+        *([(Due.ROLL_BACK, "a")] if state is ChangeState.REGRESSED else []),
+        (Due.ROLL_BACK, "b"),
+    ]
+    assert steps(bad, good, waiting) == expected
+    (cancel, *_) = due([bad, good, waiting], 0.0, PACE)
+    assert cancel.why == f"shop/Deployment/a, which went first, is {state}: 2 restarts"
+    # Whoever comes after a process that died in between goes on where it was.
+    assert steps(bad, good, replace(waiting, state=ChangeState.CANCELLED)) == expected[1:]
+
+
+def test_what_nobody_saw_the_end_of_comes_first() -> None:
+    lost, waiting = standing("a", ChangeState.UNKNOWN), standing("b", ChangeState.WAITING, wave=1)
+    assert steps(lost, waiting, now=9e9) == [(Due.SETTLE, "a")]
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """A batch of three, two of which go first; events as the ledger takes them, and the steps that follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        self.events: list[tuple[str, Happened, float, str, Change | None, str]] = []
+        for id_, wave in (("a", 0), ("b", 0), ("c", 1)):
+            self.events.append((id_, Happened.ACCEPTED, 0.0, "ann", change(id_, wave=wave), ""))
+        self.events.append(("c", Happened.WAITING, 0.0, "ann", None, ""))
+
+    def standings(self) -> dict[str, Standing]:
+        return folded(self.events)
+
+    def tell(self, id_: str, happened: Happened) -> None:
+        after(self.standings()[id_].state, happened)
+        self.events.append((id_, happened, self.seconds, "ann", None, ""))
+
+    @rule(minutes=st.integers(0, 3000))
+    def time_passes(self, minutes: int) -> None:
+        self.seconds += minutes * MINUTE
+
+    @rule(id_=st.sampled_from("ab"), good=st.booleans())
+    def the_cluster_answers(self, id_: str, good: bool) -> None:
+        state = self.standings()[id_].state
+        if state is ChangeState.UNKNOWN:
+            self.tell(id_, Happened.APPLIED if good else Happened.REFUSED)
+        elif state is ChangeState.ROLLBACK_UNKNOWN:
+            self.tell(id_, Happened.ROLLED_BACK if good else Happened.ROLLBACK_REFUSED)
+
+    @rule(good=st.booleans())
+    def the_watcher_takes_a_step(self, good: bool) -> None:
+        found = due(self.standings().values(), self.seconds, replace(PACE, auto_revert=True))
+        for step in found[:1]:
+            told = {
+                Due.SETTLE: None,
+                Due.VERIFY: Happened.VERIFIED if good else Happened.REGRESSED,
+                Due.RESUME: Happened.RESUMED,
+                Due.CANCEL: Happened.CANCELLED,
+                Due.ROLL_BACK: Happened.ROLLBACK_ACCEPTED,
+            }[step.due]
+            if told is None:
+                self.settled(step.standing, good)
+            else:
+                self.tell(step.standing.change.id, told)  # never one that cannot happen
+
+    def settled(self, one: Standing, good: bool) -> None:
+        back = one.state is ChangeState.ROLLBACK_UNKNOWN
+        choices = {
+            (False, True): Happened.APPLIED,
+            (False, False): Happened.WAITING if one.change.wave else Happened.REFUSED,
+            (True, True): Happened.ROLLED_BACK,
+            (True, False): Happened.ROLLBACK_LOST,
+        }
+        self.tell(one.change.id, choices[back, good])
+
+    @invariant()
+    def the_rest_is_only_done_after_all_of_the_first_were_good(self) -> None:
+        names = [(id_, happened) for id_, happened, *_ in self.events]
+        if ("c", Happened.RESUMED) in names:
+            until = names[: names.index(("c", Happened.RESUMED))]
+            assert all((id_, Happened.VERIFIED) in until for id_ in "ab")
+        assert not (("c", Happened.APPLIED) in names and ("c", Happened.RESUMED) not in names)
+
+    @invariant()
+    def steps_go_on_until_nothing_is_due(self) -> None:
+        found = due(self.standings().values(), self.seconds, PACE)
+        assert len({step.standing.change.id for step in found}) == len(found)
+
+
+AnyHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestAnyHistory = AnyHistory.TestCase
+
+
+def test_what_cannot_happen_is_refused_before_it_is_written() -> None:
+    states = [None, *ChangeState]
+    for state in states:
+        for happened in Happened:
+            if (state, happened) in TRANSITIONS:
+                assert isinstance(after(state, happened), ChangeState)
+            else:
+                with pytest.raises(UsageError, match="cannot become"):
+                    after(state, happened)
+    # Every state but the ends can be left, and every state can be reached.
+    assert set(TRANSITIONS.values()) == set(ChangeState)
+    left = {state for state, _ in TRANSITIONS if state is not None}
+    assert set(ChangeState) - left == {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.ROLLED_BACK}

@@ -1,0 +1,214 @@
+"""Which ways a change can take, what each writes, what nodes say of it, and how it is taken back."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.annotated import RESOURCES_ANNOTATION, RESOURCES_LABEL, Swap, decoded
+from cotenant.model.cluster import ContainerRole
+from cotenant.model.desk import Form, Method, Moved
+from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import Resource
+from cotenant.settings.recommender import PatchSettings
+from recommender.added import added
+from recommender.bundles import COMMANDS, PULL_REQUEST, Judged, bundle
+from recommender.changing import annotated, carries, inverse, planned
+from recommender.guardrails import Guardrail, Outcome
+from recommender.in_place import Answer, Resized, answer, judged, owned, pod_writes
+from recommender.methods import Subject, first_of, impossible, suggested, waves, writes
+
+WEB = WorkloadRef("shop", "Deployment", "web")
+OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+NEW = {"requests": {"cpu": "800m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+
+
+def recommendation(amount: int | None = 800, now: int | None = 1000, **more: Any) -> Recommendation:
+    action = Action.UNSET if amount is None else Action.SET
+    value = Value(
+        Resource.CPU, Field.REQUEST, now, amount, action, Reason.OK, inputs={"days": 14.0, "observed_max": 640.0}
+    )
+    return Recommendation(ContainerRef(more.pop("workload", WEB), "app"), "cotenant", 2, (value,), 0, "d", 0, **more)
+
+
+def live(labels: Any = None, annotations: Any = None, **spec: Any) -> dict[str, Any]:
+    meta = {"name": "web", "uid": "u-1", **({"labels": labels} if labels else {})}
+    meta |= {"annotations": annotations} if annotations else {}
+    containers = [{"name": "proxy"}, {"name": "app", "resources": copy.deepcopy(OLD)}]
+    return {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}, **spec}}
+
+
+def pod(name: str = "web-1-a", status: Any = None, **more: Any) -> dict[str, Any]:
+    owner = {"kind": "ReplicaSet", "name": "web-1", "controller": True, "uid": "r-1"}
+    meta = {
+        "name": name,
+        "namespace": "shop",
+        "uid": name,
+        "labels": {"pod-template-hash": "1"},
+        "ownerReferences": [owner],
+    }
+    container = {"name": "app", "resources": copy.deepcopy(OLD), **more.pop("container", {})}
+    spec = {"nodeName": "n", "containers": [container]}
+    return {"metadata": {**meta, **more}, "spec": spec, "status": {"phase": "Running", **(status or {})}}
+
+
+def applied(body: dict[str, Any], operations: Any) -> dict[str, Any]:
+    made: dict[str, Any] = jsonpatch.apply_patch(body, [dict(op) for op in operations])
+    return made
+
+
+SUBJECT = Subject(live(), (recommendation(),), [pod(), pod("web-1-b")])
+
+
+def only(one: Recommendation) -> Subject:
+    return replace(SUBJECT, recommendations=(one,))
+
+
+def test_in_place_pods_come_first_and_the_annotation_last() -> None:
+    found = writes(SUBJECT, Method.IN_PLACE, "c1")
+    assert [(w.address.resource, w.address.name, w.subresource) for w in found] == [
+        ("pods", "web-1-a", "resize"), ("pods", "web-1-b", "resize"), ("deployments", "web", ""),
+    ]  # fmt: skip
+    made = applied(pod(), found[0].operations)
+    assert made["spec"]["containers"][0]["resources"] == NEW
+    assert carries(made, found[0], "c1") and not carries(pod(), found[0], "c1")
+    # Where a change of the template replaces nothing, it needs no annotation.
+    quiet = replace(SUBJECT, live=live(updateStrategy={"type": "OnDelete"}))
+    assert "/spec/template/spec/containers/1/resources" in writes(quiet, Method.IN_PLACE, "c1")[-1].after
+
+
+@pytest.mark.parametrize(
+    ("subject", "method", "why"),
+    [
+        (replace(SUBJECT, resizes=False), Method.IN_PLACE, "needs Kubernetes 1.33"),
+        (replace(SUBJECT, pods=[]), Method.IN_PLACE, "no pod of it runs"),
+        (only(recommendation(None)), Method.IN_PLACE, "would be added or taken away"),
+        (only(recommendation(now=None)), Method.IN_PLACE, "would be added or taken away"),
+        (only(recommendation(role=ContainerRole.INIT)), Method.IN_PLACE, "init container"),
+        (replace(SUBJECT, live=live(updateStrategy={"type": "OnDelete"})), Method.ANNOTATE, "take the method template"),
+        (only(recommendation(workload=WorkloadRef("shop", "CronJob", "c"))), Method.IN_PLACE, "of a CronJob end by"),
+    ],
+)  # fmt: skip
+def test_a_way_that_is_not_there_says_why(subject: Subject, method: Method, why: str) -> None:
+    assert why in impossible(subject)[method]
+
+
+def test_the_way_that_is_suggested_hurts_least_and_lasts() -> None:
+    assert suggested(SUBJECT) is Method.IN_PLACE and impossible(SUBJECT) == {}
+    assert suggested(replace(SUBJECT, webhook="not installed")) is Method.TEMPLATE
+    assert suggested(replace(SUBJECT, gitops="argocd.argoproj.io/tracking-id")) is Method.BUNDLE
+    assert suggested(replace(SUBJECT, pods=[])) is Method.TEMPLATE
+
+
+def test_pods_are_told_by_their_owner_and_only_those_that_run() -> None:
+    ended = pod("web-1-c", {"phase": "Succeeded"})
+    leaving = pod("web-1-d", deletionTimestamp="2026-01-01T00:00:00Z")
+    other = pod("web-1-e", ownerReferences=[{"kind": "ReplicaSet", "name": "web-api-1", "controller": True}])
+    waits = pod("web-1-f")
+    del waits["spec"]["nodeName"]
+    assert [p["metadata"]["name"] for p in owned([pod(), ended, leaving, other, waits], WEB, "u-1")] == ["web-1-a"]
+
+
+def condition(kind: str, reason: str = "", **more: Any) -> dict[str, Any]:
+    return {"conditions": [{"type": kind, "status": "True", "reason": reason, "message": "cpu: 3 of 2", **more}]}
+
+
+def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
+    (write,) = pod_writes([pod()], [recommendation()])
+    done = {
+        "containerStatuses": [{"name": "app", "resources": {**NEW, "requests": {"cpu": "0.8", "memory": "1024Mi"}}}]
+    }
+    cases = [
+        ({}, Answer.SILENT), (done, Answer.DONE), (condition("PodResizeInProgress"), Answer.GOING),
+        ({**done, **condition("PodResizePending", "Deferred")}, Answer.DEFERRED),
+        (condition("PodResizePending", "Infeasible"), Answer.INFEASIBLE),
+        ({**done, **condition("PodResizePending", "Infeasible", observedGeneration=1)}, Answer.DONE),
+    ]  # fmt: skip
+    for status, expected in cases:
+        assert answer({**pod(status=status, generation=2), "spec": pod()["spec"]}, write).answer is expected
+    why, _ = judged([Resized("a", Answer.DONE), Resized("b", Answer.INFEASIBLE, "cpu: 3 of 2")])
+    assert why.startswith("resize infeasible: b: its node can never give that: cpu: 3 of 2; ask for less, or choose")
+    assert judged([Resized("a", Answer.DONE)] * 2) == ("", "2 pods resized in place")
+
+
+def test_a_canary_is_at_least_one_and_never_all() -> None:
+    found = writes(SUBJECT, Method.IN_PLACE, "c1")
+    first, rest = waves(found, 0.01)
+    assert [w.address.name for w in first] == ["web-1-a"] and [w.address.name for w in rest] == ["web-1-b", "web"]
+    assert waves(found, 1.0)[0] == first and waves(found, 0.0) == ([], found) and waves(found[1:], 0.5)[0] == []
+    # 10 % of 25 is 2.5: three go first.
+    assert [first_of(25, 0.1), first_of(25, 0.0), first_of(1, 0.5), first_of(2, 1.0)] == [3, 25, 1, 1]
+
+
+@given(
+    st.one_of(st.none(), st.just({"team": "a"})), st.one_of(st.none(), st.just({"note": "b"})),
+    st.integers(100, 5000), st.booleans(),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
+    labels: Any, annotations: Any, amount: int, again: bool
+) -> None:
+    body = live(labels, annotations)
+    if again:  # an earlier change stands there
+        first = annotated(body, [recommendation(700)], "c0")
+        assert first is not None
+        body = applied(body, first.operations)
+    write = annotated(body, [recommendation(amount)], "c1")
+    if write is None:
+        assert amount == (700 if again else 1000) or (not again and amount == 1000)
+        return
+    made = applied(body, write.operations)
+    assert made["spec"] == body["spec"]
+    swap = decoded(made["metadata"]["annotations"][RESOURCES_ANNOTATION])["app"]
+    assert swap == Swap(OLD, {**OLD, "requests": {"cpu": swap.after["requests"]["cpu"], "memory": "1Gi"}})
+    back = applied(made, inverse(write, made, "c1-undone"))
+    for key in (RESOURCES_ANNOTATION, RESOURCES_LABEL):
+        for where in ("labels", "annotations"):
+            was = (body["metadata"].get(where) or {}).get(key)
+            assert (back["metadata"].get(where) or {}).get(key) == was
+    # Taken into the template afterwards, the annotation goes.
+    whole = planned(made, [recommendation(amount)], "c2")
+    if whole is not None:
+        assert RESOURCES_ANNOTATION not in applied(made, whole.operations)["metadata"]["annotations"]
+
+
+def test_what_admission_adds_is_told_from_what_was_sent() -> None:
+    write = planned(live(), [recommendation()], "c1")
+    assert write is not None
+    sent = applied(live(), write.operations)
+    assert added(live(), {**sent, "status": {"x": 1}}, write) == []
+    met = copy.deepcopy(sent)
+    met["spec"]["template"]["spec"]["containers"].append({"name": "side"})
+    met["metadata"]["labels"] = {"policy": "a"}
+    target = "deployments/shop/web"
+    assert added(live(), met, write) == [
+        Moved(target, "/spec/template/spec/containers/2", "", '{"name":"side"}'),
+        Moved(target, "/metadata/labels", "", '{"policy":"a"}'),
+    ]
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: Form) -> None:
+    rules = (Guardrail("cool-down", Outcome.FAIL, "changed 2 hours ago | <b>x</b>"),)
+    found = bundle([Judged(WEB, (recommendation(monthly_saving=12.5),), rules)], form, PatchSettings(), "EUR")
+    text = found[PULL_REQUEST]
+    # Two replicas request 200m less each.
+    assert "0.40 cores" in text and "12.50 EUR a month" in text
+    assert "| app | cpu request | 1 cores | 0.8 cores | 0.64 cores |" in text and "(14 days of history)" in text
+    assert "- fail: cool-down: changed 2 hours ago \\| \\<b\\>x\\</b\\>" in text
+    assert len(found) >= 2 and (COMMANDS in found) is (form is Form.KUBECTL)
+
+
+def test_what_cannot_be_written_is_named_in_the_text() -> None:
+    odd = recommendation(role=ContainerRole.INJECTED)
+    found = bundle([Judged(WEB, (odd,), (), "the cluster is silent")], Form.SSA, PatchSettings())
+    assert set(found) == {PULL_REQUEST} and "Not in the files: app" in found[PULL_REQUEST]
+    assert "Not checked against the cluster: the cluster is silent" in found[PULL_REQUEST]

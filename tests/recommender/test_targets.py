@@ -1,0 +1,253 @@
+"""A patch of requests that were solved with an autoscaler carries its target; a real server takes every form."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.cli.dashboard import manifest
+from cotenant.cli.writing import as_yaml
+from cotenant.model.cluster import Autoscaler, Container, ContainerRole, Workload
+from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import GIB, Resource
+from cotenant.settings.recommender import PatchSettings
+from recommender.manifests import helm, kustomize, server_side_apply
+from recommender.patches import kubectl_command
+from recommender.strategies.cotenant import autoscaler
+from recommender.strategies.cotenant.draft import Draft, Slot
+from recommender.targets import moves
+from tests.cluster.binaries import find, installed
+from tests.cluster.control_plane import ControlPlane
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+WEB = WorkloadRef("shop", "Deployment", "web")
+
+
+def solved(resource: Resource, now: int, amount: int, percents: tuple[int, int], trigger: int) -> Value:
+    """A request of a pod whose autoscaler moves from one target to the other at this trigger."""
+    inputs = {
+        "hpa": "web",
+        "hpa_target_now_percent": percents[0],
+        "hpa_target_percent": percents[1],
+        f"hpa_trigger_{resource.unit}": trigger,
+    }
+    return Value(resource, Field.REQUEST, now, amount, Action.SET, Reason.HPA_SOLVED, inputs=inputs)
+
+
+def made(*values: Value, container: str = "app", of: WorkloadRef = WEB, **more: Any) -> Recommendation:
+    return Recommendation(ContainerRef(of, container), "cotenant", 3, values, 0, "d", 0, **more)
+
+
+# 1000 m at 50 % add a pod at 500 m; so do 625 m at 80 %.
+LOWERED = made(solved(CPU, 1000, 625, (50, 80), 500))
+
+
+def test_the_command_moves_the_target_after_requests_that_fall_and_before_requests_that_rise() -> None:
+    requests, target = kubectl_command(LOWERED).split(" && ")
+    assert "deployment/web" in requests
+    words = shlex.split(target)
+    assert words[:5] == ["kubectl", "patch", "-n", "shop", "horizontalpodautoscalers.v1.autoscaling"]
+    assert (words[5], json.loads(words[8])) == ("web", {"spec": {"targetCPUUtilizationPercentage": 80}})
+    raised = made(solved(CPU, 500, 1000, (80, 40), 400))
+    assert [("horizontalpod" in part) for part in kubectl_command(raised).split(" && ")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "expected"),
+    [
+        ((50, 80), (40, 80), ["web", "memory", "cpu"]),
+        ((80, 40), (80, 40), ["memory", "cpu", "web"]),
+        ((50, 80), (80, 40), ["memory", "web", "cpu"]),
+        ((80, 40), (40, 80), ["memory", "cpu", "web"]),
+    ],
+)
+def test_memory_is_looked_for_before_a_write_of_the_cpu_target_moves_it(
+    cpu: tuple[int, int], memory: tuple[int, int], expected: list[str]
+) -> None:
+    # The trigger stays: request x target / 100 before is the same after.
+    both = made(
+        solved(CPU, 1000 * cpu[1], 1000 * cpu[0], cpu, 10 * cpu[0] * cpu[1]),
+        solved(MEMORY, 1000 * memory[1], 1000 * memory[0], memory, 10 * memory[0] * memory[1]),
+    )
+    parts = kubectl_command(both).split(" && ")
+    assert ["web" if "deployment" in p else "memory" if "--type=json" in p else "cpu" for p in parts] == expected
+
+
+def test_a_memory_target_is_replaced_where_it_stands_or_not_at_all() -> None:
+    both = made(solved(CPU, 1000, 625, (50, 80), 500), solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10))
+    cpu, memory = moves([both])
+    assert (cpu.place, memory.place, memory.scalar) == (0, 1, {})
+    assert [o["op"] for o in memory.operations] == ["test", "test", "replace"]
+    assert moves([made(*both.values[1:])])[0].place == 0
+
+
+@pytest.mark.parametrize(
+    "still",
+    [
+        made(solved(CPU, 1000, 1000, (50, 50), 500)),
+        made(replace(LOWERED.values[0], action=Action.WITHHELD)),
+        made(replace(LOWERED.values[0], inputs={})),
+        made(replace(LOWERED.values[0], inputs={**LOWERED.values[0].inputs, "hpa": "x; rm -rf /"})),
+        made(*LOWERED.values, role=ContainerRole.INIT),
+    ],
+)
+def test_no_target_moves_where_no_request_does_or_nothing_was_solved_or_the_name_is_none(still: Recommendation) -> None:
+    assert moves([still]) == ()
+    assert "horizontalpod" not in kubectl_command(still) and len(list(server_side_apply([still]))) <= 1
+
+
+def test_patching_some_of_the_containers_keeps_the_trigger_with_the_others_as_they_are() -> None:
+    # app 1000 and proxy 500 at 40 %: the trigger is 600 m. Both lowered to 400 + 350 = 750 m: 80 %.
+    app, proxy = (made(solved(CPU, now, to, (40, 80), 600), container=c)
+                  for c, now, to in (("app", 1000, 400), ("proxy", 500, 350)))  # fmt: skip
+    assert moves([app, proxy])[0].after == 80
+    # App alone: 400 + 500 = 900 m; 600 / 900 = 67 %.
+    assert moves([app])[0].after == 67
+    written = {f.path: f for f in server_side_apply([app, proxy], {app.container})}
+    assert written["shop/deployment-web.autoscaler.yaml"].document["spec"] == {"targetCPUUtilizationPercentage": 67}
+
+
+@given(
+    now=st.lists(st.integers(10, 8000), min_size=1, max_size=4),
+    target=st.integers(5, 95),
+    lower=st.lists(st.integers(1, 100), min_size=4, max_size=4),
+)
+def test_what_the_strategy_solved_is_what_the_patch_carries(now: list[int], target: int, lower: list[int]) -> None:
+    parts = tuple(Container(f"c{k}", {CPU: amount}) for k, amount in enumerate(now))
+    of = Workload(WEB, 2, parts, autoscaler=Autoscaler("web", 1, 9, {CPU: target}))
+    places = {part.name: k for k, part in enumerate(parts)}
+    drafts = {
+        Slot(k, CPU, Field.REQUEST): Draft(now=a, amount=max(1, a * lower[k] // 100), reason=Reason.OK, formula="")
+        for k, a in enumerate(now)
+    }
+    drafts, solution = autoscaler.solve(drafts, of, places, CPU, 90)
+    assert solution is not None
+    solution = autoscaler.settled(solution, drafts, of, places)
+    found = [
+        made(Value(CPU, Field.REQUEST, now[k], drafts[Slot(k, CPU, Field.REQUEST)].amount, Action.SET, Reason.OK,
+                   inputs=solution.inputs), container=f"c{k}") for k in range(len(now))]  # fmt: skip
+    moved = moves(found)
+    changed = any(v.amount != v.now for r in found for v in r.values)
+    assert [m.after for m in moved] == ([solution.target] if changed and solution.target != target else [])
+
+
+def test_files_for_every_tool_hold_the_target() -> None:
+    component = {f.path: f for f in kustomize([LOWERED])}
+    patches = component["shop/kustomization.yaml"].document["patches"]
+    assert [p["target"]["kind"] for p in patches] == ["Deployment", "HorizontalPodAutoscaler"]
+    assert component["shop/deployment-web.cpu-target.yaml"].document == moves([LOWERED])[0].operations
+    (values,) = helm([LOWERED], PatchSettings())
+    assert values.document["autoscaling"] == {"targetCPUUtilizationPercentage": 80}
+    documents = list(yaml.safe_load_all(manifest(LOWERED)))
+    assert [d["kind"] for d in documents] == ["Deployment", "HorizontalPodAutoscaler"]
+
+
+def of_resource(name: str, percent: int) -> dict[str, Any]:
+    target = {"type": "Utilization", "averageUtilization": percent}
+    return {"type": "Resource", "resource": {"name": name, "target": target}}
+
+
+RATE = {"type": "AverageValue", "averageValue": "9"}
+HPA = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web"},
+    "spec": {
+        "minReplicas": 1,
+        "maxReplicas": 9,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [
+            of_resource("cpu", 50),
+            of_resource("memory", 40),
+            {"type": "Pods", "pods": {"metric": {"name": "rps"}, "target": RATE}},
+        ],
+    },
+}  # fmt: skip
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "app", "image": "example.invalid/web", "resources": {
+                "requests": {"cpu": "1", "memory": "2Gi"}}}]},
+        },
+    },
+}  # fmt: skip
+
+
+def there(plane: ControlPlane, namespace: str) -> tuple[dict[str, str], list[Any]]:
+    """The pod template's requests and the autoscaler's metrics, as the server has them."""
+    items = json.loads(plane.kubectl("get", "deployment/web", "hpa.v2.autoscaling/web", "-n", namespace, "-o", "json"))
+    deployment, hpa = items["items"]
+    return deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"], hpa["spec"]["metrics"]
+
+
+def percents(metrics: list[Any]) -> dict[str, int]:
+    return {
+        m["resource"]["name"]: m["resource"]["target"]["averageUtilization"] for m in metrics if m["type"] == "Resource"
+    }
+
+
+def created(plane: ControlPlane, namespace: str) -> WorkloadRef:
+    for document in (DEPLOYMENT, HPA):
+        plane.kubectl("create", "-n", namespace, "-f", "-", text=json.dumps(document))
+    return WorkloadRef(namespace, "Deployment", "web")
+
+
+def test_a_server_takes_the_commands_and_keeps_the_other_metrics(control_plane: ControlPlane, namespace: str) -> None:
+    of = created(control_plane, namespace)
+    both = made(solved(CPU, 1000, 625, (50, 80), 500), solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10), of=of)
+    environment = {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig),
+                   "PATH": f"{find('kubectl').parent}:{os.environ['PATH']}"}  # fmt: skip
+    subprocess.run(["sh", "-c", kubectl_command(both)], env=environment, check=True, timeout=120, capture_output=True)
+    requests, metrics = there(control_plane, namespace)
+    assert requests == {"cpu": "625m", "memory": "1Gi"}
+    assert percents(metrics) == {"cpu": 80, "memory": 80}
+    assert [m["pods"]["metric"]["name"] for m in metrics if m["type"] == "Pods"] == ["rps"]
+
+
+def test_a_server_takes_the_objects_by_server_side_apply(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    of = created(control_plane, namespace)
+    for number, file in enumerate(server_side_apply([made(*LOWERED.values, of=of)])):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(as_yaml(file))
+        control_plane.kubectl(
+            "apply", "--server-side", "--field-manager=cotenant", "--force-conflicts", "-f", str(path)
+        )
+    requests, metrics = there(control_plane, namespace)
+    assert requests == {"cpu": "625m", "memory": "2Gi"}
+    assert percents(metrics) == {"cpu": 80, "memory": 40}
+    assert len(metrics) == 3
+
+
+@pytest.mark.skipif(not installed(["kubectl"]), reason="no kubectl: make cluster-binaries")
+def test_kustomize_moves_the_target_where_it_stands_and_fails_where_another_metric_does(tmp_path: Path) -> None:
+    for file in kustomize([LOWERED]):
+        (tmp_path / file.path).parent.mkdir(exist_ok=True)
+        (tmp_path / file.path).write_text(as_yaml(file))
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([DEPLOYMENT, HPA]))
+    (tmp_path / "kustomization.yaml").write_text("resources: [all.yaml]\ncomponents: [shop]\n")
+    command = [str(find("kubectl")), "kustomize", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    hpa = next(d for d in yaml.safe_load_all(done.stdout) if d["kind"] == "HorizontalPodAutoscaler")
+    assert percents(hpa["spec"]["metrics"]) == {"cpu": 80, "memory": 40}
+    turned = {**HPA, "spec": {**HPA["spec"], "metrics": HPA["spec"]["metrics"][::-1]}}
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([DEPLOYMENT, turned]))
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode != 0

@@ -1,0 +1,154 @@
+"""The watcher beside a real API server: a process of its own or a thread, started again when it dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from cotenant.edges.kube import access_review
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.feed import Feed, View
+from scheduler_ext.extender.reading import look
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fixtures import FakeNodes
+from tests.cluster.waiting import wait_for
+from tests.scheduler_ext.extender.live import install_crds
+
+RIGHTS = Path(__file__).resolve().parents[3] / "deploy" / "rbac" / "extender.yaml"
+
+
+@contextmanager
+def feeding(plane: ControlPlane, **settings: Any) -> Iterator[tuple[View, Feed]]:
+    """A feed whose view is complete."""
+    view = View()
+    feed = Feed(view, plane.client(), ExtenderSettings(**settings))
+    feed.start()
+    try:
+        wait_for("a complete view", lambda: bool(view.snapshot.names) and not view.snapshot.problem())
+        yield view, feed
+    finally:
+        feed.stop()
+
+
+def create(plane: ControlPlane, namespace: str, name: str, node: str) -> None:
+    container = {"name": "main", "image": "example.invalid/app:1", "resources": {"requests": {"cpu": "100m"}}}
+    body = {"metadata": {"name": name}, "spec": {"containers": [container], "nodeName": node}}
+    plane.api().create(f"/api/v1/namespaces/{namespace}/pods", body)
+
+
+def requested(view: View, node: str) -> float:
+    snapshot = view.snapshot
+    return float(snapshot.column(Column.REQUESTED_CPU)[snapshot.rows[node]]) if node in snapshot.rows else -1.0
+
+
+@pytest.mark.parametrize("watcher", ["process", "thread"])
+def test_pods_and_nodes_reach_the_view_as_they_come_and_go(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, watcher: str
+) -> None:
+    install_crds(control_plane)
+    (node,) = fake_nodes(1)
+    with feeding(control_plane, watcher=watcher) as (view, _):
+        wait_for("the node is there", lambda: requested(view, node) == 0.0)
+        create(control_plane, namespace, "p", node)
+        wait_for("the pod counts", lambda: requested(view, node) == 100.0)
+        uid = control_plane.api().get(f"/api/v1/namespaces/{namespace}/pods/p")["metadata"]["uid"]
+        assert view.shares[uid].requested_cpu == 100.0
+        control_plane.api().delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds="0")
+        wait_for("the pod is gone", lambda: requested(view, node) == 0.0)
+        assert uid not in view.shares
+
+
+def test_a_watcher_that_is_killed_is_started_again_and_its_view_ages_meanwhile(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    install_crds(control_plane)
+    (node,) = fake_nodes(1)
+    with feeding(control_plane) as (view, feed):
+        wait_for("the node is there", lambda: requested(view, node) == 0.0)
+        first = feed.process
+        assert first is not None
+        taken = view.snapshot.taken_seconds
+        first.kill()
+        assert view.snapshot.age_seconds(taken + 1000.0) >= 1000.0
+        create(control_plane, namespace, "p", node)
+        wait_for("the next watcher sees the pod", lambda: requested(view, node) == 100.0)
+        assert feed.process is not None
+        assert feed.process.pid != first.pid
+
+
+def test_one_look_gives_the_view_that_a_watcher_has(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    install_crds(control_plane)
+    (node,) = fake_nodes(1)
+    create(control_plane, namespace, "p", node)
+    seen = look(control_plane.client(), ExtenderSettings())
+    assert [n.name for n in seen.nodes] == list(seen.snapshot.names)
+    assert seen.snapshot.column(Column.REQUESTED_CPU)[seen.snapshot.rows[node]] == 100.0
+    assert seen.snapshot.problem() == ""
+
+
+def test_who_may_not_list_is_told_what_is_missing(control_plane: ControlPlane) -> None:
+    view = View()
+    client = control_plane.client(control_plane.user("nobody-at-all"))
+    feed = Feed(view, client, ExtenderSettings(watcher="thread"))
+    feed.start()
+    try:
+        wait_for("it says so", lambda: "cannot list nodes" in view.snapshot.problem())
+        assert view.snapshot.names == ()
+    finally:
+        feed.stop()
+
+
+def test_the_watcher_ends_when_nobody_reads_it(control_plane: ControlPlane) -> None:
+    from cotenant.settings.telemetry import TelemetrySettings
+    from scheduler_ext.extender.watcher import Job
+
+    job = Job(control_plane.client().settings, ExtenderSettings(), TelemetrySettings())
+    command = [sys.executable, "-m", "scheduler_ext.extender.watcher"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(job) + b"\n")
+        process.stdin.flush()
+        assert len(process.stdout.read(4)) == 4
+        process.stdout.close()
+        ends = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < ends:
+            time.sleep(0.05)
+        assert process.poll() is not None
+
+
+def test_the_shipped_rights_are_enough_and_no_more(control_plane: ControlPlane, fake_nodes: FakeNodes) -> None:
+    """The service account's roles, given to a user: its view completes, and it may change nothing."""
+    install_crds(control_plane)
+    fake_nodes(1)
+    api, user = control_plane.api(), "extender-rights"
+    roles = [one for one in yaml.safe_load_all(RIGHTS.read_text()) if one["kind"].startswith("ClusterRole")]
+    for body in roles:
+        path = f"/apis/rbac.authorization.k8s.io/v1/{body['kind'].lower()}s"
+        if body["kind"] == "ClusterRoleBinding":
+            body["subjects"] = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+        if not api.exists(f"{path}/{body['metadata']['name']}"):
+            api.create(path, body)
+    client = control_plane.client(control_plane.user(user))
+    view = View()
+    feed = Feed(view, client, ExtenderSettings(watcher="thread"))
+    feed.start()
+    try:
+        wait_for("a complete view", lambda: bool(view.snapshot.names) and not view.snapshot.problem())
+    finally:
+        feed.stop()
+    assert access_review(client, "create", "pods", subresource="binding")
+    for verb, resource in (("delete", "pods"), ("patch", "pods"), ("patch", "nodes"), ("list", "secrets")):
+        assert not access_review(client, verb, resource)

@@ -1,0 +1,140 @@
+"""Hand-overs of reservations in filter and preempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from scheduler_ext.extender import decide
+from scheduler_ext.extender.frame import Source
+from scheduler_ext.extender.judgement import Code
+from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, facts, moment, pod_json
+
+LS = {"koordinator.sh/qosClass": "LS"}
+OLD = {**SOURCES, "guard": Source(121.0), "reservations": Source(121.0)}
+
+
+def reservation(name: str, app: str, **status: str) -> bytes:
+    owners = [{"labelSelector": {"matchLabels": {"app": app}}}]
+    spec = {"owners": owners, "template": {}}
+    return msgspec.json.encode({"metadata": {"name": name}, "spec": spec, "status": status})
+
+
+def placeholder(node: str, name: str = "h", of: str = "r1", **more: Any) -> dict[str, Any]:
+    labels = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": of}
+    return pod_json(
+        name, {"cpu": "4"}, namespace="cotenant-reservations", labels=labels, node=node, scheduled=NOW, **more
+    )
+
+
+def world() -> World:
+    """n1 holds room for r1, whose owners carry app=web; nothing is wrong with any node's load."""
+    made = World().node("n1").node("n2").node("n3").pod(placeholder("n1"))
+    made.table.put_reservation("r1", reservation("r1", "web"))
+    return made
+
+
+def codes(made: World, pod: Any, sources: Any = None) -> dict[str, int]:
+    snapshot = made.show(sources=sources).snapshot
+    judged, _ = decide.judge(snapshot, pod, snapshot.rows_of(snapshot.names), moment(), made.settings)
+    return dict(zip(snapshot.names, judged.codes.tolist(), strict=True))
+
+
+def owner(**more: Any) -> Any:
+    return facts(pod_json("web-1", {"cpu": "4"}, labels={"app": "web", **LS}, **more))
+
+
+def stranger() -> Any:
+    return facts(pod_json("other", {"cpu": "4"}, labels=LS))
+
+
+def test_during_a_hand_over_only_the_named_pods_get_onto_the_node() -> None:
+    made = world()
+    made.table.put_guards({"n1": ["default/web-1"], "gone": ["default/web-1"]})
+    assert codes(made, stranger()) == {"n1": Code.HELD, "n2": 0, "n3": 0}
+    assert codes(made, owner()) == {"n1": 0, "n2": 0, "n3": 0}
+    # the right labels alone are not enough: another replica of the same app waits
+    assert codes(made, facts(pod_json("web-2", labels={"app": "web"})))["n1"] == Code.HELD
+    made.table.put_guards({})
+    assert codes(made, stranger())["n1"] == 0
+
+
+def test_with_an_old_view_nodes_that_hold_room_are_closed_to_all_but_owners() -> None:
+    made = world()
+    assert codes(made, stranger(), OLD) == {"n1": Code.MAY_BE_HELD, "n2": 0, "n3": 0}
+    assert codes(made, owner(), OLD) == {"n1": 0, "n2": 0, "n3": 0}
+    # what was guarded stays so
+    made.table.put_guards({"n3": ["default/web-1"]})
+    assert codes(made, stranger(), OLD)["n3"] == Code.HELD
+
+
+def test_load_rules_fall_silent_with_an_old_view_while_the_guard_does_not() -> None:
+    made = world().metric("n2", cpu="9")
+    made.table.put_guards({"n1": []})
+    stale = {name: Source(500.0) for name in SOURCES}
+    assert codes(made, stranger(), stale) == {"n1": Code.HELD, "n2": 0, "n3": 0}
+
+
+def test_owners_get_the_room_that_is_held_for_them_also_on_a_busy_node() -> None:
+    made = world().metric("n1", cpu="8").metric("n2", cpu="8")
+    assert codes(made, owner()) == {"n1": Code.CPU, "n2": Code.CPU, "n3": 0}
+    made.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName="n1"))
+    assert codes(made, owner()) == {"n1": 0, "n2": Code.CPU, "n3": 0}
+    assert codes(made, stranger())["n1"] == Code.CPU
+    made.table.put_reservation("r1", reservation("r1", "web", phase="Succeeded", nodeName="n1"))
+    assert codes(made, owner())["n1"] == Code.CPU
+    # in the hand-over itself the guard's list says who comes
+    made.table.put_guards({"n1": ["default/web-1"]})
+    assert codes(made, owner())["n1"] == 0
+
+
+def test_what_a_former_watcher_knew_is_forgotten_when_the_next_begins() -> None:
+    made = world()
+    made.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName="n1"))
+    assert set(made.show().snapshot.reservations) == {"r1"}
+    nextone = World().node("n1")
+    nextone.view = made.view
+    assert made.view.shares
+    snapshot = nextone.show().snapshot
+    assert (dict(snapshot.reservations), dict(snapshot.placeholders), made.view.shares) == ({}, {}, {})
+
+
+def spared(made: World, pod: Any, victims: dict[str, list[str]]) -> dict[str, str]:
+    view = made.show()
+    return decide.spared(view.snapshot, pod, victims, view.shares, (moment(), made.settings))
+
+
+def test_nobody_displaces_a_placeholder_of_somebody_else() -> None:
+    made = world()
+    assert spared(made, stranger(), {"n1": ["uid-h"], "n2": ["x"]}) == {"n1": "reservation r1 is not for this pod"}
+    assert spared(made, owner(), {"n1": ["uid-h"]}) == {}
+    made.table.put_reservation("r1", None)
+    assert "n1" in spared(made, owner(), {"n1": ["uid-h"]})
+
+
+def test_nobody_displaces_pods_on_a_node_that_is_being_handed_over() -> None:
+    made = world()
+    made.table.put_guards({"n2": ["default/web-1"]})
+    assert spared(made, stranger(), {"n2": ["x"]}) == {"n2": "room is being handed over to another pod"}
+
+
+def test_victims_do_not_die_for_nothing() -> None:
+    """The node stays too busy without them: the pod would be refused there afterwards."""
+    made = World().node("n1").metric("n1", cpu="8", pods=[("small", "500m", "1Gi", ""), ("big", "4", "1Gi", "")])
+    for name in ("small", "big"):
+        made.pod(pod_json(name, {"cpu": "1"}, labels=LS, node="n1", scheduled=NOW - 900))
+    # 8,000 - 500 + 3,400 = 109 % of 10 cores; without big 8,000 - 4,000 + 3,400 = 74 %; without both 69 %
+    assert spared(made, stranger(), {"n1": ["uid-small"]}) == {"n1": "cpu usage above 65 %"}
+    assert spared(made, stranger(), {"n1": ["uid-small", "uid-big"]}) == {"n1": "cpu usage above 65 %"}
+    light = facts(pod_json("light", {"cpu": "2"}, labels=LS))
+    # 8,000 - 4,500 + 1,700 = 52 %
+    assert spared(made, light, {"n1": ["uid-small", "uid-big"], "unknown": ["y"]}) == {}
+
+
+def test_shares_of_pods_that_left_are_forgotten() -> None:
+    made = World().node("n1").pod(pod_json("p", node="n1", scheduled=NOW))
+    assert set(made.show().shares) == {"uid-p"}
+    made.pod(pod_json("p", node="n1", scheduled=NOW, uid="second"))
+    assert set(made.show().shares) == {"second"}
+    assert made.gone("p").show().shares == {}

@@ -1,0 +1,262 @@
+"""LoadAware over all nodes: thresholds, expiry, ranking, the circuit breaker; numbers derived beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.settings.extender import ExtenderSettings, LoadAwareSettings, Percentages, PredictionSettings, Weights
+from scheduler_ext.extender import decide, load_aware
+from scheduler_ext.extender.columns import WIDTH, Column
+from scheduler_ext.extender.frame import Source
+from scheduler_ext.extender.judgement import Code
+from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, facts, moment, pod_json
+
+LS = {"koordinator.sh/qosClass": "LS"}
+BE = {"koordinator.sh/qosClass": "BE"}
+
+
+def asked(cpu: str = "1", memory: str = "1000Mi", **more: Any) -> Any:
+    """A prod pod that is estimated at 85 % of cpu and 70 % of memory."""
+    return facts(pod_json("new", {"cpu": cpu, "memory": memory}, **{"labels": LS, **more}))
+
+
+def refusals(world: World, pod: Any, seconds: float = NOW) -> list[str]:
+    snapshot = world.show(seconds).snapshot
+    rows = snapshot.rows_of(snapshot.names)
+    judged, _ = decide.judge(snapshot, pod, rows, moment(seconds), world.settings)
+    found = judged.refused()
+    words = dict(zip(found.at.tolist(), found.texts(), strict=True))
+    return [words.get(i, "") for i in range(len(rows))]
+
+
+def points(world: World, pod: Any) -> list[int]:
+    snapshot = world.show().snapshot
+    rows = snapshot.rows_of(snapshot.names)
+    return [int(p) for p in load_aware.points(snapshot.columns, pod, NOW, world.settings.load_aware)[rows]]
+
+
+def test_a_node_is_refused_only_above_the_threshold() -> None:
+    # 10 cores, threshold 65 %. 850 m of the pod + 5,690 = 6,540 -> 65.4 -> 65 passes; 5,700 -> 65.5 -> 66 does not
+    world = World().node("a").metric("a", cpu="5690m").node("b").metric("b", cpu="5700m")
+    assert refusals(world, asked()) == ["", "cpu usage above 65 %"]
+
+
+def test_memory_has_a_threshold_of_its_own_and_cpu_is_named_where_both_are_passed() -> None:
+    # 100 Gi, threshold 95 %: 700 Mi = 0.68 % on 95.2 Gi is 95.88 -> 96
+    world = World().node("a").metric("a", cpu="1", memory="95.2Gi").node("b").metric("b", cpu="9", memory="99Gi")
+    assert refusals(world, asked()) == ["memory usage above 95 %", "cpu usage above 65 %"]
+
+
+def test_daemons_pass_everywhere() -> None:
+    daemon = facts(pod_json("d", {"cpu": "9"}, owners=[{"kind": "DaemonSet", "name": "d", "uid": "u"}]))
+    world = World().node("a").metric("a", cpu="9").node("b").metric("b", updated=NOW - 999)
+    assert refusals(world, daemon) == ["", ""]
+
+
+def test_a_node_without_a_report_passes_and_one_with_an_old_report_does_not() -> None:
+    world = World().node("none").node("new").metric("new", updated=NOW - 179.9)
+    world.node("fresh").metric("fresh").node("old").metric("old", updated=NOW - 180)
+    assert refusals(world, asked()) == ["", "", "", "usage is not reported any more"]
+    lenient = LoadAwareSettings(schedule_when_expired=True)
+    world.settings = ExtenderSettings(load_aware=lenient)
+    assert refusals(world, asked()) == ["", "", "", ""]
+
+
+def test_a_report_that_was_never_filled_counts_as_old() -> None:
+    world = World().node("a").metric("a", updated=None).node("b").metric("b")
+    assert refusals(world, asked()) == ["usage is not reported any more", ""]
+
+
+def test_prod_thresholds_hold_for_prod_pods_alone_and_look_at_prods_use() -> None:
+    load = LoadAwareSettings(prod_usage=Percentages(50, 0))
+    world = World(ExtenderSettings(load_aware=load)).node("a")
+    # prod uses 4 of 10 cores; the node 9: refused to others (65 %), to prod only above 50 %
+    world.metric("a", cpu="9", pods=[("p", "4", "1Gi", "koord-prod")])
+    world.pod(pod_json("p", {"cpu": "4"}, node="a", labels=LS, scheduled=NOW - 900))
+    # prod: 4,000 + 850 = 48.5 -> 49 passes; 4,000 + 1,700 = 57 does not
+    assert refusals(world, asked("1")) == [""]
+    assert refusals(world, asked("2")) == ["cpu usage above 50 %"]
+    batch = facts(pod_json("b", {"kubernetes.io/batch-cpu": "100"}, labels=BE))
+    assert refusals(world, batch) == ["cpu usage above 65 %"]
+
+
+def test_a_refusal_by_an_aggregated_usage_says_so() -> None:
+    load = LoadAwareSettings(aggregation="p95", aggregated_seconds=300, aggregated_usage=Percentages(60, 0))
+    world = World(ExtenderSettings(load_aware=load)).node("a")
+    window = {"duration": "5m0s", "usage": {"p95": {"resources": {"cpu": "5300m"}}}}
+    # p95 5,300 + 850 = 61.5 -> 62 %, while the mean is 1 core
+    world.metric("a", cpu="1", aggregated=[window])
+    assert refusals(world, asked()) == ["cpu usage above 60 % (aggregated)"]
+
+
+def test_the_score_is_least_used_first() -> None:
+    # cpu: (10,000 - 2,000 - 850) x 100 // 10,000 = 71; memory: (102,400 - 10,240 - 700) x 100 // 102,400 Mi = 89
+    # (71 + 89) // 2 = 80
+    world = World().node("a").metric("a", cpu="2", memory="10Gi")
+    assert points(world, asked()) == [80]
+    # cpu 0 above capacity: (0 + 89) // 2 = 44
+    assert points(World().node("a").metric("a", cpu="9.5", memory="10Gi"), asked()) == [44]
+
+
+def test_weights_and_the_dominant_resource_move_the_score() -> None:
+    load = LoadAwareSettings(weights=Weights(2, 1), dominant_weight=3)
+    world = World(ExtenderSettings(load_aware=load)).node("a").metric("a", cpu="2", memory="10Gi")
+    # (2 x 71 + 89 + 3 x 71) // 6 = 444 // 6 = 74
+    assert points(world, asked()) == [74]
+
+
+def test_score_according_to_prods_use() -> None:
+    load = LoadAwareSettings(score_according_prod_usage=True)
+    world = World(ExtenderSettings(load_aware=load)).node("a").metric("a", cpu="9", memory="90Gi")
+    # nobody of prod runs: (10,000 - 850) -> 91, (102,400 - 700) -> 99; (91 + 99) // 2 = 95
+    assert points(world, asked()) == [95]
+
+
+def test_old_and_missing_reports_score_nothing() -> None:
+    world = World().node("a").node("b").metric("b", updated=NOW - 300)
+    assert points(world, asked()) == [0, 0]
+
+
+def test_the_breaker_opens_when_most_reports_are_old_and_says_so() -> None:
+    world = World()
+    for i in range(4):
+        world.node(f"n{i}").metric(f"n{i}", cpu="9", updated=NOW - (300 if i < 2 else 0))
+    # two of four: not more than half
+    assert refusals(world, asked())[0] == "usage is not reported any more"
+    world.metric("n2", cpu="9", updated=NOW - 300)
+    assert refusals(world, asked()) == [""] * 4
+    stance = decide.posture(world.view.snapshot, moment(), world.settings)
+    assert stance.load_off == "most nodes do not report their usage"
+    snapshot = world.view.snapshot
+    assert decide.points(snapshot, asked(), snapshot.rows_of(snapshot.names), moment(), world.settings).sum() == 0
+
+
+def test_nodes_that_never_had_a_report_do_not_open_the_breaker() -> None:
+    world = World().node("old").metric("old", updated=NOW).node("a").node("b").node("c")
+    assert decide.posture(world.show().snapshot, moment(), world.settings).load_off == ""
+
+
+@pytest.mark.parametrize("broken", ["nodes", "pods", "nodemetrics"])
+def test_an_old_view_says_nothing_of_load(broken: str) -> None:
+    world = World().node("a").metric("a", cpu="9")
+    assert refusals(world, asked()) == ["cpu usage above 65 %"]
+    snapshot = world.show(sources={**SOURCES, broken: Source(121.0)}).snapshot
+    judged, stance = decide.judge(snapshot, asked(), snapshot.rows_of(["a"]), moment(), world.settings)
+    assert judged.codes.tolist() == [0]
+    assert stance.load_off == "the view of the cluster is old"
+
+
+def test_a_cluster_without_nodemetrics_has_no_load_to_speak_of() -> None:
+    snapshot = World().node("a").show(sources={**SOURCES, "nodemetrics": Source(0, "", False, absent=True)}).snapshot
+    assert decide.posture(snapshot, moment(), ExtenderSettings()).load_off == ""
+
+
+def test_a_node_that_nobody_here_knows_passes_with_no_points() -> None:
+    world = World().node("a").metric("a", cpu="9").node("b").metric("b", cpu="0")
+    snapshot = world.show().snapshot
+    rows = snapshot.rows_of(["b", "stranger", "a"])
+    assert rows.tolist() == [1, -1, 0]
+    judged, _ = decide.judge(snapshot, asked(), rows, moment(), world.settings)
+    assert judged.codes.tolist() == [Code.PASS, Code.PASS, Code.CPU]
+    assert decide.points(snapshot, asked(), rows, moment(), world.settings).tolist()[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("points", "span", "expected"),
+    [
+        ([90, 90, 65, 40, 0], 25, [10, 10, 0, 0, 0]),
+        ([90, 87.4, 86.3, 66], 25, [10, 9, 9, 0]),  # 2.6 points are 1.04 steps, 3.7 are 1.48, 24 are 9.6 -> 0.4
+        ([90, 87, 0], 100, [10, 10, 0]),
+        ([3, 0], 25, [10, 0]),  # unknown nodes get nothing, however bad the others are
+        ([0, 0], 25, [0, 0]),
+        ([], 25, []),
+    ],
+)
+def test_eleven_steps_hang_below_the_best(points: list[float], span: int, expected: list[int]) -> None:
+    assert decide.graded(np.array(points, dtype=np.float64), span).tolist() == expected
+
+
+# --- against a plain loop ---------------------------------------------------------------------------------------------
+@st.composite
+def columns(draw: st.DrawFn) -> Any:
+    count = draw(st.integers(1, 8))
+    found = np.zeros((WIDTH, count))
+    amount = st.one_of(st.integers(0, 12_000), st.sampled_from([0, 10_000, 2**40])).map(float)
+    for column in range(WIDTH):
+        found[column] = [draw(amount) for _ in range(count)]
+    for column in (Column.LIMIT_CPU, Column.LIMIT_MEMORY, Column.PROD_LIMIT_CPU, Column.PROD_LIMIT_MEMORY):
+        found[column] = [draw(st.integers(0, 120)) for _ in range(count)]
+    for column in (Column.MEASURED, Column.AGGREGATED):
+        found[column] = [draw(st.integers(0, 1)) for _ in range(count)]
+    times = st.sampled_from([np.nan, -np.inf, NOW, NOW - 179, NOW - 180, NOW - 500])
+    found[Column.UPDATED] = [draw(times) for _ in range(count)]
+    return found
+
+
+def plain_filter(row: Any, pod: Any, load: LoadAwareSettings) -> int:
+    """One node, as the plugin has it."""
+    if np.isnan(row[Column.UPDATED]):
+        return Code.PASS
+    if NOW - row[Column.UPDATED] >= load.metric_expiration_seconds:
+        return Code.PASS if load.schedule_when_expired else Code.EXPIRED
+    if not row[Column.MEASURED]:
+        return Code.PASS
+    prod = pod.prod and (row[Column.PROD_LIMIT_CPU] > 0 or row[Column.PROD_LIMIT_MEMORY] > 0)
+    for r in (0, 1):
+        limit = row[(Column.PROD_LIMIT_CPU if prod else Column.LIMIT_CPU) + r]
+        total = row[Column.CAPACITY_CPU + r]
+        if limit == 0 or total == 0:
+            continue
+        value = row[(Column.PROD_USED_CPU if prod else Column.USED_CPU) + r] + pod.estimate[r]
+        if int(value / total * 100 + 0.5) > limit:
+            return (Code.AGGREGATED_CPU if row[Column.AGGREGATED] and not prod else Code.CPU) + r
+    return Code.PASS
+
+
+def plain_score(row: Any, pod: Any, load: LoadAwareSettings) -> int:
+    """One node, in whole numbers as the plugin has it."""
+    known = not np.isnan(row[Column.UPDATED]) and NOW - row[Column.UPDATED] < load.metric_expiration_seconds
+    if not known or not row[Column.MEASURED]:
+        return 0
+    first = Column.PROD_USED_CPU if pod.prod and load.score_according_prod_usage else Column.RANKED_CPU
+    total, weights, lowest = 0, 0, 100
+    for r, weight in ((0, load.weights.cpu), (1, load.weights.memory)):
+        value, capacity = int(row[first + r]) + int(pod.estimate[r]), int(row[Column.CAPACITY_CPU + r])
+        score = 0 if capacity == 0 or value > capacity else (capacity - value) * 100 // capacity
+        total, weights, lowest = total + score * weight, weights + weight, min(lowest, score)
+    return (total + lowest * load.dominant_weight) // (weights + load.dominant_weight)
+
+
+@settings(max_examples=60)
+@given(
+    table=columns(),
+    prod=st.booleans(),
+    estimate=st.tuples(st.integers(0, 5000), st.integers(0, 2**39)),
+    load=st.builds(
+        LoadAwareSettings,
+        schedule_when_expired=st.booleans(),
+        score_according_prod_usage=st.booleans(),
+        weights=st.builds(Weights, st.integers(0, 3), st.integers(1, 3)),
+        dominant_weight=st.integers(0, 3),
+    ),
+)
+def test_all_nodes_at_once_are_judged_and_ranked_as_one_by_one(
+    table: Any, prod: bool, estimate: tuple[int, int], load: LoadAwareSettings
+) -> None:
+    pod = replace(asked(labels=LS if prod else BE), estimate=(float(estimate[0]), float(estimate[1])))
+    assert pod.prod is prod
+    judged = load_aware.judge(table, pod, NOW, load)
+    assert judged.codes.tolist() == [plain_filter(row, pod, load) for row in table.T]
+    assert load_aware.points(table, pod, NOW, load).tolist() == [plain_score(row, pod, load) for row in table.T]
+
+
+def test_switching_the_rules_off_lets_everything_pass() -> None:
+    off = ExtenderSettings(load_aware=LoadAwareSettings(on=False), prediction=PredictionSettings(on=True))
+    world = World(off).node("a", cpu="1").metric("a", cpu="9", memory="99Gi")
+    assert refusals(world, asked()) == [""]

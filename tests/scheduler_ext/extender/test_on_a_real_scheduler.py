@@ -1,0 +1,345 @@
+"""The real kube-scheduler asks us: what it sends, what it makes of our answers, what happens without us.
+
+Its wire format is pinned by what it sent in this very run; each trap of the protocol is shown on it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender.bind import Binder
+from scheduler_ext.extender.certificates import issue
+from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.configuration import Reach, extenders
+from scheduler_ext.extender.server import ExtenderServer
+from scheduler_ext.extender.service import ExtenderService
+from scheduler_ext.extender.wire import EXTENDER_ARGS, BindArgs
+from tests.cluster import binaries
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane, Options
+from tests.cluster.fake_nodes import NodeShape, create_nodes
+from tests.cluster.namespaces import create_namespace, unique_name
+from tests.cluster.process import free_port
+from tests.cluster.waiting import wait_for
+from tests.scheduler_ext.extender.live import Recorder, install_crds, service
+from tests.scheduler_ext.extender.worlds import metric_json
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
+NODEMETRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+NODES = ["node-0", "node-1", "node-2"]
+
+
+@dataclass
+class Scheduling:
+    """A cluster of three nodes of 4 cores whose scheduler asks an extender over TLS; `recorder` sees every exchange."""
+
+    plane: ControlPlane
+    extender: ExtenderService
+    recorder: Recorder
+    settings: ExtenderSettings
+    server: ExtenderServer
+
+    @property
+    def api(self) -> Api:
+        return self.plane.api()
+
+    def restart(self) -> None:
+        """Another server on the same port with the same application."""
+        self.server.stop()
+        self.server = ExtenderServer(self.recorder, self.settings)
+        self.server.start()
+
+
+@pytest.fixture(scope="module")
+def scheduling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
+    if not binaries.installed() and not os.environ.get("CI"):
+        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    folder, port = tmp_path_factory.mktemp("extender"), free_port()
+    url = f"https://127.0.0.1:{port}"
+    issue(folder / "pki", url)
+    settings = ExtenderSettings(port=port, certificate_folder=str(folder / "pki" / "server"))
+    scheduler = {"extenders": extenders(_reach(folder / "pki" / "scheduler", url), settings)}
+    with ControlPlane(folder / "cluster", Options(scheduler=scheduler)) as plane:
+        install_crds(plane)
+        create_nodes(plane, len(NODES), NodeShape(prefix="node", cpu="4", memory="8Gi"))
+        for name in NODES:
+            report(plane.api(), name, "0")
+        with service(plane, settings) as extender:
+            found = Scheduling(plane, extender, Recorder(extender.app), settings, extender.server)
+            found.restart()
+            yield found
+            found.server.stop()
+
+
+def _reach(folder: Path, url: str) -> Reach:
+    return Reach(url, str(folder / "ca.crt"), str(folder / "tls.crt"), str(folder / "tls.key"))
+
+
+@pytest.fixture
+def place(scheduling: Scheduling) -> Iterator[str]:
+    """A namespace of its own, emptied afterwards; nodes idle and reported."""
+    name = create_namespace(scheduling.api, unique_name("sched"))
+    scheduling.recorder.replace.clear()
+    scheduling.recorder.seen.clear()
+    yield name
+    scheduling.recorder.replace.clear()
+    scheduling.recorder.delay.clear()
+    api = scheduling.api
+    for pod in api.items(f"/api/v1/namespaces/{name}/pods"):
+        api.delete(f"/api/v1/namespaces/{name}/pods/{pod['metadata']['name']}", gracePeriodSeconds="0")
+
+
+def report(api: Api, node: str, cpu: str, updated: float | None = None) -> None:
+    """A NodeMetric of now (or then) that says how much CPU the node uses."""
+    body = metric_json(node, cpu=cpu, memory="1Gi", updated=time.time() if updated is None else updated)
+    status = body.pop("status")
+    if not api.exists(f"{NODEMETRICS}/{node}"):
+        api.create(NODEMETRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", **body})
+    api.patch(f"{NODEMETRICS}/{node}/status", {"status": status})
+
+
+def reports(scheduling: Scheduling, cpu: dict[str, str]) -> None:
+    """Nodes' use, as far as the extender's view."""
+    now = time.time()
+    for node in NODES:
+        report(scheduling.api, node, cpu.get(node, "0"), now)
+
+    def seen() -> bool:
+        updated = scheduling.extender.view.snapshot.column(Column.UPDATED)
+        return bool((updated > now - 0.001).all())
+
+    wait_for("the extender sees the reports", seen)
+
+
+def wake(scheduling: Scheduling, place: str) -> None:
+    """Something happens in the cluster: a refused pod is looked at again at the next event, of any kind."""
+    create(scheduling.api, place, unique_name("event"), nodeName="node-0")
+
+
+def create(api: Api, namespace: str, name: str, cpu: str = "100m", **spec: Any) -> str:
+    amounts = {"requests": {"cpu": cpu, "memory": "64Mi", **spec.pop("requests", {})}, "limits": spec.pop("limits", {})}
+    container = {"name": "main", "image": "example.invalid/app:1", "resources": amounts}
+    labels = {"koordinator.sh/qosClass": "LS", **spec.pop("labels", {})}
+    body = {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [container], **spec}}
+    api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def node_of(api: Api, path: str) -> str:
+    return str(api.get(path)["spec"].get("nodeName", ""))
+
+
+def bound(api: Api, path: str) -> str:
+    """The node that the pod is bound to, waiting for it."""
+    return wait_for(f"{path} is bound", lambda: node_of(api, path))
+
+
+def refusal(api: Api, path: str) -> str:
+    """What the scheduler says of a pod that it cannot place, waiting for it."""
+
+    def says() -> str:
+        conditions = api.get(path)["status"].get("conditions", [])
+        return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+
+    return wait_for(f"the scheduler's word on {path}", says)
+
+
+def test_the_scheduler_is_told_who_is_busy_and_says_so_on_the_pod(scheduling: Scheduling, place: str) -> None:
+    # 4 cores: 2,700 m used + 85 % of 100 m = 69.6 -> 70 %, above 65
+    reports(scheduling, {"node-0": "2.7", "node-1": "2.7"})
+    path = create(scheduling.api, place, "web")
+    assert bound(scheduling.api, path) == "node-2"
+    reports(scheduling, dict.fromkeys(NODES, "2.7"))
+    path = create(scheduling.api, place, "waits")
+    assert "3 cpu usage above 65 %" in refusal(scheduling.api, path)
+    reports(scheduling, {})
+    wake(scheduling, place)
+    assert bound(scheduling.api, path) in NODES
+
+
+def test_what_the_scheduler_sends_is_what_we_read(scheduling: Scheduling, place: str) -> None:
+    """The golden bodies: keys and forms as the real scheduler of this run has them."""
+    reports(scheduling, {"node-0": "1"})
+    bound(scheduling.api, create(scheduling.api, place, "golden"))
+    question, status, answer = scheduling.recorder.of("/filter")[-1]
+    sent = json.loads(question)
+    assert (status, set(sent), sent["Nodes"], sorted(sent["NodeNames"])) == (
+        200,
+        {"Pod", "Nodes", "NodeNames"},
+        None,
+        NODES,
+    )
+    # the pod is ordinary JSON without kind, and still carries managedFields
+    assert sent["Pod"]["metadata"]["name"] == "golden"
+    assert "managedFields" in sent["Pod"]["metadata"]
+    assert "kind" not in sent["Pod"]
+    assert sorted(json.loads(answer)["NodeNames"]) == NODES
+    question, status, answer = scheduling.recorder.of("/prioritize")[-1]
+    assert (status, set(json.loads(question))) == (200, {"Pod", "Nodes", "NodeNames"})
+    scores = {one["Host"]: one["Score"] for one in json.loads(answer)}
+    assert set(scores) == set(NODES)
+    assert scores["node-0"] < scores["node-1"]
+
+
+def test_an_empty_answer_would_mean_that_no_node_passes(scheduling: Scheduling, place: str) -> None:
+    """Why {} is never sent: not an error for the scheduler, but an unschedulable pod."""
+    scheduling.recorder.replace["/filter"] = (200, b"{}")
+    path = create(scheduling.api, place, "nowhere")
+    assert "0/3 nodes are available" in refusal(scheduling.api, path)
+    assert node_of(scheduling.api, path) == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(201, b'{"NodeNames": ["node-0"]}'), (500, b"broken"), (200, b'{"NodeNames": ["stranger"]}'), (200, b"<")],
+)
+def test_an_ignorable_extender_that_answers_wrongly_is_stepped_over(
+    scheduling: Scheduling, place: str, answer: tuple[int, bytes]
+) -> None:
+    scheduling.recorder.replace["/filter"] = answer
+    assert bound(scheduling.api, create(scheduling.api, place, "still")) in NODES
+
+
+def test_an_answer_after_the_schedulers_patience_is_stepped_over(scheduling: Scheduling, place: str) -> None:
+    scheduling.recorder.delay["/filter"] = 2 * scheduling.settings.http_timeout_seconds
+    assert bound(scheduling.api, create(scheduling.api, place, "patient")) in NODES
+
+
+def test_a_score_above_ten_would_be_multiplied_on(scheduling: Scheduling, place: str) -> None:
+    """Why ten is the most that is ever sent: nobody clips it. The busiest node outbids every plugin."""
+    reports(scheduling, {"node-1": "2"})
+    scheduling.recorder.replace["/prioritize"] = (200, b'[{"Host": "node-1", "Score": 1000}]')
+    for number in range(3):
+        assert bound(scheduling.api, create(scheduling.api, place, f"bid-{number}")) == "node-1"
+
+
+def test_a_failing_scorer_stops_nobody(scheduling: Scheduling, place: str) -> None:
+    scheduling.recorder.replace["/prioritize"] = (500, b"broken")
+    assert bound(scheduling.api, create(scheduling.api, place, "unranked")) in NODES
+
+
+def test_pods_that_ask_for_it_are_bound_by_us_and_no_others(scheduling: Scheduling, place: str) -> None:
+    bound(scheduling.api, create(scheduling.api, place, "ordinary"))
+    assert scheduling.recorder.of("/bind") == []
+    ours = {"cotenant.dev/bind": "1"}
+    path = create(scheduling.api, place, "asks", requests=ours, limits=ours)
+    chosen = bound(scheduling.api, path)
+    question, status, answer = scheduling.recorder.of("/bind")[-1]
+    sent, pod = json.loads(question), scheduling.api.get(path)
+    assert sent == {"PodName": "asks", "PodNamespace": place, "PodUID": pod["metadata"]["uid"], "Node": chosen}
+    assert (status, json.loads(answer)) == (200, {"Error": ""})
+
+
+def test_a_binding_whose_answer_was_lost_is_done_once(scheduling: Scheduling, place: str) -> None:
+    """The scheduler sees a failure where the pod is bound: it stays bound, and a second question finds it so."""
+    ours = {"cotenant.dev/bind": "1"}
+    scheduling.recorder.replace["/bind"] = (500, b"the answer was lost")
+    path = create(scheduling.api, place, "lost", requests=ours, limits=ours)
+    chosen = bound(scheduling.api, path)
+    uid = scheduling.api.get(path)["metadata"]["uid"]
+    binder = Binder(scheduling.plane.client().sibling)
+    assert binder.bind(BindArgs("lost", place, uid, chosen)) == ""
+    other = next(node for node in NODES if node != chosen)
+    assert f"is bound to {chosen} already" in binder.bind(BindArgs("lost", place, uid, other))
+    assert "not there any more" in binder.bind(BindArgs("lost", place, "another-uid", chosen))
+
+
+def test_a_pod_that_did_not_ask_is_not_bound_by_us(scheduling: Scheduling, place: str) -> None:
+    path = create(scheduling.api, place, "gated", schedulingGates=[{"name": "test.example/wait"}])
+    binder = Binder(scheduling.plane.client().sibling)
+    uid = scheduling.api.get(path)["metadata"]["uid"]
+    assert "does not ask to be bound" in binder.bind(BindArgs("gated", place, uid, "node-0"))
+    assert node_of(scheduling.api, path) == ""
+
+
+def test_a_placeholder_is_displaced_by_its_owner_and_by_nobody_else(scheduling: Scheduling, place: str) -> None:
+    """Preempt: the real scheduler, real priorities; victims come as uids."""
+    api = scheduling.api
+    for name, value in (("test-high", 1000), ("test-low", -10)):
+        if not api.exists(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}"):
+            api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+    owners = [{"labelSelector": {"matchLabels": {"app": place}}}]
+    api.create(
+        "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
+        {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Reservation",
+            "metadata": {"name": place},
+            "spec": {"owners": owners, "template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}},
+        },
+    )
+    held = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": place}
+    for node in NODES:
+        create(api, place, f"h-{node}", "3800m", labels=held, nodeName=node, priorityClassName="test-low",
+               terminationGracePeriodSeconds=0)  # fmt: skip
+    wait_for("placeholders are seen", lambda: len(scheduling.extender.view.snapshot.placeholders) == len(NODES))
+    wait_for("the reservation is seen", lambda: place in scheduling.extender.view.snapshot.reservations)
+    stranger = create(api, place, "stranger", "1800m", priorityClassName="test-high")
+    wait_for("preemption was asked", lambda: scheduling.recorder.of("/preempt"))
+    question, status, answer = scheduling.recorder.of("/preempt")[-1]
+    sent = json.loads(question)
+    assert set(sent) == {"Pod", "NodeNameToVictims", "NodeNameToMetaVictims"}
+    victims = sent["NodeNameToMetaVictims"]
+    assert {v["Pods"][0]["UID"] for v in victims.values()} <= set(scheduling.extender.view.snapshot.placeholders)
+    assert (status, json.loads(answer)) == (200, {"NodeNameToMetaVictims": {}})
+    refusal(api, stranger)
+    assert len(scheduling.extender.view.snapshot.placeholders) == len(NODES)
+    # 85 % of 2,500 m is 53 % of 4 cores; 1,500 m are left, too little for the stranger
+    owner = create(api, place, "owner", "2500m", priorityClassName="test-high", labels={"app": place})
+    assert bound(api, owner) in NODES
+    assert node_of(api, stranger) == ""
+
+
+def test_during_a_hand_over_the_scheduler_finds_the_node_closed(scheduling: Scheduling, place: str) -> None:
+    api, swaps = scheduling.api, "/apis/cotenant.dev/v1alpha1/swapguards"
+    try:
+        api.get(swaps)
+    except Exception:  # noqa: BLE001 - the kind is made by the reservations' part
+        pytest.skip("the cluster has no SwapGuard kind")
+    guard = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "SwapGuard", "metadata": {"name": "swaps"}}
+    nodes = {node: [f"{place}/owner"] for node in NODES}
+    api.create(swaps, {**guard, "spec": {"nodes": nodes}})
+    wait_for("the guard is seen", lambda: set(scheduling.extender.view.snapshot.guards) == set(NODES))
+    stranger = create(api, place, "stranger")
+    assert "3 room is being handed over to another pod" in refusal(api, stranger)
+    assert bound(api, create(api, place, "owner")) in NODES
+    api.delete(f"{swaps}/swaps")
+    wait_for("the guard is gone", lambda: not scheduling.extender.view.snapshot.guards)
+    wake(scheduling, place)
+    assert bound(api, stranger) in NODES
+
+
+def test_without_us_pods_are_bound_and_with_us_again_the_rules_hold(scheduling: Scheduling, place: str) -> None:
+    """Ignorable: the extender is killed, pods go on; it comes back on its port, and its refusals count again."""
+    api = scheduling.api
+    reports(scheduling, dict.fromkeys(NODES, "2.7"))
+    waits = create(api, place, "waits")
+    assert "cpu usage above 65 %" in refusal(api, waits)
+    scheduling.server.stop()
+    # nobody refuses any more; what was refused before goes on with the next event
+    assert bound(api, create(api, place, "meanwhile")) in NODES
+    assert bound(api, waits) in NODES
+    scheduling.restart()
+    again = create(api, place, "again")
+    assert "cpu usage above 65 %" in refusal(api, again)
+    reports(scheduling, {})
+    wake(scheduling, place)
+    assert bound(api, again) in NODES
+
+
+def test_the_real_bodies_decode_into_what_we_wrote_down(scheduling: Scheduling, place: str) -> None:
+    """Every body of this run is read by the strict decoders."""
+    bound(scheduling.api, create(scheduling.api, place, "one"))
+    bodies = [question for question, _, _ in scheduling.recorder.of("/filter")]
+    assert bodies
+    for body in bodies:
+        assert EXTENDER_ARGS.decode(body).node_names

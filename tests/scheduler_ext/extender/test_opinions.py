@@ -1,0 +1,145 @@
+"""Opinions from memory: after any changes of the cluster and any passing of time they are those of a fresh look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.settings.extender import ExtenderSettings, LoadAwareSettings
+from scheduler_ext.extender import load_rules
+from scheduler_ext.extender.frame import Frame
+from scheduler_ext.extender.opinions import Opinions
+from scheduler_ext.extender.pod import PodFacts
+from scheduler_ext.extender.snapshot import TRAIL, Snapshot, following
+from tests.scheduler_ext.extender.worlds import GIB, NOW, SOURCES, World, facts, pod_json
+
+NODES = 12
+WEB = {"cpu": "1", "memory": "2Gi"}
+BATCH = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
+
+
+def asked(uid: str, batch: bool = False) -> PodFacts:
+    labels = {"koordinator.sh/qosClass": "BE" if batch else "LS"}
+    more = {"priority": 5500} if batch else {}
+    return facts(pod_json("p", BATCH if batch else WEB, labels=labels, uid=uid, **more))
+
+
+def world(load: LoadAwareSettings | None = None) -> World:
+    """Nodes of 10 cores that report 1 to 6.5 of them used at NOW, half of them with a forecast."""
+    made = World(ExtenderSettings(load_aware=load or LoadAwareSettings()))
+    for number in range(NODES):
+        made.node(f"n{number}", extended={"kubernetes.io/batch-cpu": "4000", "kubernetes.io/batch-memory": "40Gi"})
+        made.metric(f"n{number}", cpu=f"{1000 + 500 * number}m", updated=NOW)
+        if number % 2:
+            made.forecast(f"n{number}", [500 * number] * 48, [GIB] * 48)
+    return made
+
+
+def agree(opinions: Opinions, snapshot: Snapshot, made: World, seconds: float) -> None:
+    """For every pod and all rows, with a stranger among them: memory says what a fresh look says."""
+    rows = np.array([*range(len(snapshot.names)), -1, 0], dtype=np.intp)
+    for pod in (asked("a"), asked("b"), asked("c", batch=True), asked("d", batch=True)):
+        got = opinions.judged(snapshot, pod, rows, seconds)
+        fresh = load_rules.judged(snapshot, rows, pod, seconds, made.settings)
+        fresh.codes[rows < 0] = 0
+        assert got.codes.tolist() == fresh.codes.tolist()
+        refused = got.codes > 0
+        assert got.percent[refused].tolist() == fresh.percent[refused].tolist()
+        assert got.slot[refused].tolist() == fresh.slot[refused].tolist()
+        points = load_rules.points(snapshot, rows, pod, seconds, made.settings)
+        points[rows < 0] = 0
+        assert opinions.points(snapshot, pod, rows, seconds).tolist() == points.tolist()
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("report"), st.integers(0, NODES - 1), st.integers(0, 10_000)),
+        st.tuples(st.just("place"), st.integers(0, NODES - 1), st.integers(100, 3000)),
+        st.tuples(st.just("forecast"), st.integers(0, NODES - 1), st.integers(0, 10_000)),
+        st.tuples(st.just("wait"), st.integers(0, NODES - 1), st.sampled_from([-30, 1, 59, 60, 179, 181, 1800])),
+        st.tuples(st.just("drop"), st.integers(0, NODES - 1), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40)
+@given(steps, st.booleans())
+def test_memory_agrees_with_a_fresh_look_whatever_happens(done: list[tuple[str, int, int]], lenient: bool) -> None:
+    made, now = world(LoadAwareSettings(schedule_when_expired=lenient)), NOW
+    opinions = Opinions(made.settings)
+    agree(opinions, made.show(now).snapshot, made, now)
+    for number, (what, node, amount) in enumerate(done):
+        name = f"n{node}"
+        if what == "report":
+            made.metric(name, cpu=f"{amount}m", updated=now)
+        elif what == "place":
+            made.pod(pod_json(f"p{number}", {"cpu": f"{amount}m"}, node=name, scheduled=now))
+        elif what == "forecast":
+            made.forecast(name, [amount] * 48, [GIB] * 48, start=now - now % 1800)
+        elif what == "wait":
+            now += amount
+        elif len(made.table.nodes) > 1:
+            made.table.put_node(name, None)
+        agree(opinions, made.show(now).snapshot, made, now)
+    assert len(made.table.nodes) >= 1  # there was always a node to agree on
+
+
+def test_a_report_expires_in_memory_at_the_moment_at_which_it_expires() -> None:
+    made = world()
+    snapshot, opinions, rows = made.show().snapshot, Opinions(made.settings), np.array([0], dtype=np.intp)
+    for uid in ("a", "b"):
+        assert opinions.judged(snapshot, asked(uid), rows, NOW).codes.tolist() == [0]
+    # a report is expired at an age of 180 s exactly
+    assert opinions.judged(snapshot, asked("c"), rows, NOW + 179.9).codes.tolist() == [0]
+    assert opinions.judged(snapshot, asked("d"), rows, NOW + 180.0).codes.tolist() == [1]
+    assert opinions.judged(snapshot, asked("e"), rows, NOW + 179.9).codes.tolist() == [0]
+
+
+def test_only_changed_rows_are_named_and_only_as_far_as_the_trail_reaches() -> None:
+    made = world()
+    before = made.show().snapshot
+    made.metric("n3", cpu="9", updated=NOW)
+    made.metric("n7", cpu="9", updated=NOW)
+    after = made.show().snapshot
+    changed = after.changed_since(before.steps)
+    assert changed is not None
+    assert changed.tolist() == [3, 7]
+    assert before.changed_since(after.steps) is None
+    quiet = Frame(sent_seconds=101.0, sources=SOURCES, first_slot=after.first_slot)
+    assert following(after, quiet).steps == after.steps
+    for number in range(TRAIL):
+        made.metric("n1", cpu=f"{number + 1}", updated=NOW)
+        after = made.show().snapshot
+    assert after.changed_since(before.steps) is None
+    newest = after.changed_since(after.steps - TRAIL)
+    assert newest is not None
+    assert newest.tolist() == [1]
+
+
+def test_what_is_handed_out_is_a_copy() -> None:
+    made = world()
+    snapshot, opinions = made.show().snapshot, Opinions(made.settings)
+    rows = np.arange(NODES, dtype=np.intp)
+    for uid in ("a", "b"):
+        opinions.judged(snapshot, asked(uid), rows, NOW).codes[:] = 9
+        opinions.points(snapshot, asked(uid), rows, NOW)[:] = -1.0
+    agree(opinions, snapshot, made, NOW)
+    assert opinions.points(snapshot, asked("c"), rows, NOW).min() >= 0
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_pods_that_the_rules_cannot_tell_apart_are_one_kind(batch: bool) -> None:
+    made = world()
+    snapshot = made.show().snapshot
+    one, other = asked("a", batch), replace(asked("b", batch), node="n1", assigned_seconds=NOW)
+    assert load_rules.kind_of(snapshot, one, NOW, made.settings) == load_rules.kind_of(
+        snapshot, other, NOW, made.settings
+    )
+    assert load_rules.kind_of(snapshot, one, NOW, made.settings) != load_rules.kind_of(
+        snapshot, replace(one, estimate=(1.0, 1.0)), NOW, made.settings
+    )

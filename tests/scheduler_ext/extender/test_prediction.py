@@ -1,0 +1,146 @@
+"""Refusal by forecast: the peak within the pod's life, what the forecast cannot know, the words with the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.resource import GIB
+from cotenant.settings.extender import ExtenderSettings, PredictionSettings
+from scheduler_ext.extender import decide, prediction
+from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.frame import SLOT_SECONDS
+from tests.scheduler_ext.extender.worlds import NOW, World, facts, moment, pod_json
+
+LS = {"koordinator.sh/qosClass": "LS"}
+START = NOW - NOW % SLOT_SECONDS
+"""Beginning of the half hour that NOW lies in."""
+OFFSET = NOW - START
+
+
+def asked(run: str = "", **more: Any) -> Any:
+    """A pod that is estimated at 850 m."""
+    annotations = {"cotenant.dev/expected-run-seconds": run} if run else {}
+    return facts(pod_json("new", {"cpu": "1", "memory": "1Gi"}, labels=LS, annotations=annotations | more))
+
+
+def words(world: World, pod: Any, seconds: float = NOW) -> str:
+    snapshot = world.show(seconds).snapshot
+    judged, _ = decide.judge(snapshot, pod, snapshot.rows_of(["n1"]), moment(seconds), world.settings)
+    found = judged.refused().texts()
+    return found[0] if found else ""
+
+
+def peaking(at: int, peak: int = 6000, base: int = 1000) -> list[int]:
+    return [peak if i == at else base for i in range(48)]
+
+
+def clock(slot: int) -> str:
+    seconds = int(START) + slot * SLOT_SECONDS
+    return f"{seconds % 86400 // 3600:02d}:{seconds % 3600 // 60:02d}"
+
+
+def world(cpu: list[int], **more: Any) -> World:
+    return World().node("n1").metric("n1", cpu="1").forecast("n1", cpu, [GIB] * 48, **more)
+
+
+def test_a_peak_within_the_pods_life_refuses_the_node_and_says_when() -> None:
+    # 6,000 + 850 of 10,000 m = 68.5 -> 69 % (Go rounds half up), above 65
+    assert words(world(peaking(6)), asked()) == f"cpu 69 % at {clock(6)} UTC (forecast)"
+
+
+def test_a_pod_that_ends_before_the_peak_may_stay() -> None:
+    half_hours = 3 * SLOT_SECONDS - int(OFFSET)
+    assert words(world(peaking(3)), asked(str(half_hours - 1))) == ""
+    assert words(world(peaking(3)), asked(str(half_hours + 1))) != ""
+
+
+def test_nobody_looks_further_than_the_horizon() -> None:
+    # six hours from NOW end in half hour 12 (the present one is 0), unless NOW is the very beginning of one
+    beyond = 12 if OFFSET == 0 else 13
+    assert words(world(peaking(beyond + 1)), asked()) == ""
+    near = world(peaking(2))
+    near.settings = ExtenderSettings(prediction=PredictionSettings(horizon_hours=0.5))
+    assert words(near, asked()) == ""
+
+
+def test_the_moment_is_the_floor() -> None:
+    low = World().node("n1").metric("n1", cpu="9").forecast("n1", [0] * 48, [0] * 48)
+    assert words(low, asked()) == "cpu usage above 65 %"
+
+
+def test_without_a_forecast_the_moment_alone_decides() -> None:
+    assert words(World().node("n1").metric("n1", cpu="1"), asked()) == ""
+    outdated = world(peaking(6), start=START - 48 * SLOT_SECONDS)
+    assert words(outdated, asked()) == ""
+    assert words(world(peaking(6), valid_until=START + 5 * SLOT_SECONDS), asked()) == ""
+
+
+def test_what_was_placed_after_the_forecasts_history_is_added() -> None:
+    calm = world(peaking(6, peak=5400))
+    # 5,400 + 850 = 62.5 -> 63 passes
+    assert words(calm, asked()) == ""
+    calm.pod(pod_json("young", {"cpu": "1"}, labels=LS, node="n1", scheduled=START + 1))
+    # 5,400 + 850 + 850 = 71 %
+    assert words(calm, asked()) == f"cpu 71 % at {clock(6)} UTC (forecast)"
+    calm.pod(pod_json("young", {"cpu": "1"}, labels=LS, node="n1", scheduled=START - 3600))
+    assert words(calm, asked()) == ""
+
+
+def test_a_pods_own_prediction_goes_before_its_estimate() -> None:
+    own = asked(**{"cotenant.dev/predicted-usage": '{"cpu": "100m", "memory": "1Gi"}'})
+    # 6,000 + 100 = 61 %
+    assert words(world(peaking(6)), own) == ""
+
+
+def test_memory_ahead_is_looked_at_too() -> None:
+    full = World().node("n1").metric("n1", cpu="1").forecast("n1", [0] * 48, [95 * GIB] * 48)
+    # 95 Gi + 70 % of 1 Gi of 100 Gi = 95.7 -> 96 %; of equal peaks the first is named
+    assert words(full, asked()) == f"memory 96 % at {clock(0)} UTC (forecast)"
+
+
+def test_a_view_that_outlives_a_half_hour_looks_ahead_from_now() -> None:
+    early = world(peaking(1))
+    assert words(early, asked("60"), NOW) == ""
+    later = START + SLOT_SECONDS + 5
+    early.metric("n1", cpu="1", updated=later)
+    snapshot = early.show(NOW).snapshot
+    judged, _ = decide.judge(snapshot, asked("60"), snapshot.rows_of(["n1"]), moment(later), early.settings)
+    assert judged.refused().texts() == [f"cpu 69 % at {clock(1)} UTC (forecast)"]
+
+
+@pytest.mark.parametrize("seconds", [0, 10**9])
+def test_a_view_of_another_day_holds_no_forecast(seconds: float) -> None:
+    snapshot = world([9000] * 48).show(NOW).snapshot
+    part = prediction.window(snapshot, asked(), NOW + seconds, PredictionSettings())
+    assert np.isfinite(prediction.peaks(snapshot, part, slice(None))).any() == (seconds == 0)
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(st.lists(st.integers(0, 12_000), min_size=0, max_size=48), min_size=1, max_size=4),
+    st.integers(0, 8 * 3600),
+    st.integers(0, 3000),
+)
+def test_the_peak_is_the_one_that_a_loop_over_half_hours_finds(series: list[list[int]], run: int, cpu: int) -> None:
+    many = World()
+    for i, values in enumerate(series):
+        many.node(f"n{i}").forecast(f"n{i}", values)
+    snapshot = many.show().snapshot
+    pod = asked(str(run) if run else "", **{"cotenant.dev/predicted-usage": f'{{"cpu": "{cpu}m", "memory": "0"}}'})
+    judged = prediction.judge(snapshot, slice(None), pod, NOW, many.settings.prediction)
+    life = min(run or 10**9, 6 * 3600)
+    last = int((NOW + life) // SLOT_SECONDS - NOW // SLOT_SECONDS)
+    for i, values in enumerate(series):
+        ahead = values[: last + 1]
+        percent = int((max(ahead, default=0) + cpu) / 10_000 * 100 + 0.5)
+        expected = bool(ahead) and percent > 65
+        assert bool(judged.codes[i]) is expected
+        if expected:
+            assert judged.percent[i] == percent
+            assert judged.slot[i] - snapshot.first_slot == ahead.index(max(ahead))
+    assert snapshot.column(Column.PLAIN_CPU).tolist() == [65] * len(series)

@@ -1,0 +1,115 @@
+"""The extender's command line: light, configured, certified; `cotenant why` beside a real API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cotenant.model.errors import UsageError
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender.certificates import issue
+from scheduler_ext.extender.configuration import Reach, configuration
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fixtures import FakeNodes
+from tests.scheduler_ext.extender.live import install_crds
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_serving_process_is_light() -> None:
+    code = "import scheduler_ext.extender.service, scheduler_ext.extender.watcher, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"pandas", "sklearn", "statsmodels", "dash", "scipy", "pyarrow", "kubernetes", "typer"}
+
+
+def cotenant(*words: str, **files: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", *words]
+    environment = {**os.environ, **files, "NO_COLOR": "1"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> None:
+    done = cotenant("extender", "--print-config", "--url", "https://10.0.0.5:9445", "--scheduler-certs", "/etc/x/")
+    rules, binding = yaml.safe_load(done.stdout)["extenders"]
+    tls = {"caFile": "/etc/x/ca.crt", "certFile": "/etc/x/tls.crt", "keyFile": "/etc/x/tls.key"}
+    common = {"urlPrefix": "https://10.0.0.5:9445", "nodeCacheCapable": True, "httpTimeout": "1000ms",
+              "enableHTTPS": True, "tlsConfig": tls}  # fmt: skip
+    assert rules == {**common, "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt",
+                     "weight": 1, "ignorable": True}  # fmt: skip
+    managed = [{"name": "cotenant.dev/bind", "ignoredByScheduler": True}]
+    assert binding == {**common, "bindVerb": "bind", "managedResources": managed, "ignorable": False}
+
+
+def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own() -> None:
+    found = configuration(Reach("https://e:1", "ca", "crt", "key"), ExtenderSettings(), "cotenant", "/etc/kubeconfig")
+    assert found["profiles"] == [{"schedulerName": "cotenant"}]
+    assert found["leaderElection"] == {"leaderElect": True, "resourceName": "cotenant"}
+    assert found["clientConnection"] == {"kubeconfig": "/etc/kubeconfig"}
+
+
+def test_certificates_are_for_their_side_alone_and_keys_are_private(tmp_path: Path) -> None:
+    paths = issue(tmp_path / "pki", "https://extender.cotenant.svc:9445")
+    assert {p.name for p in paths} == {"ca.key", "ca.crt", "tls.crt", "tls.key"}
+    assert all(p.stat().st_mode & 0o077 == 0 for p in paths if p.suffix == ".key")
+    context = ssl.create_default_context(cafile=str(tmp_path / "pki" / "server" / "ca.crt"))
+    context.load_cert_chain(tmp_path / "pki" / "server" / "tls.crt", tmp_path / "pki" / "server" / "tls.key")
+    assert len(context.get_ca_certs()) == 1
+    with pytest.raises(UsageError, match="exists"):
+        issue(tmp_path / "pki", "https://extender.cotenant.svc:9445")
+    with pytest.raises(UsageError, match="no host"):
+        issue(tmp_path / "other", "extender:9445")
+
+
+def test_words_that_make_no_sense_are_refused() -> None:
+    assert "--url is missing" in cotenant("extender", "--print-config").stderr
+    assert cotenant("why").returncode == 2
+    assert cotenant("why", "p", "-f", "x.yaml").returncode == 2
+
+
+def test_why_tries_a_template_on_every_node_and_creates_nothing(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes, tmp_path: Path
+) -> None:
+    install_crds(control_plane)
+    names = fake_nodes(3, cpu="4", labels={"test.example/why": namespace})
+    taint = {"key": "test.example/gpu", "value": "", "effect": "NoSchedule"}
+    control_plane.api().patch(f"/api/v1/nodes/{names[0]}", {"spec": {"taints": [taint]}})
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {
+            "nodeSelector": {"test.example/why": namespace},
+            "containers": [{"name": "m", "image": "x", "resources": {"requests": {"cpu": "3"}}}],
+        },
+    }
+    file = tmp_path / "web.yaml"
+    meta = {"name": "web", "namespace": namespace}
+    file.write_text(yaml.safe_dump({"kind": "Deployment", "metadata": meta, "spec": {"template": template}}))
+    kubeconfig = str(control_plane.kubeconfig)
+    before = len(control_plane.api().items(f"/api/v1/namespaces/{namespace}/pods"))
+    done = cotenant("why", "-f", str(file), "--kubeconfig", kubeconfig, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    refusals = {(r["rule"], r["reason"]): r["nodes"] for r in json.loads(done.stdout)}
+    assert refusals["taints", "taint test.example/gpu:NoSchedule is not tolerated"] == 1
+    assert f"2 of {len(control_plane.api().items('/api/v1/nodes'))} nodes would take {namespace}/web" in done.stderr
+    assert len(control_plane.api().items(f"/api/v1/namespaces/{namespace}/pods")) == before
+
+
+def test_why_says_what_holds_a_real_pod_back(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    install_crds(control_plane)
+    fake_nodes(1)
+    spec = {"containers": [{"name": "m", "image": "x"}], "schedulingGates": [{"name": "cotenant.dev/reservation"}]}
+    control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "gated"}, "spec": spec})
+    done = cotenant("why", "gated", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig))
+    assert "waits for its scheduling gates: cotenant.dev/reservation" in done.stderr
+    missing = cotenant("why", "nobody", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig))
+    assert missing.returncode == 1
+    assert f"there is no pod nobody in namespace {namespace}" in missing.stderr

@@ -1,0 +1,254 @@
+"""The extender over real HTTP: answers, limits, certificates, what people ask."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.errors import UsageError
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender.certificates import issue
+from scheduler_ext.extender.feed import View
+from scheduler_ext.extender.server import ExtenderServer
+from tests.scheduler_ext.extender.serving import Serving, args, client_tls, serving
+from tests.scheduler_ext.extender.worlds import SOURCES, World, pod_json
+
+LS = {"koordinator.sh/qosClass": "LS"}
+POD = pod_json("new", {"cpu": "1", "memory": "1Gi"}, labels=LS)
+
+
+def fresh() -> World:
+    """A view of now by the machine's own clock: `busy` is too busy, the others idle; `held` is being handed over."""
+    now = time.time()
+    world = World().node("idle").metric("idle", cpu="1", updated=now).node("busy").metric("busy", cpu="9", updated=now)
+    world.node("held").metric("held", cpu="0", updated=now).node("unreported")
+    world.table.put_guards({"held": ["default/owner"]})
+    frame = world.table.take(SOURCES, (now, time.monotonic()))
+    world.view.take(frame)
+    return world
+
+
+@pytest.fixture(scope="module")
+def extender() -> Any:
+    with serving(fresh().view) as running:
+        yield running
+
+
+EMPTY: dict[str, Any] = {
+    "Nodes": None, "NodeNames": [], "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""
+}  # fmt: skip
+
+
+def test_filter_says_who_passes_in_the_order_asked(extender: Serving) -> None:
+    answer = extender.post("/filter", args(POD, ["unreported", "busy", "held", "idle", "stranger"]))
+    assert answer == {**EMPTY, "NodeNames": ["unreported", "idle", "stranger"]}
+
+
+def test_filter_says_why_where_nobody_passes(extender: Serving) -> None:
+    answer = extender.post("/filter", args(POD, ["busy", "held"]))
+    failed = {"busy": "cpu usage above 65 %"}
+    hopeless = {"held": "room is being handed over to another pod"}
+    assert answer == {**EMPTY, "FailedNodes": failed, "FailedAndUnresolvableNodes": hopeless}
+
+
+def test_of_many_nodes_only_the_best_come_back_unless_the_pod_has_preferences() -> None:
+    now, world = time.time(), World()
+    for number in range(20):
+        world.node(f"n{number}").metric(f"n{number}", cpu=f"{number * 100}m", updated=now)
+    world.view.take(world.table.take(SOURCES, (now, time.monotonic())))
+    names = [f"n{number}" for number in range(20)]
+    with serving(world.view, ExtenderSettings(most_nodes=5)) as running:
+        # 100 m of 10 cores are half a point of the mean of two resources: five nodes apart tell for sure
+        best = running.post("/filter", args(POD, names))["NodeNames"]
+        assert len(best) == 5
+        assert all(int(name[1:]) < 10 for name in best)
+        assert running.post("/filter", args(POD, names))["NodeNames"] == best
+        choosy = pod_json("choosy", {"cpu": "1"}, labels=LS)
+        choosy["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+        assert running.post("/filter", args(choosy, names))["NodeNames"] == names
+    with serving(world.view, ExtenderSettings(most_nodes=0)) as running:
+        assert running.post("/filter", args(POD, names))["NodeNames"] == names
+
+
+def test_prioritize_leaves_out_who_gets_nothing(extender: Serving) -> None:
+    answer = extender.post("/prioritize", args(POD, ["unreported", "idle", "stranger", "held"]))
+    # idle: cpu (10,000 - 1,000 - 850) -> 81, memory (102,400 - 10,240 - 717) -> 89; 85
+    # held: cpu 91, memory 89; 90, the best; 5 points of 25 worse are 2 of 10
+    assert answer == [{"Host": "idle", "Score": 8}, {"Host": "held", "Score": 10}]
+    assert extender.post("/prioritize", args(POD, ["unreported"])) == []
+
+
+def test_answers_have_a_length_and_are_not_chunked(extender: Serving) -> None:
+    for path in ("/filter", "/prioritize"):
+        status, body, headers = extender.ask("POST", path, json.dumps(args(POD, ["idle"])).encode())
+        assert status == 200
+        assert headers["content-length"] == str(len(body))
+        assert "transfer-encoding" not in headers
+        assert headers["content-type"] == "application/json"
+
+
+def test_one_connection_serves_many_calls(extender: Serving) -> None:
+    connection = extender.connect()
+    body = json.dumps(args(POD, ["idle"])).encode()
+    for _ in range(20):
+        connection.request("POST", "/filter", body)
+        assert json.loads(connection.getresponse().read())["NodeNames"] == ["idle"]
+    connection.close()
+
+
+def test_a_scheduler_that_sends_whole_nodes_is_told_so_instead_of_losing_them(extender: Serving) -> None:
+    answer = extender.post("/filter", {"Pod": POD, "Nodes": {"items": []}, "NodeNames": None})
+    assert "nodeCacheCapable" in answer["Error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/filter", b"{", 400),
+        ("POST", "/filter", b"{}", 400),
+        ("POST", "/filter", b'{"Pod": {}, "NodeNames": [1]}', 400),
+        ("POST", "/filter", b"\xff\xfe", 400),
+        ("POST", "/nothing", b"{}", 404),
+        ("DELETE", "/filter", None, 404),
+        ("GET", "/nothing", None, 404),
+        ("GET", "/why?namespace=default&name=nobody", None, 404),
+        ("GET", "/healthz", None, 200),
+        ("GET", "/metrics", None, 200),
+    ],
+)
+def test_what_is_no_question_gets_no_answer_that_means_something(
+    extender: Serving, method: str, path: str, body: bytes | None, status: int
+) -> None:
+    assert extender.ask(method, path, body)[0] == status
+
+
+def test_a_body_above_the_cap_is_refused_unread() -> None:
+    with serving(View(), ExtenderSettings(max_body_bytes=10_000)) as running:
+        assert running.ask("POST", "/filter", b" " * 10_001)[0] == 413
+        connection = running.connect()
+        chunks = iter([b" " * 6000, b" " * 6000])
+        connection.request("POST", "/filter", chunks, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+        assert connection.getresponse().status == 413
+        connection.close()
+        assert running.ask("GET", "/healthz")[0] == 200
+
+
+def test_a_caller_that_trickles_is_cut_off_and_others_are_not_held_up() -> None:
+    with serving(fresh().view, ExtenderSettings(read_seconds=2.0)) as running:
+        slow = running.connect()
+        slow.putrequest("POST", "/filter")
+        slow.putheader("Content-Length", "100")
+        slow.endheaders(b"{")
+        assert running.post("/filter", args(POD, ["idle"]))["NodeNames"] == ["idle"]
+        assert slow.getresponse().status == 408
+        slow.close()
+
+
+def test_why_tells_what_the_scheduler_was_told(extender: Serving) -> None:
+    pod = pod_json("pending", {"cpu": "1"}, labels=LS)
+    extender.post("/filter", args(pod, ["busy", "held", "idle"]))
+    status, body, _ = extender.ask("GET", "/why?namespace=default&name=pending")
+    told = json.loads(body)
+    assert (status, told["asked"], told["passed"]) == (200, 3, 1)
+    assert {(r["rule"], r["nodes"]) for r in told["refusals"]} == {("load-aware", 1), ("reservation", 1)}
+
+
+def test_why_tries_a_pod_that_does_not_exist_on_every_node(extender: Serving) -> None:
+    found = extender.post("/why", {"Pod": pod_json("big", {"cpu": "11"}, labels=LS)})
+    assert (found["nodes"], found["fits"]) == (4, 0)
+    # 11 cores are too much for every node of 10; 85 % of them for every node that reports
+    assert {"rule": "resources", "reason": "too little cpu", "nodes": 4} in found["refusals"]
+    small = extender.post("/why", {"Pod": pod_json("small", {"cpu": "1"}, labels=LS)})
+    assert (small["fits"], small["best"][0]) == (2, "idle")
+
+
+def test_what_it_counts_is_on_metrics(extender: Serving) -> None:
+    extender.post("/filter", args(POD, ["busy"]))
+    text = extender.ask("GET", "/metrics")[1].decode()
+    assert 'cotenant_extender_answers_total{status="200",verb="filter"}' in text
+    assert 'cotenant_extender_refused_nodes_total{rule="load-aware"}' in text
+    assert "cotenant_extender_nodes 4.0" in text
+
+
+def test_the_breaker_shows_on_metrics() -> None:
+    world = World().node("a").metric("a", cpu="9", updated=time.time() - 500)
+    world.view.take(world.table.take(SOURCES, (time.time(), time.monotonic())))
+    with serving(world.view) as running:
+        assert running.post("/filter", args(POD, ["a"]))["NodeNames"] == ["a"]
+        assert "cotenant_extender_load_rules_off 1.0" in running.ask("GET", "/metrics")[1].decode()
+
+
+def test_only_a_caller_with_the_authoritys_certificate_is_served(tmp_path: Path) -> None:
+    issue(tmp_path, "https://127.0.0.1:1")
+    with serving(fresh().view, ExtenderSettings(certificate_folder=str(tmp_path / "server"))) as running:
+        connection = running.connect(client_tls(tmp_path))
+        connection.request("POST", "/filter", json.dumps(args(POD, ["idle"])).encode())
+        assert json.loads(connection.getresponse().read())["NodeNames"] == ["idle"]
+        connection.close()
+        stranger = running.connect(client_tls(tmp_path, certificate=False))
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            stranger.request("GET", "/healthz")
+            stranger.getresponse()
+        stranger.close()
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler_ext.extender.server.RELOAD_SECONDS", 0.05)
+    issue(tmp_path / "first", "https://127.0.0.1:1")
+    issue(tmp_path / "second", "https://127.0.0.1:1")
+    folder = tmp_path / "first" / "server"
+    with serving(View(), ExtenderSettings(certificate_folder=str(folder))) as running:
+        running.connect(client_tls(tmp_path / "first")).connect()
+        for name in ("tls.crt", "tls.key", "ca.crt"):
+            (folder / name).write_bytes((tmp_path / "second" / "server" / name).read_bytes())
+        ends = time.monotonic() + 120
+        shown = False
+        while not shown and time.monotonic() < ends:
+            try:
+                running.connect(client_tls(tmp_path / "second")).connect()
+                shown = True
+            except ssl.SSLError:
+                time.sleep(0.05)
+        assert shown
+
+
+def test_strangers_cannot_reach_an_extender_without_certificates() -> None:
+    with pytest.raises(UsageError, match="certificate_folder"):
+        ExtenderServer(lambda: None, ExtenderSettings(host="0.0.0.0", port=0))
+    with pytest.raises(UsageError, match=r"tls\.crt is missing"):
+        ExtenderServer(lambda: None, ExtenderSettings(certificate_folder="/nonexistent", port=0))
+
+
+NAMES = st.lists(st.one_of(st.sampled_from(["idle", "busy", "held", "unreported"]), st.text(max_size=8)), max_size=8)
+
+
+@settings(max_examples=60)
+@given(names=NAMES, cpu=st.sampled_from(["0", "1", "100", "1e999999"]), labels=st.dictionaries(st.text(), st.text()))
+def test_no_question_gets_a_name_back_that_it_did_not_ask_or_a_score_out_of_bounds(
+    extender: Serving, names: list[str], cpu: str, labels: dict[str, str]
+) -> None:
+    """The traps of the protocol: a foreign name fails the scheduler's whole call, a score of 11 is multiplied on."""
+    question = args(pod_json("any", {"cpu": cpu}, labels=labels), names)
+    answer = extender.post("/filter", question)
+    assert set(answer) == {"Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
+    refused = set(answer["FailedNodes"]) | set(answer["FailedAndUnresolvableNodes"])
+    assert answer["NodeNames"] == [name for name in names if name in answer["NodeNames"]]
+    assert refused == (set() if answer["NodeNames"] else set(names))
+    scores = extender.post("/prioritize", question)
+    assert all(set(one) == {"Host", "Score"} and one["Host"] in names and 1 <= one["Score"] <= 10 for one in scores)
+
+
+def test_preempt_never_answers_with_a_node_without_victims(extender: Serving) -> None:
+    victims = {"idle": {"Pods": [{"UID": "a"}], "NumPDBViolations": 1}, "busy": {"Pods": [], "NumPDBViolations": 0}}
+    answer = extender.post("/preempt", {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
+    assert answer == {"NodeNameToMetaVictims": {"idle": {"Pods": [{"UID": "a"}], "NumPDBViolations": 1}}}
+    whole = {"idle": {"Pods": [{"metadata": {"uid": "a"}}], "NumPDBViolations": 0}}
+    answer = extender.post("/preempt", {"Pod": POD, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None})
+    assert answer == {"NodeNameToMetaVictims": {"idle": {"Pods": [{"UID": "a"}], "NumPDBViolations": 0}}}

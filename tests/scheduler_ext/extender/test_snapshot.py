@@ -1,0 +1,99 @@
+"""Frames and snapshots: whatever the order of changes, the last snapshot is the cluster; readers keep theirs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_ext.extender.frame import SLOT_SECONDS, Source
+from scheduler_ext.extender.snapshot import RESERVING, Snapshot
+from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, pod_json
+
+NAMES = ["n0", "n1", "n2"]
+CHANGES = st.one_of(
+    st.tuples(st.just("node"), st.sampled_from(NAMES), st.integers(0, 3)),
+    st.tuples(st.just("metric"), st.sampled_from(NAMES), st.integers(0, 3)),
+    st.tuples(st.just("forecast"), st.sampled_from(NAMES), st.integers(0, 3)),
+    st.tuples(st.just("pod"), st.sampled_from(NAMES), st.integers(0, 3)),
+    st.tuples(st.just("show"), st.just(""), st.integers(0, 3)),
+)
+
+
+def change(world: World, what: str, name: str, value: int) -> None:
+    """Value 0 takes the object away."""
+    if what == "show":
+        world.show(NOW + value * SLOT_SECONDS)
+    elif what == "node":
+        world.node(name, cpu=str(value)) if value else world.table.put_node(name, None)
+    elif what == "metric":
+        world.metric(name, cpu=str(value)) if value else world.table.put_metric(name, None)
+    elif what == "forecast":
+        world.forecast(name, [value] * 48) if value else world.table.put_outlook(name, None)
+    elif value:
+        world.pod(pod_json("p", {"cpu": str(value)}, node=name, scheduled=NOW))
+    else:
+        world.gone("p")
+
+
+@settings(max_examples=150)
+@given(st.lists(CHANGES, max_size=25))
+def test_step_by_step_and_all_at_once_give_the_same_cluster(changes: list[tuple[str, str, int]]) -> None:
+    stepwise, at_once = World(), World()
+    for what, name, value in changes:
+        change(stepwise, what, name, value)
+        if what != "show":
+            change(at_once, what, name, value)
+    one, other = stepwise.show().snapshot, at_once.show().snapshot
+    assert one.names == other.names
+    assert np.array_equal(one.columns, other.columns, equal_nan=True)
+    assert np.array_equal(one.ahead, other.ahead, equal_nan=True)
+    assert stepwise.view.shares == at_once.view.shares
+    assert dict(one.rows) == {name: i for i, name in enumerate(one.names)}
+    assert one.heads.tolist() == other.heads.tolist()
+
+
+def test_who_reads_keeps_what_it_began_with() -> None:
+    world = World().node("n1").metric("n1", cpu="1")
+    before = world.show().snapshot
+    copy = before.columns.copy()
+    after = world.metric("n1", cpu="5").show().snapshot
+    assert np.array_equal(before.columns, copy, equal_nan=True)
+    assert not np.array_equal(after.columns, copy, equal_nan=True)
+    assert after.names is before.names
+
+
+def test_a_pod_whose_placing_nobody_dated_was_placed_when_it_was_first_seen() -> None:
+    world = World().node("n1").pod(pod_json("p", {"cpu": "1"}, node="n1"))
+    assert world.table.pods["default", "p"].assigned_seconds == NOW
+    world.table.put_pod(("default", "p"), world.table.pods["default", "p"], NOW + 50)
+    assert world.table.pods["default", "p"].assigned_seconds == NOW
+
+
+def test_pods_of_nodes_that_are_not_there_yet_count_once_they_are() -> None:
+    world = World().pod(pod_json("p", {"cpu": "1"}, node="late", scheduled=NOW))
+    assert world.show().snapshot.names == ()
+    world.node("late")
+    assert world.show().snapshot.columns[24, 0] == 1000
+
+
+def test_the_age_of_a_view_is_that_of_its_oldest_part() -> None:
+    snapshot = World().node("n1").show(sources={**SOURCES, "pods": Source(30.0)}).snapshot
+    # sent at 100 on the monotonic clock
+    assert snapshot.age_seconds(110.0) == 40.0
+    assert snapshot.age_seconds(110.0, ["guard"]) == 10.0
+
+
+def test_a_view_that_never_was_is_infinitely_old_and_what_is_not_installed_is_not() -> None:
+    assert Snapshot().age_seconds(0.0) == math.inf
+    assert Snapshot().problem() == "nothing was read yet"
+    absent: dict[str, Any] = {**SOURCES, "guard": Source(math.inf, "no such kind", synced=False, absent=True)}
+    snapshot = World().node("n1").show(sources=absent).snapshot
+    assert snapshot.age_seconds(100.0, RESERVING) == 0.0
+    assert snapshot.problem() == ""
+    waiting = World().show(sources={**SOURCES, "pods": Source(math.inf, "forbidden", synced=False)}).snapshot
+    assert waiting.problem() == "pods: forbidden"
+    assert waiting.age_seconds(100.0) == math.inf

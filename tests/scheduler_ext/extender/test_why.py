@@ -1,0 +1,93 @@
+"""Why a pod is pending: the scheduler's own rules as far as they are judged here, and its own words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_ext.extender.metric import NodeFacts, NodeWire, node_of
+from scheduler_ext.extender.stock import not_judged, refusals, waits_for
+from scheduler_ext.extender.why import scheduler_says
+from tests.scheduler_ext.extender.worlds import node_json
+
+
+def node(name: str = "n", **more: Any) -> NodeFacts:
+    return node_of(msgspec.convert(node_json(name, **more), NodeWire))
+
+
+GPU = node("gpu", labels={"zone": "a", "gpu": "4"}, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])
+PLAIN = node("plain", labels={"zone": "b"})
+CORDONED = node("cordoned", labels={"zone": "a"}, unschedulable=True)
+NODES = [GPU, PLAIN, CORDONED]
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": node_affinity}}
+
+
+def zone(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, {"taint gpu=yes:NoSchedule is not tolerated": "gpu", "node is cordoned": "cordoned"}),
+        ({"tolerations": [{"operator": "Exists"}]}, {}),
+        ({"tolerations": [{"key": "gpu", "value": "yes"}]}, {"node is cordoned": "cordoned"}),
+        (
+            {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"zone": "b"}},
+            {"node selector zone=b": "gpu cordoned"},
+        ),
+        (
+            {"tolerations": [{"operator": "Exists"}], **required(zone("In", "b"), zone("Gt", "3", key="gpu"))},
+            {"required node affinity": "cordoned"},
+        ),
+        (
+            {"tolerations": [{"operator": "Exists"}], **required({})},
+            {"required node affinity": "gpu plain cordoned"},
+        ),
+        (
+            {
+                "tolerations": [{"operator": "Exists"}],
+                **required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["plain"]}]}),
+            },
+            {"required node affinity": "gpu cordoned"},
+        ),
+    ],
+)
+def test_the_schedulers_commonest_refusals_are_judged_alike(spec: dict[str, Any], expected: dict[str, str]) -> None:
+    found = refusals(spec, NODES)
+    named = {
+        words: " ".join(n.name for n, refused in zip(NODES, places, strict=True) if refused)
+        for (_, words), places in found.items()
+    }
+    assert named == expected
+
+
+def test_what_is_not_judged_is_named() -> None:
+    assert not_judged({}) == ""
+    spec = {"topologySpreadConstraints": [{}], "affinity": {"podAntiAffinity": {"x": []}}}
+    assert not_judged(spec) == "not judged here, see what the scheduler says: affinity between pods, topology spread"
+    assert waits_for({"schedulingGates": [{"name": "cotenant.dev/reservation"}]}) == ["cotenant.dev/reservation"]
+
+
+def test_the_schedulers_own_message_is_taken_apart() -> None:
+    text = (
+        "0/5 nodes are available: 1 Insufficient memory, 2 node(s) had untolerated taint {gpu: yes}, "
+        "2 cpu usage above 65 %. preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."
+    )
+    found = [(one.nodes, one.reason) for one in scheduler_says(text)]
+    assert found == [
+        (1, "Insufficient memory"),
+        (2, "node(s) had untolerated taint {gpu: yes}"),
+        (2, "cpu usage above 65 %"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "something else entirely", "0/x nodes are available: 1", "a" * 5000])
+def test_a_message_of_another_form_comes_as_it_stands(text: str) -> None:
+    assert [one.reason for one in scheduler_says(text)] == ([text] if text else [])

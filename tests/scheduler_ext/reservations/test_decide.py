@@ -1,0 +1,244 @@
+"""What the controller writes for what it sees: phases, placeholders, hand-overs, and pods that wait in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cotenant.model.intent import Apply, Create, Delete, Patch
+from cotenant.model.reservation import Reservation
+from cotenant.settings.reservations import ReservationSettings
+from scheduler_ext.reservations.decide import Plan, decide
+from scheduler_ext.reservations.guard import Guard
+from scheduler_ext.reservations.view import PodView, View
+from tests.scheduler_ext.reservations.builders import NOW, owner, placeholder, reservation
+
+SETTINGS = ReservationSettings()
+SERVED = Guard((), NOW + 30, "1")
+
+
+def plan(*found: Reservation, **view: Any) -> Plan:
+    given = {"guard": SERVED, "nodes": frozenset({"n1", "n2"}), "now_seconds": NOW, **view}
+    return decide(View({r.name: r for r in found}, **given), SETTINGS)
+
+
+def status_of(made: Plan, name: str = "r") -> dict[str, Any]:
+    """The status that is written."""
+    (found,) = (i for i in made.intents if isinstance(i, Apply) and i.address.name == name)
+    assert found.subresource == "status"
+    return dict(found.body["status"])
+
+
+def condition(status: dict[str, Any], type_: str) -> tuple[str, str]:
+    (found,) = (c for c in status["conditions"] if c["type"] == type_)
+    return found["status"], found["reason"]
+
+
+def test_a_new_reservation_gets_a_placeholder_that_the_scheduler_places() -> None:
+    (made,) = (i for i in plan(reservation()).intents if isinstance(i, Create))
+    assert made.address.namespace == "cotenant-reservations"
+    assert "nodeName" not in made.body["spec"]
+    assert made.body["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "4"}}
+    assert made.body["metadata"]["ownerReferences"][0]["uid"] == "r-uid"
+
+
+def test_it_is_available_when_its_placeholder_is_bound() -> None:
+    status = status_of(plan(reservation(), reserved=(placeholder(),)))
+    assert (status["phase"], status["nodeName"], status["allocatable"]) == ("Available", "n1", {"cpu": "4"})
+    assert condition(status, "Scheduled") == ("True", "Scheduled")
+    assert condition(status, "Ready") == ("True", "Available")
+
+
+def test_it_says_what_the_scheduler_says_while_there_is_no_room() -> None:
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no cpu"}
+    waiting = placeholder(node="", conditions=[refused])
+    status = status_of(plan(reservation(), reserved=(waiting,)))
+    assert (status["phase"], condition(status, "Scheduled")) == ("Pending", ("False", "Unschedulable"))
+    status = status_of(plan(reservation(preAllocation=True), reserved=(waiting,)))
+    assert status["phase"] == "Waiting"
+
+
+def test_one_at_rest_is_left_alone() -> None:
+    assert plan(reservation(phase="Available"), reserved=(placeholder(),)).intents == ()
+
+
+def test_its_time_is_over_to_the_second() -> None:
+    brief = reservation(phase="Available", ttl="2800s")  # 7,200 + 2,800 = 10,000
+    assert plan(brief, reserved=(placeholder(),), now_seconds=NOW - 0.1).intents == ()
+    over = plan(brief, reserved=(placeholder(),))
+    assert status_of(over)["phase"] == "Failed"
+    assert condition(status_of(over), "Ready") == ("False", "Expired")
+    assert [i.grace_seconds for i in over.intents if isinstance(i, Delete)] == [0]
+
+
+def test_the_next_look_is_at_the_deadline() -> None:
+    brief = reservation(phase="Available", ttl="2810s")
+    assert plan(brief, reserved=(placeholder(),)).wake_seconds == pytest.approx(10)
+
+
+def test_a_node_that_is_gone_fails_it_and_an_unknown_list_of_nodes_does_not() -> None:
+    held = reservation(phase="Available", node="n9")
+    gone = placeholder(node="n9")
+    assert status_of(plan(held, reserved=(gone,)))["phase"] == "Failed"
+    assert plan(held, reserved=(gone,), nodes=None).intents == ()
+
+
+def test_an_ended_one_is_deleted_after_its_day() -> None:
+    ended = reservation(phase="Succeeded")
+    day = ended.created_seconds + 86_400
+    assert plan(ended, now_seconds=day - 1, guard=Guard((), day + 30, "1")).intents == ()
+    (gone,) = plan(ended, now_seconds=day, guard=Guard((), day + 30, "1")).intents
+    assert isinstance(gone, Delete)
+    assert gone.uid == "r-uid"
+
+
+def test_a_placeholder_whose_reservation_is_gone_is_ended() -> None:
+    (gone,) = plan(reserved=(placeholder(),)).intents
+    assert isinstance(gone, Delete)
+    assert gone.uid == "r-hold-0"
+
+
+def test_an_owner_on_the_node_ends_a_reservation_that_serves_once() -> None:
+    status = status_of(plan(reservation(phase="Available"), reserved=(owner(node="n1", of="r"),)))
+    assert (status["phase"], status["allocated"]) == ("Succeeded", {"cpu": "4"})
+    assert [o["name"] for o in status["currentOwners"]] == ["web-0"]
+
+
+def test_nobody_becomes_an_owner_by_annotation_alone() -> None:
+    thief = owner(node="n1", of="r")
+    thief = replace(thief, identity=replace(thief.identity, labels={"cotenant.dev/reservation": "r"}))
+    assert plan(reservation(phase="Available"), reserved=(placeholder(), thief)).intents == ()
+
+
+def test_room_that_was_lost_is_asked_for_on_the_same_node() -> None:
+    made = plan(reservation(phase="Available"))
+    assert condition(status_of(made), "Ready") == ("False", "RoomLost")
+    (again,) = (i for i in made.intents if isinstance(i, Create))
+    terms = again.body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    here = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
+    assert terms == {"nodeSelectorTerms": [{"matchFields": here}]}
+
+
+def test_an_owner_that_ends_gives_its_room_back() -> None:
+    shared = reservation(phase="Available", allocateOnce=False)
+    used = (owner(cpu="1", node="n1", of="r"), placeholder(cpu="2"))
+    (made,) = (i for i in plan(shared, reserved=used).intents if isinstance(i, Create))
+    # Reserved 4, used 1, held 2: 1 is missing.
+    assert made.body["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+
+
+def test_further_placeholders_avoid_a_crowded_node() -> None:
+    settings = ReservationSettings(placeholders_per_node=1)
+    view = View({"r": reservation()}, SERVED, reserved=(placeholder("other"),), now_seconds=NOW)
+    (made,) = (i for i in decide(view, settings).intents if isinstance(i, Create))
+    (term,) = made.body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"] == [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}]
+
+
+# --- waiting pods -----------------------------------------------------------------------------------------------------
+def test_a_waiting_owner_begins_a_hand_over() -> None:
+    made = plan(reservation(phase="Available"), reserved=(placeholder(),), pending=(owner(),))
+    (written,) = made.intents
+    assert isinstance(written, Apply)
+    assert written.body["metadata"]["resourceVersion"] == "1"
+    assert written.body["spec"]["nodes"] == {"n1": ["shop/web-0"]}
+
+
+def test_a_pod_that_waits_in_vain_is_let_go() -> None:
+    (patch,) = plan(pending=(owner(),)).intents
+    assert isinstance(patch, Patch)
+    assert patch.operations[-1] == {"op": "replace", "path": "/spec/schedulingGates", "value": []}
+
+
+def test_only_one_of_two_owners_gets_room_for_one() -> None:
+    both = (owner("web-0"), owner("web-1"))
+    made = plan(reservation(phase="Available"), reserved=(placeholder(),), pending=both)
+    assert [s.owner.name for s in made.assignment.begun if s.owner] == ["web-0"]
+    assert [p.identity.name for p in made.assignment.in_vain] == ["web-1"]
+
+
+def test_gates_of_others_come_first() -> None:
+    also = owner()
+    also = replace(also, gates=(*also.gates, "theirs"))
+    assert plan(reservation(phase="Available"), reserved=(placeholder(),), pending=(also,)).intents == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [
+        ({"cpu": "8"}, {"cpu": "4"}, "b"),
+        ({"cpu": "4"}, {"cpu": "8"}, "a"),
+        ({"cpu": "4"}, {"cpu": "8", "meta": {"labels": {"scheduling.koordinator.sh/reservation-order": "1"}}}, "b"),
+    ],
+    ids=["the fuller one", "the fuller one, the other way", "order goes first"],
+)
+def test_of_several_reservations_koordinators_choice_is_taken(first: Any, second: Any, chosen: str) -> None:
+    found = (reservation("a", phase="Available", **first), reservation("b", phase="Available", node="n2", **second))
+    held = (placeholder("a", cpu=first["cpu"]), placeholder("b", cpu=second["cpu"], node="n2"))
+    (swap,) = plan(*found, reserved=held, pending=(owner(),)).assignment.begun
+    assert swap.reservation == chosen
+
+
+def test_a_node_sees_one_hand_over_at_a_time() -> None:
+    found = (reservation("a", phase="Available"), reservation("b", phase="Available"))
+    held = (placeholder("a"), placeholder("b"))
+    made = plan(*found, reserved=held, pending=(owner("web-0"), owner("web-1")))
+    assert len(made.assignment.begun) == 1
+    assert [p.identity.name for p in made.assignment.waiting] == ["web-1"]
+
+
+def test_restricted_room_is_not_for_owners_that_need_more() -> None:
+    strict = reservation(phase="Available", allocatePolicy="Restricted")
+    made = plan(strict, reserved=(placeholder(),), pending=(owner(cpu="5"),))
+    assert made.assignment.begun == []
+    assert len(made.assignment.in_vain) == 1
+
+
+def test_the_sign_of_life_is_renewed_in_time() -> None:
+    quiet = {"reserved": (placeholder(),)}
+    open_ = reservation(phase="Available")
+    assert plan(open_, guard=Guard((), NOW + 21, "1"), **quiet).intents == ()
+    (renewed,) = plan(open_, guard=Guard((), NOW + 19, "1"), **quiet).intents
+    assert renewed.body["spec"] == {"servedUntil": "1970-01-01T02:47:10.000000Z"}  # 10,000 + 30 s
+
+
+# --- last resort ------------------------------------------------------------------------------------------------------
+LAST = {"annotations": {"cotenant.dev/reservation-mode": "last-resort"}}
+
+
+def test_a_last_resort_placeholder_stands_just_below_its_owners() -> None:
+    asked = reservation(meta=LAST, template={"priorityClassName": "web"})
+    (made,) = (i for i in plan(asked, classes={"web": 1000}).intents if isinstance(i, Create))
+    assert (made.address.resource, made.body["value"]) == ("priorityclasses", 999)
+    known = {"web": 1000, "cotenant-below-999": 999}
+    (held,) = (i for i in plan(asked, classes=known).intents if isinstance(i, Create))
+    assert held.body["spec"]["priorityClassName"] == "cotenant-below-999"
+
+
+def test_who_pushes_a_last_resort_placeholder_aside_is_written_down() -> None:
+    taking = replace(owner(gated=False), nominated="n1")
+    (patch,) = plan(reservation(phase="Available", meta=LAST), reserved=(placeholder(),), pending=(taking,)).intents
+    assert isinstance(patch, Patch)
+    assert any("reservation-allocated" in str(o["path"]) + str(o["value"]) for o in patch.operations)
+
+
+def test_it_is_looked_who_took_the_room_before_it_is_asked_for_again() -> None:
+    lost = reservation(phase="Available", meta=LAST)
+    assert plan(lost).asks == {"n1"}
+    took: PodView = owner(gated=False, node="n1")
+    (patch,) = plan(lost, found={"n1": (took,)}).intents
+    assert isinstance(patch, Patch)
+    # Mirrors tell of the placeholder's end and of who pushed it aside in any order: three seconds are given.
+    first = plan(lost, found={"n1": ()})
+    assert (status_of(first)["phase"], condition(status_of(first), "Ready")) == ("Available", ("False", "RoomLost"))
+    assert len(first.intents) == 1
+    told = reservation(phase="Available", meta=LAST, conditions=status_of(first)["conditions"])
+    later = {"now_seconds": NOW + 3, "guard": Guard((), NOW + 33, "1"), "classes": {"cotenant-below-minus-1": -1}}
+    anew = plan(told, found={"n1": ()}, **later)
+    assert status_of(anew)["phase"] == "Pending"
+    (made,) = (i for i in anew.intents if isinstance(i, Create))
+    assert "affinity" not in made.body["spec"]

@@ -1,0 +1,66 @@
+"""Hand-overs while manager, scheduler and extender are killed, and with strangers on a scheduler of their own."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import binaries
+from tests.cluster.control_plane import SCHEDULER, ControlPlane, Options
+from tests.cluster.fake_nodes import NodeShape, create_nodes
+from tests.cluster.namespaces import create_namespace
+from tests.scheduler_ext.reservations.disturbed import (
+    OTHER,
+    ExtenderProcess,
+    Tally,
+    killing,
+    manager_process,
+    rounds,
+    second_scheduler,
+)
+from tests.scheduler_ext.reservations.scene import Scene, install
+
+Nodes = Callable[..., list[str]]
+
+
+def test_killed_managers_and_schedulers_lose_no_room(scene: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
+    nodes = fake_nodes(4, cpu="4")
+    tally, seed = Tally(), random.Random(7)
+    with manager_process(scene, tmp_path) as manager:
+        for _ in range(2):
+            rounds(scene, nodes, tally, killing(scene.plane, manager, seed))
+    assert scene.plane.servers[SCHEDULER].running
+    assert (tally.landed, tally.robbed, tally.overbooked) == (8, 0, 0)
+
+
+def test_nor_does_an_extender_that_is_killed_with_them(tmp_path: Path) -> None:
+    if not binaries.installed() and not os.environ.get("CI"):
+        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    tally, seed, extender = Tally(), random.Random(11), ExtenderProcess(tmp_path)
+    with ControlPlane(tmp_path / "cluster", Options(scheduler=extender.fields)) as plane:
+        install(plane)
+        nodes = create_nodes(plane, 3, NodeShape(cpu="4"))
+        scene = Scene(plane, create_namespace(plane.api(), "killed"))
+        try:
+            extender.start(plane)
+            first = extender.child
+            with manager_process(scene, tmp_path) as manager:
+                for _ in range(2):
+                    rounds(scene, nodes, tally, killing(plane, manager, seed, extender.again))
+            assert extender.child is not first, "it was never killed: the test proves nothing"
+        finally:
+            extender.kill()
+    assert (tally.landed, tally.robbed, tally.overbooked) == (6, 0, 0)
+
+
+def test_strangers_on_another_scheduler_get_no_reserved_room(scene: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
+    nodes = fake_nodes(4, cpu="4")
+    tally = Tally()
+    with scene.manager(), second_scheduler(scene.plane, tmp_path):
+        for _ in range(2):
+            rounds(scene, nodes, tally, schedulerName=OTHER)
+    assert (tally.landed, tally.robbed, tally.overbooked) == (8, 0, 0)

@@ -1,0 +1,72 @@
+"""Reservations with no more rights than `cotenant install` grants: enough to hand room over, and not a pod more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cotenant.cli.installation.manifests import manifests
+from cotenant.edges.kube import KubeClient, Writer
+from cotenant.model.errors import ClusterForbidden
+from cotenant.model.intent import Address, Apply, Create, Delete, Patch
+from tests.cluster.fake_nodes import PodShape, create_pods
+from tests.cluster.waiting import wait_for
+from tests.scheduler_ext.reservations.scene import Scene, hand_over
+
+Nodes = Callable[..., list[str]]
+
+
+@pytest.fixture
+def account(scene: Scene, tmp_path: Path) -> Path:
+    """Kubeconfig of the manager's own service account."""
+    writer = Writer(scene.plane.client(), "cotenant-install", cap_bytes=1 << 20)
+    for manifest in manifests(("rbac",)):
+        writer.send(Apply(manifest.address, manifest.body))
+    path = "/api/v1/namespaces/cotenant/serviceaccounts/cotenant-manager/token"
+    token = scene.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
+    document = yaml.safe_load(scene.plane.kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token["status"]["token"]}
+    file = tmp_path / "account.kubeconfig"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+@pytest.fixture
+def client(scene: Scene, account: Path) -> KubeClient:
+    return scene.plane.client(account)
+
+
+def test_the_managers_own_account_holds_and_hands_over(scene: Scene, fake_nodes: Nodes, account: Path) -> None:
+    (node,) = fake_nodes(1, cpu="4")
+    with scene.manager(account):
+        assert hand_over(scene, node, 0) == (node, [])
+
+
+def test_it_changes_no_pod_that_runs(scene: Scene, fake_nodes: Nodes, client: KubeClient) -> None:
+    create_pods(scene.plane, scene.namespace, 1, PodShape(prefix="running"), fake_nodes(1))
+    patch = Patch(
+        Address("v1", "pods", "running-0", scene.namespace),
+        ({"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}},),
+    )
+
+    def refused() -> str:
+        try:
+            Writer(client, "cotenant-manager").send(patch, dry_run=True)
+        except ClusterForbidden as error:
+            return error.message
+        return ""
+
+    assert "changes no pod that runs" in wait_for("the policy is in force", refused)
+
+
+def test_it_makes_and_ends_pods_in_its_own_namespace_only(scene: Scene, client: KubeClient) -> None:
+    writer = Writer(client, "cotenant-manager")
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
+    address = Address("v1", "pods", "p", scene.namespace)
+    with pytest.raises(ClusterForbidden):
+        writer.send(Create(address, body))
+    with pytest.raises(ClusterForbidden):
+        writer.send(Delete(address))

@@ -1,0 +1,201 @@
+"""Placeholders, owners' patches and the SwapGuard as they are written and read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.model.errors import UsageError
+from cotenant.model.reservation import AllocatePolicy, Mode, Reference
+from cotenant.settings.reservations import ReservationSettings
+from scheduler_ext.reservations.guard import Guard, Held, Swap
+from scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pinned, preparations, released
+from scheduler_ext.reservations.placeholder import (
+    Wish,
+    created,
+    fresh_name,
+    impossible,
+    label_of,
+    not_considered,
+)
+from tests.scheduler_ext.reservations.builders import owner, reservation
+
+HERE = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+ROOM = {"cpu": 2000, "memory": 1 << 30, "nvidia.com/gpu": 1}
+
+
+def pod_of(template: dict[str, Any], wish: Wish | None = None, room: Any = None) -> dict[str, Any]:
+    made = created(
+        reservation(template=template), wish or Wish("p", room or ROOM), Mode.PINNED, {}, ReservationSettings()
+    )
+    return dict(made.body["spec"])
+
+
+def test_a_placeholder_uses_nothing_and_ends_at_once() -> None:
+    spec = pod_of({})
+    assert (spec["hostNetwork"], spec["terminationGracePeriodSeconds"]) == (True, 0)
+    (container,) = spec["containers"]
+    assert "ports" not in container
+    # A limit must equal the request of what cannot be overcommitted.
+    assert container["resources"] == {
+        "requests": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"},
+        "limits": {"nvidia.com/gpu": "1"},
+    }
+
+
+def test_it_goes_where_the_template_may_go() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    template = {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "x", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}},
+        "schedulerName": "koord-scheduler",
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    }
+    spec = pod_of(template)
+    assert (spec["nodeSelector"], spec["tolerations"]) == (template["nodeSelector"], template["tolerations"])
+    assert spec["affinity"] == template["affinity"]
+    assert spec["schedulerName"] == "default-scheduler"
+    assert "volumes" not in spec
+    pinned_there = pod_of(template, Wish("p", ROOM, "n1"))["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert pinned_there == [{**term, "matchFields": [HERE]}]
+
+
+def test_a_template_with_a_node_reserves_exactly_there() -> None:
+    terms = pod_of({"nodeName": "n1"})["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert terms == [{"matchFields": [HERE]}]
+
+
+def test_pod_affinity_keeps_meaning_the_templates_namespace() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    elsewhere = {**term, "namespaces": ["other"]}
+    given_ = {
+        "podAntiAffinity": {REQUIRED: [term, elsewhere], PREFERRED: [{"weight": 1, "podAffinityTerm": term}]},
+        "podAffinity": {REQUIRED: [{**term, "namespaceSelector": {}}]},
+    }
+    affinity = pod_of({"affinity": given_})["affinity"]
+    named = {**term, "namespaces": ["default"]}
+    assert affinity["podAntiAffinity"][REQUIRED] == [named, elsewhere]
+    assert affinity["podAntiAffinity"][PREFERRED] == [{"weight": 1, "podAffinityTerm": named}]
+    assert affinity["podAffinity"] == given_["podAffinity"]
+
+
+def test_what_a_placeholder_cannot_ask_for_is_named() -> None:
+    spec = {
+        "containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}],
+        "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}],
+        "topologySpreadConstraints": [{"maxSkew": 1}],
+    }
+    assert not_considered({"spec": spec}) == ["host ports", "volume claims", "topologySpreadConstraints"]
+    assert not_considered({"spec": {"containers": [{"ports": [{"containerPort": 80}]}]}}) == []
+
+
+def test_a_reservation_of_nothing_or_for_nobody_cannot_be_held() -> None:
+    assert "requests nothing" in impossible(reservation(cpu="0"))
+    assert "no owners" in impossible(reservation(owners=[]))
+    assert impossible(reservation()) == ""
+
+
+def test_a_term_that_is_no_object_is_refused() -> None:
+    with pytest.raises(UsageError, match="affinity term"):
+        pod_of({"affinity": {"podAffinity": {REQUIRED: ["x"]}}})
+
+
+@given(st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?", fullmatch=True))
+@settings(max_examples=50)
+def test_every_name_gives_a_label_and_a_pods_name(name: str) -> None:
+    assert 0 < len(label_of(name)) <= 63
+    made = fresh_name(reservation(name), [])
+    assert len(made) <= 63
+    assert fresh_name(reservation(name), [made]) != made
+
+
+# --- owners -----------------------------------------------------------------------------------------------------------
+TERM = st.fixed_dictionaries(
+    {"matchExpressions": st.lists(st.just({"key": "zone", "operator": "Exists"}), min_size=1, max_size=2)}
+)
+AFFINITY = st.fixed_dictionaries(
+    {},
+    optional={
+        "podAffinity": st.just({REQUIRED: []}),
+        "nodeAffinity": st.fixed_dictionaries(
+            {},
+            optional={REQUIRED: st.fixed_dictionaries({"nodeSelectorTerms": st.lists(TERM, min_size=1, max_size=3)})},
+        ),
+    },
+)
+
+
+@given(AFFINITY, st.sampled_from([AllocatePolicy.ALIGNED, AllocatePolicy.RESTRICTED]))
+@settings(max_examples=50)
+def test_an_affinity_is_only_narrowed_and_only_once(affinity: dict[str, Any], policy: AllocatePolicy) -> None:
+    once = pinned(affinity, "n1", policy)
+    assert pinned(once, "n1", policy) == once
+    assert once.get("podAffinity") == affinity.get("podAffinity")
+    before = affinity.get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms")
+    after = once["nodeAffinity"].get(REQUIRED, {}).get("nodeSelectorTerms")
+    if policy is AllocatePolicy.RESTRICTED:
+        # Kubernetes wants as many terms as before, each with additions only.
+        assert len(after) == len(before or [{}])
+        assert all(HERE in term["matchFields"] for term in after)
+        assert [t.get("matchExpressions") for t in after] == [t.get("matchExpressions") for t in before or [{}]]
+    else:
+        assert after == before
+        assert once["nodeAffinity"][PREFERRED][-1]["preference"] == {"matchFields": [HERE]}
+
+
+def test_an_owner_is_made_ready_in_one_patch_and_a_nomination() -> None:
+    patch, nominated = preparations(owner(), reservation(phase="Available"), "n1")
+    assert patch.operations[0] == {"op": "replace", "path": "/metadata/resourceVersion", "value": "5"}
+    paths = [o["path"] for o in patch.operations[1:]]
+    assert paths == ["/metadata/labels/cotenant.dev~1reservation", "/metadata/annotations", "/spec/affinity"]
+    assert (nominated.subresource, nominated.operations[-1]["value"]) == ("status", "n1")
+
+
+def test_a_pod_without_our_gate_keeps_its_affinity() -> None:
+    patch, _ = preparations(owner(gated=False), reservation(phase="Available"), "n1")
+    assert "/spec/affinity" not in [o["path"] for o in patch.operations]
+
+
+def test_who_missed_its_room_is_not_tried_again() -> None:
+    operations = released(owner(), missed="r-uid").operations
+    assert operations[-1]["value"] == {"cotenant.dev/reservation-missed": "r-uid"}
+
+
+# --- the guard --------------------------------------------------------------------------------------------------------
+NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
+ROOMS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 10**9), max_size=2)
+HELDS = st.builds(Held, st.just("cotenant-reservations"), NAMES, NAMES, ROOMS)
+RESTS = st.builds(Held, st.just("cotenant-reservations"), NAMES, st.just(""), ROOMS)
+MOMENTS = st.integers(0, 4_000_000_000).map(float)
+SWAPS = st.builds(
+    Swap,
+    id=NAMES,
+    reservation=NAMES,
+    reservation_uid=NAMES,
+    node=NAMES,
+    owner=st.none() | st.builds(Reference, st.just("Pod"), NAMES, NAMES, NAMES),
+    placeholders=st.lists(HELDS, max_size=2).map(tuple),
+    rest=st.none() | RESTS,
+    started_seconds=MOMENTS,
+    expires_seconds=MOMENTS,
+)
+
+
+@given(st.lists(SWAPS, max_size=3).map(tuple), MOMENTS)
+@settings(max_examples=50)
+def test_a_guard_is_read_back_as_it_was_written(swaps: tuple[Swap, ...], served: float) -> None:
+    guard = Guard(swaps, served, "7")
+    written = guard.intent("test").body
+    assert Guard.parse(written) == guard
+    allowed = written["spec"].get("nodes", {})
+    assert set(allowed) == {swap.node for swap in swaps}
+    for swap in swaps:
+        assert set(swap.allowed) <= set(allowed[swap.node])
+
+
+def test_an_empty_guard_names_no_node() -> None:
+    assert Guard((), 0.0, "").intent("test").body["spec"] == {"servedUntil": "1970-01-01T00:00:00.000000Z"}

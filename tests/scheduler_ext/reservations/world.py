@@ -1,0 +1,375 @@
+"""An abstract cluster with the real product functions in it, small enough to walk through every interleaving.
+
+One node, an API server with the guard as a policy that lags, a controller whose mirrors lag one by one and whose writes
+go out in any order, schedulers that decide on what they knew some time ago, and crashes of each. A `World` is one
+state, `following` gives every state that may come next. What the controller does is `decide`, as the manager runs it;
+what it writes is applied as the API server would. The scheduler is as hostile as it may be: it ignores nominations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+import msgspec
+from jsonpatch import JsonPatch
+
+from cotenant.model.intent import Apply, Create, Delete, Intent, Patch
+from cotenant.model.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
+from cotenant.model.reservation import Reservation
+from cotenant.settings.reservations import ReservationSettings
+from scheduler_ext.reservations.decide import decide
+from scheduler_ext.reservations.guard import Guard, Swap
+from scheduler_ext.reservations.view import PodView, View
+
+Objects = tuple[tuple[str, bytes], ...]
+Json = dict[str, Any]
+NODE, CORES = "n1", 4
+BEGIN = 1_000_000
+TIMEOUT = 20
+SETTINGS = ReservationSettings(served_seconds=600.0)
+GUARD, RESERVED = "swapguards/swaps", "reservations/r"
+MIRRORS = ("pending", "reserved", "guard", "reservations")
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """What it last saw of the pods, and the binding that it has decided and not sent yet."""
+
+    name: str
+    cache: Objects
+    flying: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One state. budget: crashes of the controller, of a scheduler, time-outs, deletions of the owner still to come."""
+
+    objects: Objects
+    policy: bytes
+    mirrors: tuple[Objects, Objects, Objects, Objects]
+    schedulers: tuple[Scheduler, ...]
+    budget: tuple[int, int, int, int]
+    now: int = BEGIN
+    noticed: tuple[tuple[str, int], ...] = ()
+    queue: tuple[bytes, ...] = ()
+    dirty: bool = True
+    made: int = 0
+    together: bool = False
+    """Whether the mirrors lag together, where single ones would make too many states."""
+
+
+def encode(value: Json) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
+@lru_cache(maxsize=100_000)
+def decode(text: bytes) -> Json:
+    found: Json = msgspec.json.decode(text)
+    return found
+
+
+@lru_cache(maxsize=100_000)
+def seen(text: bytes) -> PodView:
+    return PodView.parse(decode(text))
+
+
+def pods(objects: Objects) -> list[PodView]:
+    return [seen(text) for key, text in objects if key.startswith("pods/")]
+
+
+def cores(pod: PodView) -> int:
+    return pod.requests.get("cpu", 0) // 1000
+
+
+def booked(objects: Objects) -> int:
+    """Cores of the pods that are bound to the node."""
+    return sum(cores(pod) for pod in pods(objects) if pod.node)
+
+
+# --- the API server ---------------------------------------------------------------------------------------------------
+def put(world: World, key: str, item: Json | None) -> World:
+    """The world with an object changed, made or gone; a changed object has a new version."""
+    kept = tuple(pair for pair in world.objects if pair[0] != key)
+    if item is None:
+        return replace(world, objects=kept)
+    old = dict(world.objects).get(key)
+    version = int(decode(old)["metadata"]["resourceVersion"]) if old else 0
+    if old and encode({**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}) == old:
+        return world
+    version += 1
+    item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
+    return replace(world, objects=tuple(sorted((*kept, (key, encode(item))))))
+
+
+def written(world: World, intent: Intent) -> World:
+    """The world after a write; the same when the server refuses it."""
+    key = _key(intent)
+    live = dict(world.objects).get(key)
+    item = decode(live) if live else None
+    if isinstance(intent, Create):
+        if item is not None:
+            return world
+        body = msgspec.json.decode(encode(dict(intent.body)))
+        body["metadata"] |= {"uid": f"uid-{world.made}", "creationTimestamp": _stamp(BEGIN)}
+        body["spec"]["priority"] = 999_999_999
+        return put(replace(world, made=world.made + 1), key, body)
+    if isinstance(intent, Delete):
+        if item is None or (intent.uid and item["metadata"]["uid"] != intent.uid):
+            return world
+        return put(world, key, None)
+    if isinstance(intent, Patch):
+        return world if item is None else _patched(world, key, item, intent)
+    return _applied(world, key, item, intent)
+
+
+def _patched(world: World, key: str, item: Json, intent: Patch) -> World:
+    new = JsonPatch(list(intent.operations)).apply(item)
+    same = all(new["metadata"][name] == item["metadata"][name] for name in ("resourceVersion", "uid"))
+    if not same or (item["spec"].get("nodeName") and new["spec"] != item["spec"]):
+        return world
+    return put(world, key, new)
+
+
+def _applied(world: World, key: str, item: Json | None, intent: Apply) -> World:
+    body: Json = msgspec.json.decode(encode(dict(intent.body)))
+    version = body["metadata"].pop("resourceVersion", None)
+    if version is not None and (item is None or item["metadata"]["resourceVersion"] != version):
+        return world
+    if item is None:
+        return put(world, key, body) if not intent.subresource else world
+    return put(world, key, {**item, **{name: part for name, part in body.items() if name in ("spec", "status")}})
+
+
+def _key(intent: Intent) -> str:
+    a = intent.address
+    return f"{a.resource}/{a.name}" if a.resource != "pods" else f"pods/{a.namespace}/{a.name}"
+
+
+def _stamp(seconds: int) -> str:
+    return msgspec.json.decode(msgspec.json.encode(f"1970-01-12T13:46:{seconds - BEGIN + 40:02d}Z"))
+
+
+# --- the controller ---------------------------------------------------------------------------------------------------
+def of_mirror(name: str, objects: Objects) -> Objects:
+    """What a mirror would show of the objects."""
+    if name == "guard":
+        return tuple(pair for pair in objects if pair[0] == GUARD)
+    if name == "reservations":
+        return tuple(pair for pair in objects if pair[0] == RESERVED)
+    found = [(key, text) for key, text in objects if key.startswith("pods/")]
+    if name == "pending":
+        return tuple((key, text) for key, text in found if not seen(text).node)
+    return tuple((k, t) for k, t in found if "cotenant.dev/reservation" in (decode(t)["metadata"].get("labels") or {}))
+
+
+@cache
+def decided(
+    mirrors: tuple[Objects, ...], now: int, noticed: tuple[tuple[str, int], ...], sure: tuple[frozenset[str], ...]
+) -> tuple[Intent, ...]:
+    pending, reserved, guard, reservations = mirrors
+    view = View(
+        reservations={key.removeprefix("reservations/"): Reservation.parse(decode(text)) for key, text in reservations},
+        guard=Guard.parse(decode(guard[0][1])) if guard else Guard(),
+        pending=tuple(pods(pending)),
+        reserved=tuple(pods(reserved)),
+        nodes=frozenset({NODE}),
+        settled=sure[0],
+        noticed=dict(noticed),
+        lingered=sure[1],
+        now_seconds=float(now),
+    )
+    return decide(view, SETTINGS).intents
+
+
+_INTENTS: dict[bytes, Intent] = {}
+
+
+def frozen(intent: Intent) -> bytes:
+    """An intent as a value that states can hold."""
+    key = msgspec.json.encode([type(intent).__name__, intent], enc_hook=str, order="deterministic")
+    _INTENTS[key] = intent
+    return key
+
+
+def controlled(world: World) -> World:
+    """The controller decides on its mirrors; its writes wait in its queue."""
+    guard = Guard.parse(decode(world.mirrors[2][0][1])) if world.mirrors[2] else Guard()
+    known = dict(world.noticed)
+    noticed = tuple(sorted((swap.id, known.get(swap.id, world.now)) for swap in guard.swaps))
+    in_force = {swap.id for swap in Guard.parse(decode(world.policy)).swaps} if world.policy else set()
+    settled = frozenset(swap.id for swap in guard.swaps if swap.id in in_force)
+    lingered = frozenset(swap.id for swap in guard.swaps if swap.owner and _everybody_knows(world, swap))
+    intents = decided(world.mirrors, world.now, noticed, (settled, lingered))
+    return replace(world, noticed=noticed, queue=tuple(map(frozen, intents)), dirty=False)
+
+
+def _everybody_knows(world: World, swap: Swap) -> bool:
+    """Whether each scheduler knows of what the controller saw bound, and has no older decision under way."""
+    names = {swap.owner.name if swap.owner else "", swap.rest.name if swap.rest else ""}
+    bound = {p.uid for p in pods(world.mirrors[1]) if p.node and p.identity.name in names}
+    know = all(bound <= {p.uid for p in pods(s.cache) if p.node} for s in world.schedulers)
+    return know and not any(s.flying for s in world.schedulers)
+
+
+# --- what may happen --------------------------------------------------------------------------------------------------
+def following(world: World) -> Iterator[tuple[str, World]]:
+    """Every step that may come next, by name."""
+    yield from _controller_steps(world)
+    for number, scheduler in enumerate(world.schedulers):
+        for name, new, after in _scheduler_steps(world, scheduler):
+            both = (*world.schedulers[:number], new, *world.schedulers[number + 1 :])
+            yield f"{scheduler.name} {name}", replace(after, schedulers=both)
+    guard = dict(world.objects).get(GUARD, b"")
+    if world.policy != guard:
+        yield "policy learns", replace(world, policy=guard)
+    yield from _disasters(world)
+
+
+def _controller_steps(world: World) -> Iterator[tuple[str, World]]:
+    all_ = tuple(of_mirror(name, world.objects) for name in MIRRORS)
+    if world.together and all_ != world.mirrors:
+        yield "mirrors", replace(world, mirrors=all_, dirty=True)
+    for number, (name, fresh) in enumerate(zip(MIRRORS, all_, strict=True)):
+        if not world.together and fresh != world.mirrors[number]:
+            mirrors = (*world.mirrors[:number], fresh, *world.mirrors[number + 1 :])
+            yield f"mirror {name}", replace(world, mirrors=mirrors, dirty=True)
+    if world.queue:
+        for number, item in enumerate(world.queue):
+            left = (*world.queue[:number], *world.queue[number + 1 :])
+            yield "write", written(replace(world, queue=left), _INTENTS[item])
+    elif world.dirty or _time_matters(world):
+        after = controlled(world)
+        if after != world:
+            yield "decide", after
+
+
+def _time_matters(world: World) -> bool:
+    """The controller is woken by time: the guard has settled, or everybody knows."""
+    return bool(world.mirrors[2])
+
+
+def _scheduler_steps(world: World, me: Scheduler) -> Iterator[tuple[str, Scheduler, World]]:
+    fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
+    if fresh != me.cache:
+        yield "learns", replace(me, cache=fresh), world
+    if me.flying:
+        after = _bound(world, me.flying)
+        own = dict(me.cache) | ({me.flying: dict(after.objects)[me.flying]} if after is not world else {})
+        yield "binds", replace(me, flying="", cache=tuple(sorted(own.items()))), after
+        return
+    room = CORES - booked(me.cache)
+    for key, text in me.cache:
+        pod = seen(text)
+        mine = decode(text)["spec"].get("schedulerName", "default-scheduler") == me.name
+        if mine and not pod.node and not pod.gates and cores(pod) <= room:
+            yield f"assumes {key}", replace(me, flying=key), world
+
+
+def _bound(world: World, key: str) -> World:
+    """A binding at the API server: refused by the guard, or for a pod that is bound or gone."""
+    text = dict(world.objects).get(key)
+    if text is None or seen(text).node:
+        return world
+    nodes = Guard.parse(decode(world.policy)).nodes if world.policy else {}
+    if NODE in nodes and key.removeprefix("pods/") not in nodes[NODE]:
+        return world
+    item = decode(text)
+    return put(world, key, {**item, "spec": {**item["spec"], "nodeName": NODE}})
+
+
+def _disasters(world: World) -> Iterator[tuple[str, World]]:
+    crashes, restarts, timeouts, deletions = world.budget
+    if crashes:
+        mirrors = tuple(of_mirror(name, world.objects) for name in MIRRORS)
+        reborn = replace(world, mirrors=mirrors, noticed=(), queue=(), dirty=True)
+        yield "controller crashes", replace(reborn, budget=(crashes - 1, restarts, timeouts, deletions))
+    if restarts:
+        fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
+        others = tuple(replace(s, cache=fresh, flying="") for s in world.schedulers)
+        yield "schedulers crash", replace(world, schedulers=others, budget=(crashes, restarts - 1, timeouts, deletions))
+    if timeouts:
+        late = replace(world, now=world.now + TIMEOUT, dirty=True)
+        yield "time passes", replace(late, budget=(crashes, restarts, timeouts - 1, deletions))
+    owner = "pods/shop/owner"
+    text = dict(world.objects).get(owner)
+    if deletions and text and not seen(text).node:
+        yield "owner is deleted", put(replace(world, budget=(crashes, restarts, timeouts, deletions - 1)), owner, None)
+
+
+# --- how it begins ----------------------------------------------------------------------------------------------------
+def pod(
+    name: str, size: int, *, gated: bool = False, scheduler: str = "default-scheduler", unschedulable: bool = False
+) -> Json:
+    gates = {"schedulingGates": [{"name": RESERVATION_GATE}]} if gated else {}
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": name, "labels": {"app": name}, "resourceVersion": "1"},
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": "x", "resources": {"requests": {"cpu": str(size)}}}],
+            **gates,
+        },
+        "status": {"conditions": [refused] if unschedulable else []},
+    }
+
+
+def beginning(
+    *,
+    owner: Json,
+    strangers: tuple[Json, ...],
+    budget: tuple[int, int, int, int],
+    allocate_once: bool = True,
+    schedulers: tuple[str, ...] = ("default-scheduler",),
+    together: bool = False,
+) -> World:
+    """A Reservation of three cores that is Available on the node of four, its owner and strangers waiting."""
+    template = {"spec": {"containers": [{"name": "x", "resources": {"requests": {"cpu": "3"}}}]}}
+    owners = [{"labelSelector": {"matchLabels": {"app": "owner"}}}]
+    reservation = {
+        "metadata": {"name": "r", "uid": "r-uid", "resourceVersion": "1", "creationTimestamp": _stamp(BEGIN)},
+        "spec": {"template": template, "owners": owners, "allocateOnce": allocate_once, "ttl": "0"},
+    }
+    everything = {RESERVED: reservation, "pods/shop/owner": owner}
+    everything |= {f"pods/shop/{stranger['metadata']['name']}": stranger for stranger in strangers}
+    world = World((), b"", ((), (), (), ()), (), budget, together=together)
+    world = _until_available(put(world, RESERVED, reservation))
+    for key, item in everything.items():
+        if key != RESERVED:
+            world = put(world, key, item)
+    fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
+    mirrors = tuple(of_mirror(name, world.objects) for name in MIRRORS)
+    policy = dict(world.objects).get(GUARD, b"")
+    ready = replace(world, mirrors=mirrors, schedulers=tuple(Scheduler(name, fresh) for name in schedulers))
+    return replace(ready, policy=policy, dirty=True, noticed=(), queue=())
+
+
+def _until_available(world: World) -> World:
+    """Alone on the node, the controller and a scheduler make the Reservation Available."""
+    for _ in range(12):
+        mirrors = tuple(of_mirror(name, world.objects) for name in MIRRORS)
+        world = controlled(replace(world, mirrors=mirrors))
+        for item in world.queue:
+            world = written(world, _INTENTS[item])
+        for key, text in world.objects:
+            if key.startswith(f"pods/{PLACEHOLDER_NAMESPACE}/") and not seen(text).node:
+                world = _bound(world, key)
+    return replace(world, queue=())
+
+
+def explore(start: World, limit: int) -> tuple[dict[World, World | None], dict[World, list[World]]]:
+    """Every state that can be reached, with one that leads to it, and what leads where (reversed)."""
+    found: dict[World, World | None] = {start: None}
+    back: dict[World, list[World]] = {start: []}
+    edge = [start]
+    while edge:
+        world = edge.pop()
+        for _, after in following(world):
+            if after not in found:
+                assert len(found) < limit, f"more than {limit} states"
+                found[after], back[after] = world, []
+                edge.append(after)
+            back[after].append(world)
+    return found, back

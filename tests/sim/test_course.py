@@ -1,0 +1,160 @@
+"""The demo's cluster as time goes on: a plan that somebody approves is reserved, used, scored, and compared."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotenant.actions import plans
+from cotenant.edges.kube import KubeClient, Writer, connect
+from cotenant.manager.results import RunResults
+from cotenant.model.cluster import Inventory
+from cotenant.model.errors import UsageError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.plan import Approval, Decision, Plan, PlanPhase, Scope, Span
+from cotenant.model.usage import TimeGrid
+from cotenant.settings.root import Settings
+from cotenant.sim.cluster import DemoCluster, Story, evening_of
+from cotenant.sim.scaling import Demand
+from profiler.synthetic import SyntheticSpec, generate
+
+MINUTE = 60.0
+HOUR = 60 * MINUTE
+CEILING_SECONDS = 180.0
+RANK = WorkloadRef("feed", "Deployment", "rank")
+
+
+@pytest.fixture(scope="module")
+def inventory() -> Inventory:
+    return generate(SyntheticSpec(nodes=12, workloads=60, days=1, rush=True)).inventory
+
+
+def rising(inventory: Inventory) -> Demand:
+    """Demand that is flat, and after 18:00 two pods' worth higher for an hour."""
+    rank = next(w for w in inventory.workloads if w.ref == RANK)
+    scaler = rank.autoscaler
+    assert scaler is not None
+    per_pod = sum(c.requests.get("cpu", 0) for c in rank.staying) * 0.65  # the autoscaler's target
+    begin = inventory.time_seconds  # 12:00
+    level = np.full((1, 72), (scaler.min_replicas - 0.5) * per_pod)
+    level[0, 37:43] += 2 * per_pod  # slots of ten minutes: from 18:10 to 19:00, rising from 18:00 on
+    return Demand({RANK: 0}, TimeGrid(begin, 600, 72), level)
+
+
+@pytest.fixture
+def cluster(inventory: Inventory, tmp_path: Path) -> Iterator[DemoCluster]:
+    story = Story(inventory, RunResults(inventory.time_seconds), rising(inventory))
+    with DemoCluster(story, Settings(), tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster: DemoCluster) -> Iterator[KubeClient]:
+    made = connect(cluster.settings.kube)
+    yield made
+    made.close()
+
+
+def until(what: str, done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + CEILING_SECONDS
+    while not done():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def go(cluster: DemoCluster, to_seconds: float) -> None:
+    cluster.course.forward(to_seconds)
+    until("the clock", lambda: cluster.course.going_to is None)
+
+
+def planned(client: KubeClient, cluster: DemoCluster, begin: float, end: float) -> Plan:
+    """A plan for two pods of feed/rank, approved."""
+    wanted = plans.new_plan(("feed", "Deployment", "rank"), "evening", 2, Span(begin, end))
+    writer = Writer(client, "tests")
+    writer.send(plans.created(client, wanted))
+    one = plans.plan(client, "feed", "evening")
+    approval = Approval(Decision.APPROVED, Scope.ONCE, "tests", cluster.clock.now_seconds())
+    writer.send(plans.decided(one, approval))
+    return one
+
+
+def test_nothing_is_left_outside_its_folder_and_nobody_else_may_read_the_kubeconfig(
+    cluster: DemoCluster, tmp_path: Path
+) -> None:
+    assert {path.name for path in tmp_path.iterdir()} == {"kubeconfig"}
+    assert (tmp_path / "kubeconfig").stat().st_mode & 0o077 == 0
+    assert cluster.settings.actions.ledger == str(tmp_path / "ledger.db")
+
+
+def test_an_approved_plan_is_available_before_its_window_used_in_it_and_scored_after(
+    cluster: DemoCluster, client: KubeClient
+) -> None:
+    noon = cluster.clock.now_seconds() // HOUR * HOUR
+    begin, end = noon + 6 * HOUR, noon + 7 * HOUR
+
+    def plan() -> Plan:
+        return plans.plan(client, "feed", "evening")
+
+    planned(client, cluster, begin, end)
+    until("the plan to be taken up", lambda: plan().status.phase is PlanPhase.APPROVED)
+    stops = [stop.at_seconds for stop in cluster.course.stops()]
+    assert stops == [begin - 15 * MINUTE, end + 15 * MINUTE]
+    # Not before start - lead: an hour earlier nothing is held.
+    go(cluster, begin - HOUR)
+    assert (plan().status.phase, plan().status.units) == (PlanPhase.APPROVED, ())
+    assert begin - 30 * MINUTE < plan().status.reserve_at_seconds < begin - 15 * MINUTE
+    go(cluster, stops[0])
+    until("room", lambda: len(plan().status.units) == 2)
+    go(cluster, begin - MINUTE)
+    assert {unit.phase for unit in plan().status.units} == {"Available"}
+    assert all(unit.node for unit in plan().status.units)
+    go(cluster, stops[1])
+    until("the score", lambda: plan().status.score is not None)
+    score = plan().status.score
+    assert score is not None
+    assert score.held == 2
+    assert score.used >= 1
+    assert score.hit_ratio > 0
+    until("the comparison", cluster.course.told)
+    (said,) = cluster.course.told()
+    assert said.startswith("feed/rank: without its reservation ")
+    # The sentence names two lengths of time: without the reservation first, then with it.
+    lengths = [int(text) for text in re.findall(r"(\d+) minutes?", said)]
+    assert lengths[0] > lengths[1]
+
+
+def test_the_clock_halts_goes_on_and_never_goes_back(cluster: DemoCluster) -> None:
+    course = cluster.course
+    course.halt(True)
+    stands = course.now_seconds()
+    assert course.halted
+    with pytest.raises(UsageError):
+        course.forward(stands - 1)
+    with pytest.raises(UsageError):
+        course.forward(stands + 48 * HOUR)
+    go(cluster, stands + 15 * MINUTE)
+    assert course.now_seconds() >= stands + 15 * MINUTE
+    course.halt(False)
+    until("time to pass", lambda: course.now_seconds() > stands + 15 * MINUTE)
+
+
+def test_a_halt_ends_a_move_ahead(cluster: DemoCluster) -> None:
+    course = cluster.course
+    course.forward(course.now_seconds() + 20 * HOUR)
+    course.halt(True)
+    until("the move to end", lambda: course.going_to is None)
+    assert course.now_seconds() < cluster.clock.now_seconds() + 20 * HOUR
+
+
+def test_the_evening_is_that_of_the_day() -> None:
+    noon = 1_795_089_600  # 2026-11-19 12:00 UTC
+    evening = evening_of(noon)
+    assert evening.begin_seconds == noon + 5 * HOUR
+    assert evening.now(noon + 6 * HOUR)
+    assert not evening.now(noon)
+    assert not evening.now(noon + 11 * HOUR)

@@ -1,0 +1,312 @@
+"""A dashboard that acts: real workloads on a real API server, their recommendations in a small store, a desk between.
+
+    with acting.embedded(tmp_path) as scene, acting.served(scene) as url: ...      # the embedded API server
+    with acting.on_plane(control_plane, tmp_path) as scene: ...                    # kube-apiserver, controllers, kwok
+
+Making the store is what takes time: `made = acting.prepared(folder)` once, then `embedded(folder, made)` for each test.
+
+The workloads of the synthetic cluster lie in one namespace (`scene.namespace`), ready, with the requests that the
+recommendations start from. On the embedded server nothing makes pods or rolls out: `settle_rollouts` plays that.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.actions.desk import ClusterDesk
+from cotenant.cli.dashboard import manifest
+from cotenant.cli.desk import at_this_machine, desk_of
+from cotenant.edges.clock import Clock, FixedClock
+from cotenant.edges.kube import KubeClient, connect, send_all
+from cotenant.edges.store import Store
+from cotenant.model.cluster import Event, Inventory, Pod
+from cotenant.model.desk import Wanted
+from cotenant.model.identity import PodContainerRef, WorkloadRef
+from cotenant.model.intent import Apply, Intent
+from cotenant.model.people import Grant, Role, Someone
+from cotenant.model.progress import Silent
+from cotenant.model.table import Table
+from cotenant.model.views import RECOMMENDATIONS
+from cotenant.pipeline import corridor
+from cotenant.settings.actions import ActionSettings, GuardrailSettings
+from cotenant.settings.kube import KubeSettings
+from cotenant.settings.root import Settings
+from cotenant.sim import demo, objects, resident
+from cotenant.sim.api_server import EmbeddedServer
+from dashboard.app import create_app
+from dashboard.source import StoreSource
+from dashboard.view import Given
+from profiler.synthetic import SyntheticCluster, SyntheticSpec
+from recommender.changing import address_of
+from recommender.patches import kubectl_command
+from tests.cluster.api import ApiError
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+from tests.support import dashboard as support
+
+SPEC = SyntheticSpec(nodes=2, workloads=14, days=9, seed=7)
+LENIENT = GuardrailSettings(most_cpu_cut=1.0, most_memory_cut=1.0, most_requests_share=1.0, least_change=0.0)
+"""Limits under which a whole proposal of the small cluster passes; a test that is about a guardrail says its own."""
+ACTIONS = ActionSettings(soak_minutes=0.0, guardrails=LENIENT)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A store with results about workloads of one namespace, which no server has yet."""
+
+    store: Store
+    namespace: str
+    inventory: Inventory
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A server with workloads, and the store that recommends something about them."""
+
+    prepared: Prepared
+    settings: Settings
+    server: EmbeddedServer | None = None
+    """To give people accounts; None on a real control plane."""
+
+    @property
+    def store(self) -> Store:
+        """Of the results."""
+        return self.prepared.store
+
+    @property
+    def namespace(self) -> str:
+        """Of all workloads."""
+        return self.prepared.namespace
+
+    @property
+    def inventory(self) -> Inventory:
+        """What is placed on the server."""
+        return self.prepared.inventory
+
+    @property
+    def end_seconds(self) -> int:
+        """Where the history ends and the dashboard's clock stands."""
+        return self.inventory.time_seconds
+
+    @property
+    def client(self) -> KubeClient:
+        """A new client as administrator."""
+        return connect(self.settings.kube)
+
+    @property
+    def workloads(self) -> tuple[WorkloadRef, ...]:
+        """Those for which something would be changed, in the order of their names."""
+        table: Table = self.store.read_table(RECOMMENDATIONS)
+        changing = {
+            WorkloadRef(r["namespace"], r["kind"], r["workload"])
+            for r in table.rows()
+            if any(r[f"{f}_now"] != r[f"{f}"] and r[f"{f}"] is not None for f in ("cpu_request", "memory_request"))
+        }
+        return tuple(sorted(ref for ref in changing if ref.kind in ("Deployment", "StatefulSet")))
+
+    def acceptable(self) -> tuple[WorkloadRef, ...]:
+        """Those of `workloads` that pass every guardrail now."""
+        someone = Someone("test", grants=(Grant(Role.ADMIN),))
+        found = self.desk().review(someone, Wanted(self.workloads))
+        return tuple(one.workload for one in found if not one.error and not one.blocked(()))
+
+    def live(self, ref: WorkloadRef) -> dict[str, Any]:
+        """The object as the server has it."""
+        client = self.client
+        found = client.get(address_of(ref).path)
+        client.close()
+        assert found is not None, f"{ref} is not there"
+        return found
+
+    def resources(self, ref: WorkloadRef) -> list[Any]:
+        """Each container's resources in the template."""
+        return [c.get("resources") for c in self.live(ref)["spec"]["template"]["spec"]["containers"]]
+
+    def desk(self, clock: Clock | None = None) -> ClusterDesk:
+        """A desk of its own on the scene's ledger."""
+        return desk_of(self.settings, self.store, clock=clock)
+
+
+@contextmanager
+def embedded(folder: Path, made: Prepared | None = None, actions: ActionSettings = ACTIONS) -> Iterator[Scene]:
+    """On the embedded API server, ready at once; ledger and kubeconfig in the folder."""
+    with EmbeddedServer() as server:
+        kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
+        scene = Scene(made or prepared(folder), settings_of(folder, kubeconfig, actions), server)
+        _send_whole(scene, list(objects.nodes(scene.inventory.nodes, fake=True)))
+        _place(scene, pods=True)
+        settle_rollouts(scene)
+        yield scene
+
+
+@contextmanager
+def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTIONS) -> Iterator[Scene]:
+    """On a real control plane, in a namespace of its own, on nodes that kwok plays; waits until all is ready."""
+    name = f"act-{secrets.token_hex(4)}"
+    scene = Scene(prepared(folder, name), settings_of(folder, plane.kubeconfig, actions))
+    found = (replace(node, name=f"{name}-{node.name}") for node in scene.inventory.nodes)
+    nodes = list(objects.nodes(found, fake=True))
+    try:
+        _send_whole(scene, nodes)
+        _place(scene, pods=False)
+        wait_for("every workload to be ready", lambda: not _unready(scene))
+        yield scene
+    finally:
+        client = plane.api()
+        for path in (f"/api/v1/namespaces/{scene.namespace}", *(f"/api/v1/nodes/{i.address.name}" for i in nodes)):
+            with suppress(ApiError):
+                client.delete(path)
+
+
+def app_of(scene: Scene, people: Callable[[], Someone] | None = None, **given: Any) -> Any:
+    """The application with a desk. people: the administrator at this machine unless said; given: fields of Given."""
+    settings = scene.settings
+    known = Given(
+        kubectl_command,
+        manifest,
+        settings.recommender.prices,
+        actions=settings.actions,
+        **{"people": people or at_this_machine(settings.kube), "desk": scene.desk(), **given},
+    )
+    source = StoreSource(scene.store, settings.dashboard)
+    return create_app(source, settings.dashboard, FixedClock(scene.end_seconds), known)
+
+
+def served(scene: Scene, people: Callable[[], Someone] | None = None, **given: Any) -> AbstractContextManager[str]:
+    """The same behind a real server; gives its address."""
+    return support.served(app_of(scene, people, **given))
+
+
+def settle_rollouts(scene: Scene) -> None:
+    """On the embedded server: say that every controller has rolled out what its template asks for."""
+    client, made = scene.client, []
+    for workload in scene.inventory.workloads:
+        if workload.ref.kind not in ("Deployment", "StatefulSet", "DaemonSet"):
+            continue
+        address = address_of(workload.ref)
+        live = client.get(address.path) or {}
+        count = (live.get("spec") or {}).get("replicas", workload.replicas)
+        if workload.ref.kind == "DaemonSet":
+            numbers = {"desiredNumberScheduled": count, "numberReady": count, "updatedNumberScheduled": count}
+            numbers |= {"currentNumberScheduled": count, "numberMisscheduled": 0}
+        else:
+            numbers = {"replicas": count, "readyReplicas": count, "updatedReplicas": count}
+        status = {**numbers, "observedGeneration": live["metadata"]["generation"]}
+        head = {"apiVersion": address.api_version, "kind": workload.ref.kind}
+        meta = {"name": address.name, "namespace": address.namespace}
+        made.append(Apply(address, {**head, "metadata": meta, "status": status}, "status", why="test"))
+    client.close()
+    _send(scene, made)
+
+
+def prepared(folder: Path, name: str = "pay") -> Prepared:
+    """Generate, store and analyse a small cluster whose workloads all lie in one namespace."""
+    made = resident.resident(SPEC, resident.fake_nodes(SPEC))
+    standing = resident.as_it_stands(_in_one(made, name), "embedded", SPEC.end_seconds)  # puts its prefix before it
+    store, end = Store((folder / "store").as_uri(), "embedded"), standing.inventory.time_seconds
+    demo.write(store, standing, Silent())
+    corridor.publish(corridor.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
+    return Prepared(store, f"{resident.PREFIX}{name}", standing.inventory)
+
+
+def settings_of(folder: Path, kubeconfig: Path, actions: ActionSettings) -> Settings:
+    """Settings of a desk: this cluster, a ledger in the folder, its head kept in namespace `kube-system`."""
+    base = Settings()
+    return msgspec.structs.replace(
+        base,
+        kube=KubeSettings(kubeconfig=str(kubeconfig)),
+        actions=msgspec.structs.replace(actions, ledger=str(folder / "ledger.db")),
+        dashboard=support.QUICK,
+        manager=msgspec.structs.replace(base.manager, namespace="kube-system"),
+    )
+
+
+def _in_one(made: SyntheticCluster, name: str) -> SyntheticCluster:
+    """The same cluster with everything in one namespace; names get their old namespace in front, so that none meet."""
+
+    def workload(ref: WorkloadRef) -> WorkloadRef:
+        return WorkloadRef(name, ref.kind, f"{ref.namespace}-{ref.name}")
+
+    def series(ref: PodContainerRef) -> PodContainerRef:
+        return replace(ref, namespace=name, pod=f"{ref.namespace}-{ref.pod}")
+
+    def pod(found: Pod) -> Pod:
+        named = f"{found.namespace}-{found.name}"
+        return replace(found, namespace=name, name=named, workload=workload(found.workload))
+
+    def event(found: Event) -> Event:
+        return replace(found, subject=series(found.subject))
+
+    old = made.inventory
+    inventory = replace(
+        old,
+        workloads=tuple(replace(w, ref=workload(w.ref)) for w in old.workloads),
+        pods=tuple(pod(p) for p in old.pods),
+        events=tuple(event(e) for e in old.events),
+    )
+    usage = {
+        signal: found if signal.spec.per_node else replace(found, refs=tuple(series(r) for r in found.refs))
+        for signal, found in made.usage.items()
+    }
+    return replace(made, inventory=inventory, usage=usage)
+
+
+def _place(scene: Scene, *, pods: bool) -> None:
+    """Namespaces, then controllers, then what controllers would make where there are none."""
+    bare = _unprefixed(scene.inventory)
+    _send(scene, list(objects.namespaces(bare)))
+    _send(scene, list(objects.workloads(bare)))
+    if pods:
+        _send_whole(scene, list(objects.pods(bare)))
+
+
+def _unprefixed(inventory: Inventory) -> Inventory:
+    """With namespaces as `objects` takes them."""
+
+    def bare(ref: WorkloadRef) -> WorkloadRef:
+        return replace(ref, namespace=ref.namespace.removeprefix(resident.PREFIX))
+
+    return replace(
+        inventory,
+        workloads=tuple(replace(w, ref=bare(w.ref)) for w in inventory.workloads),
+        pods=tuple(
+            replace(p, namespace=p.namespace.removeprefix(resident.PREFIX), workload=bare(p.workload))
+            for p in inventory.pods
+        ),
+    )
+
+
+def _send_whole(scene: Scene, intents: Sequence[Apply]) -> None:
+    """Objects first, then their statuses."""
+    for kept in ("", "status"):
+        _send(scene, [intent for intent in intents if intent.subresource == kept])
+
+
+def _send(scene: Scene, intents: list[Intent]) -> None:
+    refused = [o for o in send_all(scene.client, intents, "test", workers=4) if o.error]
+    assert not refused, f"{len(refused)} of {len(intents)} were refused: {refused[0]}"
+
+
+def _unready(scene: Scene) -> list[str]:
+    """Controllers that do not have all their pods yet."""
+    client = scene.client
+    waiting = [str(w.ref) for w in scene.inventory.workloads if not _ready(client, w.ref)]
+    client.close()
+    return waiting
+
+
+def _ready(client: KubeClient, ref: WorkloadRef) -> bool:
+    if ref.kind not in ("Deployment", "StatefulSet", "DaemonSet"):
+        return True
+    live = client.get(address_of(ref).path) or {}
+    status, wanted = live.get("status") or {}, (live.get("spec") or {}).get("replicas")
+    count = status.get("desiredNumberScheduled", 1) if wanted is None else wanted
+    seen = status.get("observedGeneration") == live["metadata"]["generation"]
+    return seen and status.get("readyReplicas", status.get("numberReady", 0)) >= count

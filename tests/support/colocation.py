@@ -1,0 +1,131 @@
+"""Koordinator's colocation formulas once more, pod by pod in plain Python integers: what the columns are held against.
+
+Written from the documentation, not from the code under test: one node, no numpy, no shared function.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from cotenant.model.cluster import Pod
+from cotenant.model.nodemetric import NodeMetric
+from cotenant.model.qos import QosClass
+from cotenant.model.resource import Resource
+from recommender.colocation.strategy import ColocationStrategy
+
+LOW = ("koord-batch", "koord-free")
+
+
+@dataclass
+class PlainNode:
+    """One node as its objects describe it."""
+
+    capacity: int
+    allocatable: int
+    annotated: int = 0
+    ratio: float = 1.0
+    third_batch: int = 0
+    third_mid: int = 0
+    pods: list[Pod] = field(default_factory=list)
+    metric: NodeMetric | None = None
+
+
+def effective_class(pod: Pod) -> str:
+    """Label or band, else by QoS."""
+    if pod.priority.value or not pod.qos.value:
+        return pod.priority.value
+    return "koord-batch" if pod.qos is QosClass.BE else "koord-prod"
+
+
+def percent_of(amount: int, percent: int) -> int:
+    """A percentage as upstream multiplies it: in a double, cut."""
+    return int(amount * (percent / 100))
+
+
+def sums(node: PlainNode, resource: Resource) -> dict[str, int]:
+    """Every sum over pods."""
+    known = {(p.namespace, p.name): p for p in (node.metric.pods if node.metric else ())}
+    found = dict.fromkeys(("hp_used", "hp_request", "hp_max", "prod_request"), 0)
+    active = [p for p in node.pods if p.running]
+    for pod in active:
+        metric = known.pop((pod.namespace, pod.name), None)
+        used = metric.usage.get(resource) if metric else None
+        request, name = pod.requests.get(resource, 0), effective_class(pod)
+        if name in ("koord-prod", ""):
+            found["prod_request"] += request
+        if name in LOW:
+            continue
+        by_request = used is None or (pod.qos is QosClass.LSE and resource is Resource.CPU)
+        found["hp_used"] += request if by_request else used
+        found["hp_request"] += request
+        found["hp_max"] += max(request, used or 0)
+    for metric in known.values():
+        if metric.priority.value not in LOW:
+            found["hp_used"] += metric.usage.get(resource, 0)
+            found["hp_max"] += metric.usage.get(resource, 0)
+    return found
+
+
+def degraded(node: PlainNode, strategy: ColocationStrategy, now: float) -> bool:
+    """Whether the resources are withdrawn."""
+    if not strategy.enable or node.metric is None or node.metric.update_seconds is None:
+        return True
+    return now > node.metric.update_seconds + strategy.degrade_minutes * 60
+
+
+def reserved(node: PlainNode) -> int:
+    return max(node.annotated, node.capacity - node.allocatable, 0)
+
+
+def hosts(node: PlainNode, resource: Resource, below: tuple[str, ...]) -> int:
+    """Usage of host applications whose class is none of `below`."""
+    metric = node.metric
+    return (
+        sum(h.usage.get(resource, 0) for h in metric.host_applications if h.priority.value not in below)
+        if metric
+        else 0
+    )
+
+
+def batch(node: PlainNode, strategy: ColocationStrategy, resource: Resource, now: float) -> int | None:
+    """Published batch amount; None = withdrawn."""
+    if degraded(node, strategy, now):
+        return None
+    assert node.metric is not None
+    cpu = resource is Resource.CPU
+    policy = strategy.cpu_policy if cpu else strategy.memory_policy
+    margin = percent_of(node.capacity, 100 - (strategy.cpu_reclaim_percent if cpu else strategy.memory_reclaim_percent))
+    system = max(node.metric.system_usage.get(resource, 0) + hosts(node, resource, LOW), reserved(node))
+    total = sums(node, resource)
+    amount = {
+        "usage": node.capacity - margin - system - total["hp_used"],
+        "request": node.capacity - margin - reserved(node) - total["hp_request"],
+        "maxUsageRequest": node.capacity - margin - system - total["hp_max"],
+    }[policy]
+    amount = max(amount, 0)
+    cap = strategy.batch_cpu_percent if cpu else strategy.batch_memory_percent
+    if cap is not None:
+        amount = min(amount, percent_of(node.capacity, cap))
+    if cpu and node.ratio > 1:
+        amount = math.ceil(int(amount * 1000 * node.ratio) / 1000)
+    return max(amount - node.third_batch, 0)
+
+
+def mid(node: PlainNode, strategy: ColocationStrategy, resource: Resource, now: float) -> int | None:
+    """Published mid amount; None = withdrawn."""
+    if degraded(node, strategy, now):
+        return None
+    assert node.metric is not None
+    cpu = resource is Resource.CPU
+    cap = percent_of(node.capacity, strategy.mid_cpu_percent if cpu else strategy.mid_memory_percent)
+    if strategy.mid_mode == "static":
+        fixed = strategy.mid_static_cpu_percent if cpu else strategy.mid_static_memory_percent
+        return max(min(percent_of(node.capacity, fixed), cap) - node.third_mid, 0)
+    system = node.metric.system_usage.get(resource, 0) + hosts(node, resource, (*LOW, "koord-mid"))
+    unallocated = max(node.capacity - max(system, reserved(node)) - sums(node, resource)["prod_request"], 0)
+    usage = node.metric.node_usage.get(resource)
+    unused = 0 if usage is None else max(node.capacity - usage, 0)
+    lent = max(min(node.metric.prod_reclaimable.get(resource, 0), unused), 0)
+    amount = min(lent + percent_of(unallocated, strategy.mid_unallocated_percent), cap)
+    return max(amount - node.third_mid, 0)

@@ -1,0 +1,158 @@
+"""Reservation plans on the embedded API server, a desk to act on them, and a dashboard in front.
+
+    with plans.embedded(tmp_path) as scene:
+        scene.plan("web-peak", status={"phase": "Proposed", ...})
+        with scene.served() as url: ...
+
+Nothing keeps plans there: a test writes the status that the manager would. A clock that the test sets is everybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.actions.plan_desk import ClusterPlanDesk
+from cotenant.cli.desk import plan_desk_of
+from cotenant.edges.ledger import Entry, Ledger
+from cotenant.edges.store import Store
+from cotenant.model.people import Grant, Role, Someone
+from cotenant.model.plan import moment
+from cotenant.settings.actions import ActionSettings
+from cotenant.settings.kube import KubeSettings
+from cotenant.settings.root import Settings
+from cotenant.sim.api_server import EmbeddedServer
+from dashboard.app import create_app
+from dashboard.source import Source, StoreSource
+from dashboard.view import Given
+from tests.cluster.api import Api, Json
+from tests.cluster.crds import install_crd
+from tests.contract.target import embedded_api
+from tests.support import dashboard as support
+
+PLANS = "/apis/cotenant.dev/v1alpha1"
+SIX = 1_803_578_400.0
+"""18:00 UTC of a day: start of the window unless a test says another."""
+HOUR = 3600.0
+LEAD = 1150
+NAMESPACE = "shop"
+
+
+class TestClock:
+    """A clock that stands where the test puts it."""
+
+    __test__ = False
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now_seconds(self) -> float:
+        return self.seconds
+
+
+def person(role: Role, *namespaces: str, name: str = "ann") -> Someone:
+    """Somebody with one role."""
+    return Someone(name, grants=(Grant(role, namespaces),))
+
+
+@dataclass
+class Scene:
+    """A server with one namespace, one node of 16 cores and a Deployment `web` whose pods ask for 2 cores."""
+
+    api: Api
+    settings: Settings
+    folder: Path
+    clock: TestClock = field(default_factory=lambda: TestClock(SIX - 6 * HOUR))
+    who: Someone = field(default_factory=lambda: person(Role.ADMIN))
+
+    def plan(self, name: str = "web-peak", status: Json | None = None, **spec: Any) -> str:
+        """Write a plan, with the status that the manager would give it."""
+        whole = {
+            "source": "Manual",
+            "owner": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "amount": {"perPod": {"cpu": "2", "memory": "1Gi"}, "count": 4},
+            **spec,
+        }
+        if whole["source"] != "Recurring" and "window" not in whole:
+            whole["window"] = window()
+        head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "metadata": {"name": name}}
+        self.api.create(f"{PLANS}/namespaces/{NAMESPACE}/reservationplans", {**head, "spec": whole})
+        self.say(name, status or {})
+        return name
+
+    def say(self, name: str, status: Json) -> None:
+        """The status as the manager writes it."""
+        proposed = {"phase": "Proposed", "window": window(), "reserveAt": moment(SIX - LEAD), "leadSeconds": LEAD}
+        head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "metadata": {"name": name}}
+        body = {**head, "status": {**proposed, "count": 4, **status}}
+        self.api.patch(f"{self.path(name)}/status", body, "apply", fieldManager="cotenant-manager", force="true")
+
+    def path(self, name: str) -> str:
+        return f"{PLANS}/namespaces/{NAMESPACE}/reservationplans/{name}"
+
+    def spec(self, name: str) -> Json:
+        return dict(self.api.get(self.path(name))["spec"])
+
+    def desk(self) -> ClusterPlanDesk:
+        """A desk of its own on the scene's ledger."""
+        return plan_desk_of(self.settings, clock=self.clock)
+
+    def rows(self) -> list[Entry]:
+        """The ledger."""
+        ledger = Ledger(Path(self.settings.actions.ledger), reading=True)
+        try:
+            return list(ledger.entries())
+        finally:
+            ledger.close()
+
+    def app(self, source: Source | None = None, people: Callable[[], Someone] | None = None) -> Any:
+        """The dashboard with the desk, on these results or on none."""
+        own = StoreSource(Store((self.folder / "empty").as_uri(), "embedded"), support.QUICK)
+        given = Given(people=people or (lambda: self.who), plans=self.desk())
+        return create_app(source or own, support.QUICK, self.clock, given)
+
+    def served(
+        self, source: Source | None = None, people: Callable[[], Someone] | None = None
+    ) -> AbstractContextManager[str]:
+        """The same behind a real server; gives its address."""
+        return support.served(self.app(source, people))
+
+
+def window(start: float = SIX, hours: float = 2.0) -> Json:
+    """As in a plan."""
+    return {"start": moment(start), "end": moment(start + hours * HOUR)}
+
+
+def said(kind: str, message: str, *, true: bool = False, reason: str = "Told") -> Json:
+    """A condition of a status."""
+    return {"type": kind, "status": str(true), "reason": reason, "message": message,
+            "lastTransitionTime": moment(SIX - 2 * HOUR)}  # fmt: skip
+
+
+@contextmanager
+def embedded(folder: Path) -> Iterator[Scene]:
+    """On the embedded API server; its ledger in the folder."""
+    with EmbeddedServer() as server:
+        api = embedded_api(server)
+        kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
+        install_crd(api, "reservationplans.cotenant.dev")
+        api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+        status = {"capacity": amounts, "allocatable": amounts}
+        api.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": status})
+        container = {"name": "app", "image": "app", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+        spec = {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        api.create(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", {"metadata": {"name": "web"}, "spec": spec})
+        settings = msgspec.structs.replace(
+            Settings(),
+            kube=KubeSettings(kubeconfig=str(kubeconfig)),
+            actions=ActionSettings(ledger=str(folder / "ledger.db"), anchor=False),
+            plans=msgspec.structs.replace(Settings().plans, cluster_budget_fraction=1.0),
+        )
+        yield Scene(api, settings, folder)
