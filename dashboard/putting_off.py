@@ -35,7 +35,7 @@ def dialog() -> Component:
         value="7",
     )
     reason = dmc.TextInput(id="put-off-reason", label="Why", description="Kept in the ledger, shown to everybody.",
-                           required=True, **{"data-autofocus": True})  # fmt: skip
+                           required=True, debounce=True, **{"data-autofocus": True})  # fmt: skip
     send = html.Button("Hide", id="put-off-send", className="button act primary")
     parts = [
         html.P(id="put-off-what"),

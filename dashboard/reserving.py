@@ -34,6 +34,9 @@ ACTS: Final = (
     ("policy", "Auto-approve", "y", Right.ADMINISTER, "plan-policy-now"),
 )
 """(what, label, key, right, id that gets the focus)."""
+FOLLOWED: Final = "new-term"
+"""Fields answered while they are typed. All others go with Enter or when they are left, so that nothing typed is
+overtaken by the key or the click that sends it."""
 READ_ONLY: Final = "Read-only: start it with `cotenant dashboard --act`, or copy the commands below."
 
 
@@ -208,7 +211,9 @@ def policy_form(plan: Plan, currency: str) -> Component:
     )
     auto = dmc.Switch(id="plan-policy-auto", label="Approve each occurrence without a person", checked=one.auto)
     inputs = [
-        dmc.NumberInput(id=f"plan-policy-{key}", label=label, value="" if v is None else v, min=0, size="xs", w=170)
+        dmc.NumberInput(
+            id=f"plan-policy-{key}", label=label, value="" if v is None else v, min=0, size="xs", w=170, debounce=True
+        )
         for key, label, v in limits
     ]
     note = "Per occurrence, by the back-test; empty is not asked. The guards are asked as well."
@@ -221,7 +226,7 @@ def policy_form(plan: Plan, currency: str) -> Component:
 
 def new_form(fields: Sequence[FieldOf]) -> Component:
     """A plan by hand: what, when, how much; the next occurrences stand below while it is typed."""
-    inputs = [_input("new-term", one) for one in fields]
+    inputs = [_input(FOLLOWED, one) for one in fields]
     next_ = html.Div(id="new-next", className="said", role="status")
     look = html.Button("Preview it", id="new-look", className="button")
     make = html.Button("Make the plan", id="new-now", className="button primary")
@@ -263,7 +268,7 @@ def _submit(what: str, label: str) -> Component:
 
 
 def _why(what: str, label: str = "Why (for those who read it later)") -> Component:
-    return dmc.TextInput(id=f"plan-{what}-reason", label=label, size="xs", value="", n_submit=0)
+    return dmc.TextInput(id=f"plan-{what}-reason", label=label, size="xs", value="", n_submit=0, debounce=True)
 
 
 def _group(label: str, control: Component) -> Component:
@@ -274,6 +279,7 @@ def _input(kind: str, one: FieldOf) -> Component:
     """One field, with its label and its hint."""
     id_: Mapping[str, str] = {kind: one.key}
     given: dict[str, Any] = {"label": one.label, "size": "xs", "description": one.hint or None}
+    given["debounce"] = kind != FOLLOWED
     made: Mapping[str, Callable[[], Component]] = {
         "number": lambda: dmc.NumberInput(id=id_, value=one.value, min=0, **given),
         "text": lambda: dmc.TextInput(id=id_, value=one.value, **given),
