@@ -37,6 +37,7 @@ from enforcer.status import FILE, About, NodeStatus, status
 from enforcer.suppressed import Held, note
 from enforcer.telling import AgentMetrics, Teller
 from enforcer.usage import Usage, node_metric
+from enforcer.whole_files import replace_whole
 
 STATUS_SECONDS: Final = 5.0
 OLDEST: Final = 1e9
@@ -359,10 +360,8 @@ class Agent:
             return
         self._status_at = now
         path = Path(self.parts.settings.state_dir) / FILE
-        fresh = path.with_name(f".{FILE}.new")
         try:
-            fresh.write_bytes(msgspec.json.encode(self.status()))
-            fresh.replace(path)
+            replace_whole(path, msgspec.json.encode(self.status()), on_disk=False)
         except OSError as error:
             self._log.warning("status not saved", error=str(error))
 

@@ -12,7 +12,6 @@ the lock when the first dies, however it dies.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -25,6 +24,7 @@ from cotenant.model.errors import StoreError, UsageError
 from enforcer.changes import Note, Notes, Place
 from enforcer.knobs import objection
 from enforcer.layout import checked_path
+from enforcer.whole_files import replace_whole, set_aside
 
 FILE: Final = "originals.json"
 LOCK: Final = "agent.lock"
@@ -51,9 +51,7 @@ class Journal:
         try:
             self.notes = self._read()
         except (OSError, ValueError, UsageError, msgspec.DecodeError) as bad:
-            self.damaged = f"{folder / FILE} cannot be used ({bad}); it was set aside as {FILE}.damaged"
-            with contextlib.suppress(OSError):
-                (folder / FILE).replace(folder / f"{FILE}.damaged")
+            self.damaged = set_aside(folder / FILE, bad)
         self._stamp = self._stat()
 
     def __enter__(self) -> Self:
@@ -76,18 +74,11 @@ class Journal:
         """Replace the file whole. StoreError when it cannot be written: what it does not note must not be touched."""
         if notes == self.notes and self._stamp == self._stat():
             return
-        target, fresh = self._folder / FILE, self._folder / f"{FILE}.new"
+        target = self._folder / FILE
         text = msgspec.json.encode(_File(self._boot, list(notes.values())))
         try:
-            with fresh.open("wb") as file:
-                file.write(text)
-                file.flush()
-                if notes.keys() - self.notes.keys():
-                    os.fsync(file.fileno())
-            fresh.replace(target)
+            replace_whole(target, text, on_disk=bool(notes.keys() - self.notes.keys()))
         except OSError as refused:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
             raise StoreError(
                 f"{target}: original values cannot be saved: {refused.strerror}",
                 fix="Free space in, or give the agent the right to write, enforcer.state_dir.",

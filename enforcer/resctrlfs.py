@@ -24,6 +24,7 @@ from enforcer.cgroupfs import Hierarchy
 from enforcer.contract import ResctrlReading, Surface, SurfaceWant
 from enforcer.knobs import Version
 from enforcer.surfaces import ResctrlGroup, values_of
+from enforcer.whole_files import replace_whole
 
 FILE: Final = "resctrl-groups.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -188,12 +189,7 @@ class ResctrlKeeper:
 
     def _save(self, ours: frozenset[str]) -> None:
         """Whole or not at all, on the disk before it returns."""
-        fresh = self._note.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(sorted(ours)))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._note)
+        replace_whole(self._note, msgspec.json.encode(sorted(ours)))
         self._ours = ours
 
 

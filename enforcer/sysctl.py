@@ -8,7 +8,6 @@ fought over, and left as they set it.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,16 +15,22 @@ from typing import Final
 import msgspec
 
 from enforcer.contract import Surface, SurfaceWant
+from enforcer.whole_files import replace_whole
 
 KEYS: Final = frozenset({"vm/min_free_kbytes", "vm/watermark_scale_factor"})
 FILE: Final = "sysctl-originals.json"
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What stood there, and what we wrote."""
+    """What stood there, what we wrote, and what of ours it was to replace: a write may not have come to pass."""
 
     original: str
     ours: str
+    before: str = ""
+
+    def may_read(self, present: str) -> bool:
+        """Whether this may stand there by our hand."""
+        return present in (self.ours, self.before)
 
 
 class SysctlKeeper:
@@ -58,11 +63,11 @@ class SysctlKeeper:
         try:
             present = self._read(key)
             kept = self._kept.get(key)
-            if kept is not None and present not in (kept.ours, kept.original):
+            if kept is not None and present != kept.original and not kept.may_read(present):
                 yield f"{key}: somebody else set it to {present}; it stays theirs"
                 return
             if present != value:
-                self._save(self._kept | {key: Kept(kept.original if kept else present, value)})
+                self._save(self._kept | {key: Kept(kept.original if kept else present, value, present)})
                 (self._root / key).write_text(value)
         except OSError as refused:
             yield f"{key}: {refused.strerror}"
@@ -70,7 +75,7 @@ class SysctlKeeper:
     def _back(self, key: str) -> Iterator[str]:
         try:
             kept = self._kept[key]
-            if self._read(key) == kept.ours:
+            if kept.may_read(self._read(key)):
                 (self._root / key).write_text(kept.original)
             self._save({k: v for k, v in self._kept.items() if k != key})
         except OSError as refused:
@@ -87,10 +92,5 @@ class SysctlKeeper:
 
     def _save(self, kept: dict[str, Kept]) -> None:
         """Whole or not at all, on the disk before it returns."""
-        fresh = self._note.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(kept))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._note)
+        replace_whole(self._note, msgspec.json.encode(kept))
         self._kept = kept

@@ -71,3 +71,15 @@ def test_without_permission_it_says_so(tmp_path: Path) -> None:
 def test_a_damaged_note_is_no_note(root: Path, tmp_path: Path) -> None:
     (tmp_path / "sysctl-originals.json").write_text("{")
     assert SysctlKeeper(tmp_path, root).give_back() == []
+
+
+def test_a_second_value_that_did_not_reach_the_kernel_leaves_the_first_ours_to_give_back(
+    root: Path, tmp_path: Path
+) -> None:
+    keeper = SysctlKeeper(tmp_path, root)
+    keeper.apply(want("80000"))
+    keeper.apply(want("90000"))
+    (root / KEY).write_text("80000\n")  # killed between the note of the second and its write
+    successor = SysctlKeeper(tmp_path, root)
+    assert successor.give_back() == []
+    assert (root / KEY).read_text() == "67584"
