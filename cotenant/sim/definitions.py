@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any, Final
 
 import yaml
 
+from cotenant.edges.shipped import deploy
 from cotenant.sim.hand import Hand
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ def define(hand: Hand) -> int:
 
 
 def _shipped() -> Iterator[Json]:
-    root = files("cotenant") / "deploy"
+    root = deploy()
     crds = sorted((file for file in (root / "crds").iterdir() if file.name.endswith(".yaml")), key=lambda f: f.name)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for file in (*crds, *(root / name for name in FILES)):

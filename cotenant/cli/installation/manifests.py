@@ -1,16 +1,16 @@
 """EDGE: the objects that an installation consists of, as the package ships them in `deploy/`.
 
-In a checkout `cotenant/deploy` is a link to `deploy/`; a wheel carries a copy. A component is a set of those files.
+A component is a set of those files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
+from cotenant.edges.shipped import deploy
 from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.intent import Address
 
@@ -75,7 +75,7 @@ def chosen(words: str) -> tuple[str, ...]:
 
 def texts(components: Sequence[str]) -> list[tuple[str, str]]:
     """(component, YAML text) of every file of the components."""
-    root = files("cotenant") / "deploy"
+    root = deploy()
     return [
         (component, file.read_text("utf-8"))
         for component in components

@@ -1,0 +1,14 @@
+"""EDGE: the manifests that the product ships, wherever it runs from."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+
+def deploy() -> Traversable:
+    """The folder of manifests: the copy in an installed wheel, else `deploy/` of the checkout."""
+    package = files("cotenant")
+    inside = package / "deploy"
+    return inside if inside.is_dir() else Path(str(package)).parent / "deploy"
