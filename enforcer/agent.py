@@ -372,9 +372,12 @@ def _sleep(seconds: float) -> bool:
 
 
 def with_ages(seen: Observation, told: Told) -> Observation:
-    """The reading together with how old the rest of what is known is."""
+    """The reading together with how old the rest of what is known is. Recalled pods that have no cgroup are gone."""
+    gone = "pods" in told.recalled
     return replace(
         seen,
+        pods=tuple(pod for pod in seen.pods if pod.group is not None) if gone else seen.pods,
+        recalled=told.recalled,
         policy_age_seconds=min(told.policy_age_seconds, OLDEST),
         pods_age_seconds=min(told.pods_age_seconds, OLDEST),
         forecast=told.forecast,

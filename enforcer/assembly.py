@@ -40,6 +40,7 @@ from enforcer.journal import Journal
 from enforcer.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from enforcer.layout import Driver, Layout, checked_path, host_application_path
 from enforcer.observe import HostApplicationSpec, NodeFacts, Observer
+from enforcer.recalling import KnownFile, Recalling
 from enforcer.recording import Recorder
 from enforcer.registry import strategies
 from enforcer.reporting import Reporter, Whose
@@ -151,7 +152,8 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
     with contextlib.ExitStack() as stack:
         client = None if own.pods_file else _client(settings, env)
         metrics = Metrics(__version__, platform.python_version())
-        journal = Journal(folder, _text(Path(own.proc_root) / BOOT_ID).strip())
+        boot_id = _text(Path(own.proc_root) / BOOT_ID).strip()
+        journal = Journal(folder, boot_id)
         stack.callback(journal.close)
         raise_file_limit()
         hierarchy = Hierarchy(Path(own.cgroup_root))
@@ -161,7 +163,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         parts = Parts(
             settings=own,
             clock=clock,
-            sources=_sources(own, node, client),
+            sources=_sources(own, KnownFile(folder, boot_id, node), node, client),
             eyes=Eyes(hierarchy, own, kubelet_config(_text(Path(own.kubelet_config)))),
             hand=Applier(hierarchy, journal, own.dry_run),
             notes=lambda: journal.notes,
@@ -197,10 +199,10 @@ def _client(settings: Settings, env: Mapping[str, str]) -> KubeClient:
     return KubeClient(service_account(files, env), settings.kube, reload=lambda: service_account(files, env))
 
 
-def _sources(settings: EnforcerSettings, node: str, client: KubeClient | None) -> Sources:
+def _sources(settings: EnforcerSettings, known: KnownFile, node: str, client: KubeClient | None) -> Sources:
     if client is None:
         return FileSources(node, settings.pods_file, settings.policy_file)
-    return ApiSources(client, node, settings.policy_file)
+    return Recalling(ApiSources(client, node, settings.policy_file), known)
 
 
 def _reporter(settings: EnforcerSettings, node: str, client: KubeClient | None, agent: Agent) -> Reporter | None:

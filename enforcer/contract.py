@@ -323,6 +323,8 @@ class Observation:
     forecast: NodeForecast | None = None
     elapsed_seconds: float = 1.0
     """Since the tick before."""
+    recalled: tuple[str, ...] = ()
+    """What is known from before this agent started alone: "policy", "pods"."""
 
     @property
     def best_effort_root(self) -> GroupReading | None:

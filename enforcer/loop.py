@@ -9,7 +9,7 @@ there is no policy, or it stayed stale until it was given up; nothing is wanted,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -106,7 +106,7 @@ def decide(
     wants, refused = merged(plans.values(), seen.node.name)
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
-    verdicts = [*told, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
+    verdicts = [*_recalled(seen), *told, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
     if mode is Mode.HOLD:
         wants, evictions = held(wants, memory.wants, seen), ()
         verdicts.append(_stale(seen, ages))
@@ -165,6 +165,13 @@ def _released(seen: Observation, policy: NodePolicy | None) -> Verdict:
         return Verdict(seen.node.name, "NoPolicy", "No policy was heard of: nothing is changed on this node.")
     text = "The policy was not confirmed for so long that it is given up: every value goes back to what it was."
     return Verdict(seen.node.name, "PolicyGivenUp", text, warning=True)
+
+
+def _recalled(seen: Observation) -> Iterator[Verdict]:
+    if seen.recalled:
+        what = " and ".join(seen.recalled)
+        text = f"Of {what} nothing was heard since the agent started: it goes on by what was known before."
+        yield Verdict(seen.node.name, "Recalled", text, warning=True)
 
 
 def _stale(seen: Observation, ages: Ages) -> Verdict:

@@ -58,6 +58,8 @@ class Told:
     forecast: NodeForecast | None = None
     notes: tuple[str, ...] = ()
     """What is wrong, one line each."""
+    recalled: tuple[str, ...] = ()
+    """What was not told but known before this agent started: "policy", "pods"."""
 
 
 class Sources(Protocol):
