@@ -6,9 +6,8 @@ that were never scraped are left out; the acts are told without numbers then.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,6 +18,8 @@ from cotenant.model.errors import SourceProtocol
 from cotenant.model.resource import MILLICORES_PER_CORE
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
+from profiler.prometheus.decode import UNREADABLE
+from profiler.prometheus.promql import marked, named, of_labels, one_of, selector, union
 
 METRIC: Final = "cotenant_enforcer_cpu_cores"
 DRY: Final = "cotenant_enforcer_dry_run"
@@ -40,23 +41,20 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
         found: list[_Series] = []
         start, end = (int(at) // STEP_SECONDS * STEP_SECONDS for at in (since, until))
         for first in range(0, len(nodes), BATCH):
-            answer = client.range(query(nodes[first : first + BATCH]), start, end, STEP_SECONDS)
+            text = query(nodes[first : first + BATCH], settings.labels)
+            answer = client.range(text, start, end, STEP_SECONDS)
             found += _decoded(answer)
     finally:
         client.close()
     return gathered(found, set(nodes), start, end)
 
 
-def query(nodes: Iterable[str]) -> str:
+def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
     """PromQL for some nodes. A scraper that puts a `node` of its own renames ours to `exported_node`."""
-    names = "|".join(re.escape(node).replace("\\", "\\\\").replace('"', '\\"') for node in nodes)
-    mine = f'{{node=~"{names}"}}'
-    theirs = f'{{exported_node=~"{names}"}}'
-    parts = [f"max by (node, exported_node, of) ({METRIC}{own})" for own in (mine, theirs)]
-    parts += [
-        f'label_replace(max by (node, exported_node) ({DRY}{own}), "of", "{_DRY_OF}", "", "")' for own in (mine, theirs)
-    ]
-    return " or ".join(parts)
+    own = [(one_of(label, nodes), *of_labels(labels)) for label in ("node", "exported_node")]
+    lanes = (f"max by (node, exported_node, of) ({selector((named(METRIC), *some))})" for some in own)
+    dry = (f"max by (node, exported_node) ({selector((named(DRY), *some))})" for some in own)
+    return union((*lanes, *(marked(text, "of", _DRY_OF) for text in dry)))
 
 
 def gathered(found: Iterable[_Series], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
@@ -92,5 +90,5 @@ def _lanes(node: str, numbers: dict[str, list[float]], start: int, size: int) ->
 def _decoded(answer: msgspec.Raw) -> list[_Series]:
     try:
         return msgspec.json.decode(answer, type=list[_Series])
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise SourceProtocol(f"the answer to a question about {METRIC} is no matrix: {error}") from error

@@ -31,12 +31,15 @@ from cotenant.model.errors import (
     SourceUnreachable,
 )
 from cotenant.settings.profiler import PrometheusSettings
+from profiler.prometheus import decode
 
 _TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
 _SERVICE_PROXY: Final = re.compile(r"/api/v1/namespaces/[^/]+/services/[^/]+/proxy(?:/|$)")
 """A Service reached through a Kubernetes API server."""
 _TRIES_THEN_OPEN: Final = 5
 """Questions in a row that nobody answered before the circuit opens and the rest fail at once."""
+OPEN_SECONDS: Final = 30.0
+"""An open circuit lets one question through after so long: a server that was away is found again."""
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -92,7 +95,7 @@ class Client:
         )
         # The constructor mounts an adapter of its own, with ten connections and a retry that leaves POST out.
         session.mount(self.url, HTTPAdapter(pool_maxsize=settings.in_flight, pool_block=True))
-        self._silence = 0
+        self._silence, self._ask_again_at = 0, 0.0
 
     def range(self, query: str, start_seconds: int, end_seconds: int, step_seconds: int) -> msgspec.Raw:
         """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass."""
@@ -108,23 +111,25 @@ class Client:
     def names(self, start_seconds: int, end_seconds: int) -> frozenset[str]:
         """Names of the metrics that have a series in the span."""
         params = {"start": start_seconds, "end": end_seconds}
-        return frozenset(msgspec.json.decode(self._asked(lambda: self._api.get_label_values("__name__", params))))
+        answer = self._asked(lambda: self._api.get_label_values("__name__", params))
+        return frozenset(decode.texts(answer))
 
     def close(self) -> None:
         """Release the connections."""
         self._api.close()
 
-    def _asked(self, ask: Any) -> Any:
+    def _asked(self, ask: Any) -> msgspec.Raw:
         """Ask, and again after a break (POST too: a query changes nothing); an open circuit fails at once."""
         for pause in (*self._pauses(), None):
-            if self._silence >= _TRIES_THEN_OPEN:
+            if not self._may_ask():
                 raise SourceUnreachable(
                     f"{self.url} did not answer {self._silence} times in a row; the rest was not asked"
                 )
             try:
-                answer = ask()
+                answer = self._shaped(ask)
             except (_TooSlow, SourceUnreachable) as error:
                 self._silence += not isinstance(error, _Overloaded)
+                self._ask_again_at = time.monotonic() + OPEN_SECONDS
                 if pause is None or isinstance(error, _TooSlow):
                     raise
                 time.sleep(pause)
@@ -132,6 +137,28 @@ class Client:
                 self._silence = 0
                 return answer
         raise AssertionError("the last pass returns or raises")
+
+    def _shaped(self, ask: Any) -> msgspec.Raw:
+        """The part of an answer that the package picks out, which takes its shape for granted."""
+        try:
+            answer = ask()
+        except (KeyError, TypeError):
+            answer = None
+        if not isinstance(answer, msgspec.Raw):
+            raise SourceProtocol(
+                f"{self.url} answered without the data that was asked for", fix="Is this address Prometheus' API?"
+            )
+        return answer
+
+    def _may_ask(self) -> bool:
+        """Whether the circuit is closed, or open for so long that somebody should look."""
+        if self._silence < _TRIES_THEN_OPEN:
+            return True
+        now = time.monotonic()
+        due = now >= self._ask_again_at
+        if due:
+            self._ask_again_at = now + OPEN_SECONDS
+        return due
 
     def _pauses(self) -> Iterator[float]:
         return (self._settings.backoff_seconds * 2**n for n in range(self._settings.retries))
@@ -213,7 +240,7 @@ def _judged(response: requests.Response, body: bytearray) -> _Envelope:
         )
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
-    except msgspec.MsgspecError:
+    except decode.UNREADABLE:
         envelope = _Envelope("", error=_excerpt(body))
     if code == 200 and envelope.status == "success":
         return envelope

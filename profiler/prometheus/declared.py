@@ -15,6 +15,7 @@ from typing import Final
 from cotenant.model.bounds import QUOTA_KEYS, tightest
 from cotenant.model.cluster import LimitRange, Quota
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.quantity import LARGEST
 from cotenant.model.resource import Resource
 
 Series = Sequence[tuple[dict[str, str], float]]
@@ -58,8 +59,8 @@ _NODE_LABELS: Final = {
 
 
 def amount(resource: Resource, value: float) -> int:
-    """Cores or bytes of kube-state-metrics in the resource's unit."""
-    return round(value * 1000) if resource is Resource.CPU else round(value)
+    """Cores or bytes of kube-state-metrics in the resource's unit, as a quantity no more than 64 bits hold."""
+    return min(round(value * 1000) if resource is Resource.CPU else round(value), LARGEST)
 
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:

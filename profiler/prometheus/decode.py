@@ -28,6 +28,8 @@ _BATCH: Final = 64
 """Series read together: enough for numpy, few enough that working memory stays far below the answer's."""
 _LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
 """What float32 can hold after cores have become millicores."""
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises on bytes that are not the JSON that was asked for."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -90,8 +92,10 @@ def _place(pairs: list[Floats], query: Query, values: Floats) -> Counter[Defect]
 
 
 def described(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
-    """Series with all their labels and the values of every evaluation, for small answers."""
-    return [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]
+    """Series with all their labels and their finite values, oldest first, for small answers; none without a value."""
+    found = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]
+    finite = ((labels, values[np.abs(values) <= _LARGEST]) for labels, values in found)
+    return [(labels, values) for labels, values in finite if values.size]
 
 
 def raw_values(result: msgspec.Raw) -> list[tuple[Labels, Floats]]:
@@ -105,11 +109,16 @@ def label_sets(data: msgspec.Raw) -> list[dict[str, str]]:
     return _decoded(data, list[dict[str, str]])
 
 
+def texts(data: msgspec.Raw) -> list[str]:
+    """The answer of the endpoint of a label's values."""
+    return _decoded(data, list[str])
+
+
 def _decoded(raw: msgspec.Raw, kind: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError as error:
-        raise SourceProtocol(f"the metric source's answer is not a list of series: {error}") from error
+    except UNREADABLE as error:
+        raise SourceProtocol(f"the metric source's answer is not what was asked for: {error}") from error
 
 
 def _pairs(raw: msgspec.Raw) -> Floats:

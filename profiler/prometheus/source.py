@@ -165,7 +165,7 @@ class PrometheusSource:
                 raise
             self._defects[Defect.QUERY_SPLIT] += 1
         else:
-            return [(labels, float(values[-1])) for labels, values in answer if len(values)]
+            return [(labels, float(values[-1])) for labels, values in answer]
         half = len(metrics) // 2
         pieces = ((metrics[:half], shard), (metrics[half:], shard)) if half else ((metrics, s) for s in shards or ())
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]

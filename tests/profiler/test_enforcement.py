@@ -88,4 +88,10 @@ def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
 def test_a_node_s_name_is_text_in_the_question(server: Server) -> None:
     nasty = ['a"} or vector(1) or {x="', "n.1", "n1|n2", "b\\"]
     assert lanes(PrometheusSettings(url=server.url), nasty, END - 600, END) == []
-    assert "n\\\\.1" in query(["n.1"])
+    assert "n\\\\.1" in query(["n.1"], {})
+
+
+def test_agents_of_another_cluster_on_the_same_server_are_not_ours(server: Server) -> None:
+    other = PrometheusSettings(url=server.url, labels={"cluster": "other"})
+    assert lanes(other, ["n1", "n2"], END - 1800, END - 60) == []
+    assert query(["n1"], {"cluster": "prod"}).count('cluster="prod"') == 4  # two metrics, each by two labels

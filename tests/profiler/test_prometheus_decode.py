@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from cotenant.model.errors import SourceProtocol
 from cotenant.model.identity import NodeRef, PodContainerRef
 from cotenant.model.quality import Defect
+from cotenant.model.resource import Resource
 from cotenant.model.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from profiler.prometheus.decode import increases, samples, usages
+from profiler.prometheus.declared import amount
+from profiler.prometheus.decode import described, increases, samples, usages
 from profiler.prometheus.parts import Part, Rates, hourly_parts, usage_parts
 from profiler.prometheus.plan import MARK, Query
 
@@ -212,3 +214,15 @@ def test_numbers_are_read_exactly_as_python_reads_them(values: list[float | None
     if rows:
         expected = np.array([np.nan if v is None else v for v in values], dtype=np.float32)
         np.testing.assert_array_equal(named.usage.values[0], expected)
+
+
+def test_a_small_answer_holds_finite_values_only() -> None:
+    raw = answer(({"a": "1"}, [(1, "NaN"), (2, "3"), (3, "1e308")]), ({"a": "2"}, [(1, "+Inf")]))
+    (labels, values), *others = described(raw)
+    assert (labels, values.tolist(), others) == ({"a": "1"}, [3.0], [])
+
+
+def test_an_amount_beyond_what_a_quantity_holds_is_the_largest_one() -> None:
+    # 1e19 cores are 1e22 millicores, more than 2^63 - 1; 1.5 are 1,500
+    assert amount(Resource.CPU, 1e19) == amount(Resource.MEMORY, 1e30) == 2**63 - 1
+    assert (amount(Resource.CPU, 1.5), amount(Resource.MEMORY, 1024.0)) == (1500, 1024)
