@@ -19,6 +19,7 @@ from cotenant.model.errors import (
     ClusterAbsent,
     ClusterForbidden,
     ClusterNamespaceGone,
+    ClusterObjectGone,
     ClusterUnreachable,
     CotenantError,
     NoData,
@@ -83,6 +84,7 @@ def standing_of(error: Exception) -> Standing:
     """What an error means for the feature that met it."""
     kinds: dict[type[Exception], Standing] = {
         ClusterNamespaceGone: Standing.DEGRADED,
+        ClusterObjectGone: Standing.DEGRADED,
         ClusterForbidden: Standing.FORBIDDEN,
         ClusterAbsent: Standing.ABSENT,
         ClusterUnreachable: Standing.UNREACHABLE,

@@ -20,10 +20,11 @@ from cotenant.manager.published import Owned
 from cotenant.manager.recommendations import RecommendationObject, Recommended
 from cotenant.manager.results import RunResults
 from cotenant.manager.watched import WatchedNode
-from cotenant.model.errors import ClusterForbidden
+from cotenant.model.errors import ClusterForbidden, ClusterObjectGone
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Outcome
 from cotenant.model.protocol import ANALYSIS_GROUP, OWN_GROUP
+from cotenant.model.recommendation import PLURAL
 from cotenant.settings.manager import ManagerSettings
 
 LOOK_SECONDS: Final = 10.0
@@ -79,14 +80,16 @@ class Recommendations:
         return Decision(decision.intents, (*self._notes, *decision.notes))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep what the server made of it: a new object's status is decided on that."""
+        """Keep what the server made of it: a new object's status is decided on that. One that is gone is made anew."""
         for outcome in outcomes:
+            place = outcome.intent.address.namespace, outcome.intent.address.name
             if outcome.ok:
-                address = outcome.intent.address
-                self._there[address.namespace, address.name] = msgspec.convert(outcome.body, RecommendationObject)
+                self._there[place] = msgspec.convert(outcome.body, RecommendationObject)
+            elif isinstance(outcome.error, ClusterObjectGone):
+                self._there.pop(place, None)
 
     def _look(self, results: RunResults) -> None:
-        path = f"/apis/{ANALYSIS_GROUP}/{recommendations.PLURAL}"
+        path = f"/apis/{ANALYSIS_GROUP}/{PLURAL}"
         found = self._client.list(path, RecommendationObject)
         self._there = {(r.metadata.namespace, r.metadata.name): r for r in found}
         kinds = {w.kind for w in results.workloads} | {r.workload.kind for r in found}

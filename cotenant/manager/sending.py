@@ -17,6 +17,7 @@ from cotenant.model.errors import (
     ClusterForbidden,
     ClusterInvalid,
     ClusterNamespaceGone,
+    ClusterObjectGone,
     ClusterUnreachable,
     NotLeader,
 )
@@ -29,8 +30,8 @@ SEEN_SECONDS: Final = 30.0
 FIRST_REFUSAL_SECONDS: Final = 30.0
 LONGEST_REFUSAL_SECONDS: Final = 3600.0
 WITHOUT_RIGHT: Final = (ClusterForbidden, ClusterAbsent)
-"""The other intents of the kind would be refused alike."""
-LASTING: Final = (ClusterInvalid, ClusterNamespaceGone)
+"""The other intents of the kind would be refused alike, unless it is the object alone that is gone."""
+LASTING: Final = (ClusterInvalid, ClusterNamespaceGone, ClusterObjectGone)
 """The server would say the same of this object again."""
 ENDING: Final = (NotLeader, ClusterUnreachable)
 """So would all others."""
@@ -98,9 +99,10 @@ class Sender:
             }
 
     def due(self, intents: Sequence[Intent]) -> list[Intent]:
-        """Those that are neither under way nor refused a short time ago."""
+        """Those that are neither under way nor refused a short time ago; what was refused long ago is forgotten."""
         now = self._now()
         self._awaited = {place: until for place, until in self._awaited.items() if until > now}
+        self._refused = {p: r for p, r in self._refused.items() if now - r.until < LONGEST_REFUSAL_SECONDS}
         held = self._awaited.keys() | {place for place, refusal in self._refused.items() if refusal.until > now}
         return [intent for intent in intents if place_of(intent) not in held]
 
@@ -111,8 +113,8 @@ class Sender:
     def send(self, intents: Sequence[Intent]) -> list[Outcome]:
         """Outcomes of what was sent: fewer than `intents` when a right, a kind, the Lease or the server is missing.
 
-        The first of each (resource, subresource) goes alone: 5,000 nodes without the right cost one refusal. One whose
-        namespace is gone says nothing of the others.
+        The first of each (resource, subresource) goes alone: 5,000 nodes without the right cost one refusal. One that
+        is gone, or whose namespace is, says nothing of the others.
         """
         outcomes: list[Outcome] = []
         for group in _by_right(intents).values():
@@ -125,7 +127,7 @@ class Sender:
                 rest = [intent for intent in rest if intent.address.namespace != gone]
             if isinstance(outcomes[-1].error, ENDING):
                 break
-            if not isinstance(outcomes[-1].error, WITHOUT_RIGHT):
+            if isinstance(outcomes[-1].error, ClusterObjectGone) or not isinstance(outcomes[-1].error, WITHOUT_RIGHT):
                 outcomes += self._batch(rest[1:])
         return outcomes
 

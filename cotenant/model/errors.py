@@ -99,6 +99,10 @@ class ClusterNamespaceGone(ClusterAbsent):
     """404 because of the namespace alone: other objects of the kind may well be written."""
 
 
+class ClusterObjectGone(ClusterAbsent):
+    """404 because of the object alone: it was deleted, others of the kind may well be written."""
+
+
 class ClusterExpired(ClusterError):
     """The Kubernetes API answered 410: the version is too old, the collection must be listed again."""
 

@@ -34,6 +34,15 @@ def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str]
     return answer.status, body
 
 
+def test_it_listens_on_an_address_of_version_six_too(checks: Checks) -> None:
+    settings = TelemetrySettings(health_host="::1", health_port=0)
+    with HealthServer(checks, Metrics("1.2.3", "3.11"), settings) as serving:
+        connection = http.client.HTTPConnection("::1", serving.port, timeout=60)
+        connection.request("GET", "/livez")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
 def test_a_process_without_checks_is_alive_and_ready(server: HealthServer) -> None:
     assert ask(server, "/livez") == (200, "ok\n")
     assert ask(server, "/healthz") == (200, "ok\n")

@@ -235,3 +235,9 @@ def test_the_kubernetes_package_is_not_imported_until_somebody_connects() -> Non
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout.strip() == "False"
+
+
+def test_a_proxy_without_a_port_is_asked_on_that_of_its_scheme(kubeconfig: Any) -> None:
+    path = kubeconfig("https://api.example", **{"proxy-url": "http://127.0.0.1"})
+    opened = connect(KubeSettings(kubeconfig=path))._connection._connection
+    assert (opened.host, opened.port) == ("127.0.0.1", 80)

@@ -455,3 +455,21 @@ def test_an_object_of_eight_megabytes_is_read(lying: tuple[Liar, Mirror[Any]]) -
     found.start()
     assert liar.silenced.wait(60)
     assert len(values(found)["large"]) == 8 << 20
+
+
+def test_watches_that_are_closed_at_once_are_failures_and_end_in_a_list(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks() for _ in range(12)]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert found.lists >= 2  # five in a row are one more list; a healthy watch would be taken up with none
+
+
+def test_an_object_that_breaks_our_reading_hides_no_other(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.items = [{"metadata": {"name": "bare"}}, {"metadata": {"name": "a"}, "data": {"v": "1"}}]
+    found._project = lambda thing: {"v": thing.data["v"]}  # TypeError: "bare" has no data
+    found.start()
+    assert found.wait_synced(60)
+    assert values(found) == {"a": "1"}
+    assert found.refused == {("", "bare"): "TypeError: 'NoneType' object is not subscriptable"}

@@ -9,8 +9,15 @@ import pytest
 
 from cotenant.manager.feature import Standing, standing_of
 from cotenant.manager.loop import AlwaysLeads, Unled
-from cotenant.manager.sending import FIRST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
-from cotenant.model.errors import ClusterForbidden, ClusterInvalid, ClusterNamespaceGone, NotLeader
+from cotenant.manager.sending import FIRST_REFUSAL_SECONDS, LONGEST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
+from cotenant.model.errors import (
+    ClusterAbsent,
+    ClusterForbidden,
+    ClusterInvalid,
+    ClusterNamespaceGone,
+    ClusterObjectGone,
+    NotLeader,
+)
 from cotenant.model.intent import Address, Apply
 from tests.cluster.namespaces import unique_name
 from tests.manager.scene import Scene
@@ -32,6 +39,12 @@ def config_map(namespace: str, name: str, **data: Any) -> Apply:
     address = Address("v1", "configmaps", name, namespace)
     metadata = {"name": name, "namespace": namespace}
     return Apply(address, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+
+def status_of(node: str) -> Apply:
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+    amounts = {"allocatable": {"kubernetes.io/batch-cpu": "1"}}
+    return Apply(Address("v1", "nodes", node), {**body, "status": amounts}, subresource="status")
 
 
 @pytest.fixture
@@ -100,6 +113,32 @@ def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, wa
     assert [(o.intent.address.name, type(o.error)) for o in found] == [("a", ClusterNamespaceGone), ("x", type(None))]
     assert standing_of(found[0].error or Exception()) is Standing.DEGRADED
     assert [i.address.name for i in sender.due(intents)] == ["b"]  # "a" rests, "x" is awaited
+
+
+def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(scene: Scene, fake_nodes: Nodes, watch: Watch) -> None:
+    (node,) = fake_nodes(1)
+    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    intents = [status_of("deleted-meanwhile"), status_of(node)]
+    found = sender.send(sender.due(intents))
+    assert [type(o.error) for o in found] == [ClusterObjectGone, type(None)]
+    assert standing_of(found[0].error or Exception()) is Standing.DEGRADED
+    assert sender.due(intents) == []  # the first rests, the second is awaited
+
+
+def test_a_kind_that_is_not_served_is_asked_for_once(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    found = sender.send([Apply(Address("nosuch.example/v1", "things", name), {}, "status") for name in "ab"])
+    assert [type(o.error) for o in found] == [ClusterAbsent]
+
+
+def test_refusals_of_long_ago_are_forgotten(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    bad = config_map(scene.namespace, "y", **{"no key!": "1"})
+    sender.send([bad])
+    assert sender.refusal([bad]) is not None
+    watch.seconds += FIRST_REFUSAL_SECONDS + LONGEST_REFUSAL_SECONDS + 1
+    assert sender.due([]) == []
+    assert sender.refusal([bad]) is None
 
 
 def test_who_does_not_lead_sends_nothing(scene: Scene, watch: Watch) -> None:

@@ -27,6 +27,7 @@ from cotenant.model.errors import (
     ClusterForbidden,
     ClusterInvalid,
     ClusterNamespaceGone,
+    ClusterObjectGone,
     ClusterUnreachable,
 )
 from cotenant.settings.kube import KubeSettings
@@ -73,8 +74,13 @@ class Page(msgspec.Struct, Generic[ItemT]):
         return self.metadata.version
 
 
+class _Details(msgspec.Struct):
+    name: str = ""
+
+
 class _Status(msgspec.Struct):
     message: str = ""
+    details: _Details | None = None
 
 
 @dataclass(slots=True)
@@ -264,19 +270,30 @@ def _decoded(answer: Answer, kind: Any, path: str) -> Any:
 
 def message_of(answer: Answer) -> str:
     """The Status object's message, or the beginning of whatever came."""
+    return _status_of(answer).message or answer.body[:200].decode("utf-8", "replace")
+
+
+def _status_of(answer: Answer) -> _Status:
+    """The Status object; an empty one when the body is something else."""
     try:
-        found = msgspec.json.decode(answer.body, type=_Status).message
+        return msgspec.json.decode(answer.body, type=_Status)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        found = ""
-    return found or answer.body[:200].decode("utf-8", "replace")
+        return _Status()
 
 
 def refusal(what: str, answer: Answer) -> ClusterError:
     """The error for an answer that is neither success nor a missing right; `what` says who was asked what."""
     kind = ClusterInvalid if _typed(answer) else _KINDS.get(answer.status, ClusterError)
-    if kind is ClusterAbsent and message_of(answer).startswith("namespaces "):
-        kind = ClusterNamespaceGone
+    if kind is ClusterAbsent:
+        kind = _absent(_status_of(answer))
     return kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}")
+
+
+def _absent(status: _Status) -> type[ClusterAbsent]:
+    """What of an address is not there: its namespace, its object (the server names it), or its kind."""
+    if status.message.startswith("namespaces "):
+        return ClusterNamespaceGone
+    return ClusterObjectGone if status.details and status.details.name else ClusterAbsent
 
 
 def _typed(answer: Answer) -> bool:

@@ -127,7 +127,7 @@ class Connection:
         proxy = urlsplit(self._access.proxy) if self._access.proxy else None
         if proxy and (proxy.scheme != "http" or not proxy.hostname):
             raise ClusterError(f"proxy {self._access.proxy!r} is not supported", fix="Use an http:// proxy-url.")
-        near = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+        near = (proxy.hostname or "", proxy.port or http.client.HTTP_PORT) if proxy else (host, port)
         timeout = self._settings.timeout_seconds
         if self._base.scheme == "http":
             opened: _Whole = _Whole(*near, timeout=timeout)

@@ -1,7 +1,7 @@
 """EDGE: a pod's own account on the API server, without the `kubernetes` package, which the node agent has no room for.
 
-    access = service_account(AccountFiles(token_file, ca_file), os.environ)
-    client = KubeClient(access, settings.kube, reload=lambda: access)
+    files, env = AccountFiles(token_file, ca_file), os.environ
+    client = KubeClient(service_account(files, env), settings.kube, reload=lambda: service_account(files, env))
 
 The kubelet renews the token in its file long before it expires; it is read again once a minute and after a refusal.
 """

@@ -30,6 +30,8 @@ WATCH_SECONDS: Final = (300, 600)
 """How long the server is asked to keep a watch; spread, so that not all end at once."""
 RELIST_AFTER: Final = 5
 """Watches in a row that told nothing: our version may be of a future that an older etcd snapshot does not know."""
+SHORT_SECONDS: Final = 1.0
+"""A watch that ends sooner and without a word was closed by something that will close the next one too."""
 GONE: Final = 410
 
 
@@ -111,8 +113,8 @@ class Mirror(Generic[ValueT]):
     def stop(self) -> None:
         """End the watch and its thread."""
         self._stopping.set()
-        if self._stream:
-            self._stream.stop()
+        if stream := self._stream:
+            stream.stop()
         if self._thread.is_alive():
             self._thread.join(2 * self._settings.timeout_seconds)
 
@@ -207,7 +209,7 @@ class Mirror(Generic[ValueT]):
         words = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
         query = urlencode({**self._query, **words, "timeoutSeconds": str(lasting)})
         self._stream = stream = self._client.stream(f"{self.path}?{query}", self._settings.watch_idle_seconds)
-        self.error = None
+        self.error, begun = None, time.monotonic()
         try:
             if not self._stopping.is_set():
                 self._read(stream)
@@ -217,6 +219,9 @@ class Mirror(Generic[ValueT]):
         finally:
             self._stream = None
             self._client.close()
+        silent = self._fresh_at < begun and not self._stopping.is_set()
+        if silent and time.monotonic() - begun < min(SHORT_SECONDS, lasting):
+            raise ClusterError(f"watch {self.path}: was closed at once, without a word")
 
     def _read(self, stream: Stream) -> None:
         for line in stream.lines():
@@ -251,8 +256,11 @@ class Mirror(Generic[ValueT]):
         try:
             thing = self._decoder.decode(raw)
             value: ValueT = self._project(thing) if self._project else thing
-        except (msgspec.MsgspecError, CotenantError) as error:
+        except CotenantError as error:
             refused[key] = str(error)
+            return None
+        except Exception as error:  # noqa: BLE001 - what one object holds must not hide all the others
+            refused[key] = f"{type(error).__name__}: {error}"
             return None
         refused.pop(key, None)
         return value

@@ -22,6 +22,7 @@ from cotenant.model.errors import (
     ClusterAbsent,
     ClusterError,
     ClusterInvalid,
+    ClusterObjectGone,
     ClusterUnreachable,
     CotenantError,
     NotLeader,
@@ -205,6 +206,8 @@ def _with(path: str, words: dict[str, str]) -> str:
 
 
 def _helpful(error: ClusterError) -> ClusterError:
-    if isinstance(error, ClusterAbsent):
+    if isinstance(error, ClusterObjectGone):
+        error.fix = "It was deleted meanwhile."
+    elif isinstance(error, ClusterAbsent):
         error.fix = "Is its CRD installed (`cotenant install --print`), and its namespace there?"
     return error
