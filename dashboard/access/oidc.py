@@ -165,7 +165,7 @@ class Provider:
 
     def _session(self, redirect_uri: str) -> OAuth2Session:
         settings = self._settings
-        session = OAuth2Session(
+        return OAuth2Session(
             settings.client_id,
             _secret(settings.client_secret_file) or None,
             scope=" ".join(settings.scopes),
@@ -173,13 +173,12 @@ class Provider:
             code_challenge_method="S256",
             default_timeout=TIMEOUT_SECONDS,
         )
-        session.verify = settings.ca_file or True
-        return session
 
     def _asked(self, function: Any, *given: Any, **named: Any) -> Mapping[str, Any]:
         """An exchange at the token endpoint."""
         try:
-            found: Mapping[str, Any] = function(*given, **named)
+            # Said at each call: what a session holds gives way to REQUESTS_CA_BUNDLE.
+            found: Mapping[str, Any] = function(*given, verify=self._settings.ca_file or True, **named)
         except AuthlibBaseError as error:
             raise LoginRefused(f"the provider refused: {error}", fix="Log in again.") from error
         except (requests.RequestException, OSError, ValueError) as error:

@@ -44,6 +44,9 @@ class Module:
     tags: str = ""
     """Build tags."""
 
+    cgo: bool = False
+    """Whether it is compiled with C, which takes a C compiler."""
+
     @property
     def folder(self) -> Path:
         """Where its go.mod and go.sum are."""
@@ -54,7 +57,7 @@ class Module:
         found = hashlib.sha256()
         for name in ("go.mod", "go.sum"):
             found.update((self.folder / name).read_bytes())
-        flags = f"{self.link_flags} {self.tags}" if self.tags else self.link_flags
+        flags = " ".join(filter(None, (self.link_flags, self.tags, "cgo" if self.cgo else "")))
         found.update(f"{BUILD} {flags} {platform.system()} {platform.machine()}".encode())
         return found.hexdigest()[:16]
 
@@ -67,6 +70,7 @@ _KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "k
 MODULES = (
     Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module("dex", {"dex": "github.com/dexidp/dex/cmd/dex"}, cgo=True),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     Module("containerd", {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD}, f"-s -w {_CONTAINERD_VERSION}", "no_btrfs"),
     Module("kubernetes", {n: f"k8s.io/kubernetes/cmd/{n}" for n in _KUBERNETES}, f"-s -w {_LINKED_VERSION}"),
@@ -165,7 +169,7 @@ def _build(module: Module, names: list[str]) -> None:
 
 
 def _run(command: list[str], module: Module) -> None:
-    environment = {**os.environ, "CGO_ENABLED": "0"}
+    environment = {**os.environ, "CGO_ENABLED": str(int(module.cgo))}
     done = subprocess.run(command, cwd=module.folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MissingBinaries(f"{' '.join(command)} in {module.folder} failed:\n{done.stderr[-3000:]}")

@@ -1,0 +1,117 @@
+"""Logins and bearer tokens of a real provider, Dex: what it signs lets in, and what it signed for others does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from dashboard.access import oidc
+from tests.support import access
+from tests.support import dex as support
+from tests.support.access import Browser
+from tests.support.dex import ADA, OTHER, SCOPES, Behind
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    support.needed()
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Iterator[Behind]:
+    with support.behind(tmp_path) as found:
+        yield found
+
+
+def asked(behind: Behind, token: str) -> requests.Response:
+    """Who a script is that brings this token."""
+    headers = {"Authorization": f"Bearer {token}"}
+    return requests.get(f"{behind.url}/api/v1/me", headers=headers, timeout=60)
+
+
+def me(browser: Browser) -> dict[str, Any]:
+    found: dict[str, Any] = browser.get("/api/v1/me").json()
+    return found
+
+
+def test_a_password_typed_at_dex_logs_in_and_the_rules_say_what_one_is(behind: Behind) -> None:
+    found = me(behind.logged_in())
+    assert (found["name"], found["way"], found["groups"]) == (ADA, "oidc", [])
+    assert {role["role"] for role in found["roles"]} == {"viewer", "admin"}
+
+
+def test_a_token_of_dex_lets_a_script_in(behind: Behind) -> None:
+    answer = asked(behind, behind.dex.token())
+    assert answer.status_code == 200 and answer.json()["name"] == ADA
+
+
+def test_a_token_that_dex_made_for_another_application_is_refused(behind: Behind) -> None:
+    answer = asked(behind, behind.dex.token(client=OTHER))
+    assert answer.status_code == 401 and "aud" in answer.json()["message"]
+
+
+def test_an_application_that_dex_lets_have_tokens_for_us_counts_once_the_settings_name_it(tmp_path: Path) -> None:
+    scope = f"{SCOPES} audience:server:client_id:cotenant"
+    with support.behind(tmp_path) as found:
+        token = found.dex.token(client=OTHER, scope=scope)
+        answer = asked(found, token)
+        assert answer.status_code == 401 and answer.json()["message"] == f"the token was made for {OTHER}"
+        with access.dashboard(tmp_path, found.dex.settings(oidc={"audiences": [OTHER]})) as url:
+            assert asked(Behind(found.dex, url), token).json()["name"] == ADA
+
+
+def test_a_token_is_worth_nothing_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oidc, "LEEWAY_SECONDS", 0)
+    with support.behind(tmp_path, id_tokens="1s") as found:
+        token, deadline = found.dex.token(), time.monotonic() + 60
+        while (answer := asked(found, token)).status_code == 200 and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert answer.status_code == 401 and "expired" in answer.json()["message"]
+
+
+def test_a_login_goes_on_by_refresh_tokens_until_dex_has_forgotten_it(tmp_path: Path) -> None:
+    # An id token of 30 s is renewed at every request, as that is sooner than the 60 s before which it is renewed.
+    with support.behind(tmp_path, id_tokens="30s") as found:
+        browser = found.logged_in()
+        assert [me(browser)["name"] for _ in range(3)] == [ADA] * 3
+        found.dex.stop()
+        found.dex.start()
+        assert browser.get("/api/v1/me").status_code == 401
+
+
+def test_new_keys_of_dex_are_found_and_what_the_old_ones_signed_is_refused(
+    behind: Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc, "AGAIN_SECONDS", 0.0)
+    before = behind.dex.token()
+    assert asked(behind, before).status_code == 200
+    behind.dex.stop()
+    behind.dex.start()
+    assert asked(behind, behind.dex.token()).status_code == 200
+    assert asked(behind, before).status_code == 401
+
+
+def test_while_dex_is_down_who_is_logged_in_reads_on_and_nobody_else_gets_in(tmp_path: Path) -> None:
+    with support.behind(tmp_path, id_tokens="30s") as found:
+        browser = found.logged_in()
+        found.dex.stop()
+        assert me(browser)["name"] == ADA  # nobody is there to renew the login, which holds
+        with access.dashboard(tmp_path, found.dex.settings()) as fresh:
+            answer = Browser(fresh).get("/auth/login", page=True)
+        assert answer.status_code == 503 and "did not answer" in answer.text
+
+
+def test_dex_by_https_is_believed_by_its_authority_alone(tmp_path: Path) -> None:
+    with support.behind(tmp_path, tls=True) as found:
+        assert me(found.logged_in())["name"] == ADA
+        distrusting = found.dex.settings(oidc={"ca_file": ""})
+        with access.dashboard(tmp_path, distrusting) as url:
+            answer = Browser(url).get("/auth/login", page=True)
+    assert answer.status_code == 503 and "certificate" in answer.text.lower()
