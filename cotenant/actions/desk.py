@@ -17,12 +17,12 @@ from typing import Final
 
 import structlog
 
-from cotenant.actions.accepting import Actions, Review, Terms
+from cotenant.actions.accepting import Actions, Compare, Review, Terms, Trace, nothing_compared, nothing_traced
 from cotenant.actions.around import Person
 from cotenant.actions.around import who as asked_who
 from cotenant.actions.bundling import bundled
 from cotenant.actions.glance import Glance
-from cotenant.actions.journal import Journal, anchored, keep_head
+from cotenant.actions.journal import Journal, anchored, keep_head, unkept
 from cotenant.actions.known import Known
 from cotenant.actions.permissions import head_permission, permissions
 from cotenant.actions.postponing import postpone, postponed, recall
@@ -70,6 +70,8 @@ class Office:
     anchor_namespace: str = ""
     recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
     """How bundles are written, and what they call money."""
+    compare: Compare = nothing_compared
+    trace: Trace = nothing_traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +242,9 @@ class ClusterDesk:
         person = Person(who.name, who.groups) if who.name else asked_who(client)
         journal = Journal(ledger, office.clock, person.name, self._known, who.source)
         journal.cluster = client.access.cluster
-        return Actions(client, journal, office.settings, person)
+        actions = Actions(client, journal, office.settings, person)
+        actions.compare, actions.trace = office.compare, office.trace
+        return actions
 
     @contextmanager
     def _client(self, who: Someone) -> Iterator[KubeClient]:
@@ -287,7 +291,8 @@ class ClusterDesk:
                     return Seen(
                         words="The ledger's head is not kept in the cluster: the setting actions.anchor is off."
                     )
-                return _kept(client, namespace)
+                with self._reading() as ledger:
+                    return _kept(client, ledger, namespace)
         except CotenantError as error:
             words = f"The API server does not answer: {error.message}."
             return Seen(trouble=words, words=f"{words} What it keeps of the ledger was not compared.")
@@ -299,13 +304,12 @@ class ClusterDesk:
             _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
 
 
-def _kept(client: KubeClient, namespace: str) -> Seen:
+def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> Seen:
     try:
-        head = anchored(client, namespace)
+        found = anchored(client, ledger, namespace)
     except ClusterForbidden as error:
         return Seen(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
-    words = "" if head else "The cluster keeps no head of this ledger yet."
-    return Seen(head=head, words=words)
+    return Seen(head=found.head, words="" if found.head else unkept(ledger, found))
 
 
 def _same(standings: Mapping[str, Standing], wanted: Wanted) -> list[Standing]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient, Writer
 from cotenant.edges.ledger import Anchor, Ledger
 from cotenant.model.change import Change, Happened, Standing
-from cotenant.model.errors import ClusterError
+from cotenant.model.errors import ClusterConflict, ClusterError
 from cotenant.model.intent import Address, Apply
 from cotenant.model.people import Someone
 
@@ -62,16 +63,33 @@ class Journal:
         return moved
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the cluster keeps: the head of one ledger, None without, and the ids of other ledgers with heads there."""
+
+    head: Anchor | None = None
+    others: tuple[str, ...] = ()
+
+
 def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
-    """Keep the signed head in the cluster; ClusterError when that may not be written."""
-    head = ledger.head()
+    """Keep the signed head in the cluster, beside those of other ledgers; ClusterError when that may not be written.
+
+    A head that the ledger does not hold is left as it is: it is the proof that rows were rewritten or cut.
+    """
+    kept = anchored(client, ledger, namespace).head
+    if kept is not None and not ledger.holds(kept):
+        raise ClusterConflict(
+            f"ConfigMap {namespace}/{ANCHOR} keeps row {kept.seq} of ledger {ledger.id}, which {ledger.path} has not",
+            fix="`cotenant audit verify` says what is wrong; once that is settled, remove its entry there.",
+        )
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": ANCHOR, "namespace": namespace},
-        "data": {"seq": str(head.seq), "hash": head.hash, "signature": head.signature},
+        "data": {ledger.id: msgspec.json.encode(ledger.head()).decode()},
     }
-    Writer(client, FIELD_MANAGER).send(
+    # Each ledger is a field manager of its own: an apply takes away what its manager no longer names.
+    Writer(client, f"{FIELD_MANAGER}-{ledger.id}").send(
         Apply(Address("v1", "configmaps", ANCHOR, namespace), body, why="the ledger grew"), whole=False
     )
 
@@ -87,13 +105,21 @@ def keep_head(door: Callable[[Someone], AbstractContextManager[KubeClient]], led
         _log.warning("ledger_head_not_kept", error=error.message)
 
 
-def anchored(client: KubeClient, namespace: str) -> Anchor | None:
-    """The head that the cluster keeps; None when there is none."""
+def anchored(client: KubeClient, ledger: Ledger, namespace: str) -> Kept:
+    """What the cluster keeps of this ledger, and of which others it keeps something."""
     found = client.get(Address("v1", "configmaps", ANCHOR, namespace).path)
     data: Mapping[str, str] = (found or {}).get("data") or {}
-    if not data:
-        return None
+    others = tuple(sorted(set(data) - {ledger.id}))
+    if ledger.id not in data:
+        return Kept(None, others)
     try:
-        return Anchor(int(data["seq"]), data["hash"], data["signature"])
-    except (KeyError, ValueError) as error:
-        raise ClusterError(f"ConfigMap {namespace}/{ANCHOR} holds no head: {error}", fix="Who wrote it?") from error
+        return Kept(msgspec.json.decode(data[ledger.id], type=Anchor), others)
+    except msgspec.MsgspecError as error:
+        words = f"ConfigMap {namespace}/{ANCHOR} holds no head of ledger {ledger.id}: {error}"
+        raise ClusterError(words, fix="Who wrote it?") from error
+
+
+def unkept(ledger: Ledger, found: Kept) -> str:
+    """That no head of this ledger is kept, in words; heads of others may be of one that this file took the place of."""
+    words = f"The cluster keeps no head of this ledger ({ledger.id})"
+    return f"{words}, but of others: {', '.join(found.others)}." if found.others else f"{words} yet."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,10 @@ from cotenant.cli.output import Format, OutputOption, message, print_table
 from cotenant.model.changes import entries_table
 from cotenant.model.desk import Told
 from cotenant.model.errors import ClusterError
+
+if TYPE_CHECKING:
+    from cotenant.edges.ledger import Anchor, Ledger
+    from cotenant.settings.root import Settings
 
 app = new_app()
 
@@ -33,13 +37,13 @@ def verify(
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
     settings = session_of(ctx).load(flags).settings
     ledger = open_ledger(settings)
-    head = None if offline else _anchored(settings)
+    head = None if offline else _anchored(settings, ledger)
     found = ledger.verify(head)
     if found.wrong_seq is not None:
-        sys.stdout.write(f"WRONG at row {found.wrong_seq}: {found.why}\n")
+        sys.stdout.write(f"WRONG at row {found.wrong_seq} of ledger {ledger.id}: {found.why}\n")
         raise typer.Exit(EXIT_FINDINGS)
-    against = f", and its row {head.seq} is the head that the cluster keeps" if head else ""
-    sys.stdout.write(f"{found.rows} rows are what was written{against}\n")
+    against = f", and its row {head.seq} is the head that the cluster keeps of it" if head else ""
+    sys.stdout.write(f"{found.rows} rows of ledger {ledger.id} are what was written{against}\n")
 
 
 @app.command(epilog=examples("cotenant audit export -o csv > audit.csv", "cotenant audit export -o json"))
@@ -50,15 +54,15 @@ def export(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
     print_table(entries_table(rows), output)
 
 
-def _anchored(settings: Any) -> Any:
-    from cotenant.actions.journal import anchored
+def _anchored(settings: Settings, ledger: Ledger) -> Anchor | None:
+    from cotenant.actions.journal import anchored, unkept
     from cotenant.edges.kube import connect
 
     try:
-        head = anchored(connect(settings.kube), settings.manager.namespace)
+        found = anchored(connect(settings.kube), ledger, settings.manager.namespace)
     except ClusterError as error:
         message(f"the cluster was not asked: {error}", style="yellow")
         return None
-    if head is None:
-        message("the cluster keeps no head of this ledger; only the chain itself was looked at", style="yellow")
-    return head
+    if found.head is None:
+        message(f"{unkept(ledger, found)} Only the chain itself was looked at.", style="yellow")
+    return found.head

@@ -122,6 +122,16 @@ class Ledger:
         """End; an open ledger is whole at any moment."""
         self._db.close()
 
+    @property
+    def id(self) -> str:
+        """Which ledger it is: a digest of its key, so that a file made anew beside the same key is the same one."""
+        return hashlib.sha256(b"ledger " + self._key).hexdigest()[:12]
+
+    def holds(self, head: Anchor) -> bool:
+        """Whether the row of a head that was kept elsewhere is here, as it was then."""
+        row = self.row(head.seq)
+        return row.hash == head.hash if row else head.seq == 0
+
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[Entry]:
         """Write (event, subject, body) rows, all or none; on the disk when it returns."""
         seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from cotenant.actions.accepting import Actions, Review, Terms
 from cotenant.actions.around import who
-from cotenant.actions.journal import Journal, anchor, anchored
+from cotenant.actions.journal import Journal, anchored
 from cotenant.actions.settling import settle, verify
 from cotenant.edges.clock import FixedClock, SystemClock
 from cotenant.edges.ledger import Ledger
@@ -211,12 +212,12 @@ def test_the_head_kept_in_the_cluster_finds_a_cut_ledger(
     workload = deployed(control_plane, namespace)
     actions.anchor_namespace = namespace
     actions.accept(reviewed(actions, recommended(workload)), TERMS)
-    head = anchored(actions.client, namespace)
+    head = anchored(actions.client, actions.journal.ledger, namespace).head
     assert head is not None and head.seq == 2
     assert actions.journal.ledger.verify(head).wrong_seq is None
-    other = Ledger(tmp_path / "other.db")
-    anchor(actions.client, actions.journal.ledger, namespace)
-    assert other.verify(anchored(actions.client, namespace)).wrong_seq == 2  # not its key
+    shutil.copy(actions.journal.ledger.path.with_suffix(".key"), tmp_path / "cut.key")
+    cut = Ledger(tmp_path / "cut.db")  # the same key, and none of the rows
+    assert cut.verify(anchored(actions.client, cut, namespace).head).why.startswith("rows 1 to 2 were cut off")
 
 
 KILLED = """
@@ -298,7 +299,10 @@ def test_the_commands_tell_the_whole_story(control_plane: ControlPlane, namespac
     assert back.returncode == 0, back.stderr
     assert json.loads(back.stdout)[0]["state"] == "rolled-back" and request_of(control_plane, workload) == "1"
     checked = run("audit", "verify", "--kubeconfig", str(control_plane.kubeconfig))
-    assert checked.stdout == "4 rows are what was written, and its row 4 is the head that the cluster keeps\n"
+    said = (
+        f"4 rows of ledger {ledger.id} are what was written, and its row 4 is the head that the cluster keeps of it\n"
+    )
+    assert checked.stdout == said
     exported = json.loads(run("audit", "export", "-o", "json").stdout)
     assert [e["event"] for e in exported] == ["accepted", "applied", "rollback-accepted", "rolled-back"]
 
