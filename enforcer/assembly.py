@@ -31,6 +31,7 @@ from cotenant.settings.enforcer import EnforcerSettings
 from cotenant.settings.root import Settings
 from enforcer.agent import Agent, Parts
 from enforcer.apply import Applier
+from enforcer.asking import WithKubelet
 from enforcer.cgroupfs import Hierarchy, raise_file_limit
 from enforcer.changes import Place
 from enforcer.contract import Observation, ResctrlReading, Uplink
@@ -80,7 +81,8 @@ class Eyes:
             capacity=told.node.capacity,
             labels=told.node.labels,
             annotations=told.node.annotations,
-            kubelet_static_cpus=self._kubelet.static_cpus,
+            kubelet_static_cpus=self._kubelet.static_cpus or bool(told.kubelet.allocatable),
+            kubelet_cpus=told.kubelet.exclusive,
             uplink=uplink,
             resctrl=resctrl,
         )
@@ -160,11 +162,12 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         clock = SystemClock()
         recorder = EventRecorder(client, FIELD_MANAGER, clock) if client and not own.dry_run else None
         measured = AgentMetrics(metrics)
+        kubelet = kubelet_config(_text(Path(own.kubelet_config)))
         parts = Parts(
             settings=own,
             clock=clock,
-            sources=_sources(own, KnownFile(folder, boot_id, node), node, client),
-            eyes=Eyes(hierarchy, own, kubelet_config(_text(Path(own.kubelet_config)))),
+            sources=_with_kubelet(_sources(own, KnownFile(folder, boot_id, node), node, client), own, kubelet),
+            eyes=Eyes(hierarchy, own, kubelet),
             hand=Applier(hierarchy, journal, own.dry_run),
             notes=lambda: journal.notes,
             strategies=running,
@@ -203,6 +206,11 @@ def _sources(settings: EnforcerSettings, known: KnownFile, node: str, client: Ku
     if client is None:
         return FileSources(node, settings.pods_file, settings.policy_file)
     return Recalling(ApiSources(client, node, settings.policy_file), known)
+
+
+def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletConfig) -> Sources:
+    socket = settings.pod_resources_socket
+    return WithKubelet(inner, socket, kubelet.static_cpus) if socket else inner
 
 
 def _reporter(settings: EnforcerSettings, node: str, client: KubeClient | None, agent: Agent) -> Reporter | None:

@@ -281,6 +281,8 @@ class NodeReading:
     """Name or mount point -> "major:minor"."""
     kubelet_static_cpus: bool = False
     """Whether the kubelet's own CPU manager hands out CPUs."""
+    kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Those that it gave to a pod exclusively, by the pod's key."""
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
 

@@ -145,9 +145,13 @@ def system_cpus(node: NodeReading) -> tuple[Cpus, bool]:
 
 
 def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
-    """CPUs that neither the share pools nor best effort may touch: of LSE pods, reserved, exclusively SYSTEM's."""
+    """CPUs that neither the share pools nor best effort may touch.
+
+    Of LSE pods, reserved, exclusively SYSTEM's, and those that the kubelet gave to a pod alone.
+    """
     system, exclusive = system_cpus(node)
-    return owned_cpus(pods, QosClass.LSE) | reserved_cpus(node) | (system if exclusive else frozenset())
+    closed = owned_cpus(pods, QosClass.LSE) | reserved_cpus(node) | (system if exclusive else frozenset())
+    return closed.union(*node.kubelet_cpus.values())
 
 
 def online_cpus(node: NodeReading) -> Cpus:

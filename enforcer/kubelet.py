@@ -1,4 +1,4 @@
-"""What the kubelet's configuration says about cgroups and CPUs. Pure: text in.
+"""What the kubelet says: its configuration about cgroups and CPUs, and whom it gave CPUs exclusively. Pure.
 
 Three top-level scalars of a file that kubeadm and others write as plain YAML; read without a YAML parser, which would
 cost the agent as much memory as everything else here. JSON, and a key that is nested or folded, is not found.
@@ -7,7 +7,8 @@ cost the agent as much memory as everything else here. JSON, and a key that is n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 _SCALAR: Final = re.compile(r"""^(\w+):[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\s#"'{\[][^#\n]*?))?[ \t]*(?:#.*)?$""", re.M)
@@ -26,6 +27,18 @@ class KubeletConfig:
     def base(self) -> tuple[str, ...]:
         """The cgroupRoot as parts."""
         return tuple(part for part in self.cgroup_root.split("/") if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """What the kubelet's podresources service says of one moment. Pods by their key, "namespace/name"."""
+
+    pods: frozenset[str] = frozenset()
+    """All that it runs."""
+    exclusive: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """CPUs that its static policy gave to the containers of a pod; pods without such are left out."""
+    allocatable: frozenset[int] = frozenset()
+    """CPUs that it gives out exclusively; none unless its CPU manager's policy is static."""
 
 
 def kubelet_config(text: str) -> KubeletConfig:

@@ -87,6 +87,7 @@ class NodeFacts:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     kubelet_static_cpus: bool = False
+    kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
 
@@ -212,6 +213,7 @@ class Observer:
             annotations=facts.annotations,
             block_devices=machine.block_devices,
             kubelet_static_cpus=facts.kubelet_static_cpus,
+            kubelet_cpus=facts.kubelet_cpus,
             uplink=facts.uplink,
             resctrl=facts.resctrl,
         )

@@ -24,6 +24,7 @@ from cotenant.model.protocol import OWN_GROUP, SLO_GROUP
 from enforcer import documents
 from enforcer.contract import NodeForecast, PodSpec
 from enforcer.documents import Inventory
+from enforcer.kubelet import Assignments
 from enforcer.wire import (
     ENDED,
     ForecastWire,
@@ -58,6 +59,8 @@ class Told:
     forecast: NodeForecast | None = None
     notes: tuple[str, ...] = ()
     """What is wrong, one line each."""
+    kubelet: Assignments = field(default_factory=Assignments)
+    """Empty unless the kubelet was asked and answered."""
     recalled: tuple[str, ...] = ()
     """What was not told but known before this agent started: "policy", "pods"."""
 

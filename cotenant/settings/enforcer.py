@@ -51,6 +51,13 @@ class EnforcerSettings(Section, frozen=True):
     kubelet_config: Annotated[
         str, setting("The kubelet's configuration file, read for its cgroup driver, cgroup root and CPU manager.")
     ] = "/var/lib/kubelet/config.yaml"
+    pod_resources_socket: Annotated[
+        str,
+        setting(
+            "The kubelet's podresources service, asked for the CPUs that its static CPU manager gave out, and for its "
+            "pods while the API server has not been heard of; empty means never. It needs cotenant[node]."
+        ),
+    ] = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
     # The API server, without a kubeconfig.
     api_server: Annotated[

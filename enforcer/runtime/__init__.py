@@ -2,5 +2,6 @@
 
     runtime's message -> facts (pure) -> container_resources (pure) -> answer (pure) -> wire (EDGE)
 
-The only address of grpc and protobuf. Both hooks are optional and fail open: the loop alone keeps every value.
+The only address of grpc and protobuf, so also of the kubelet's podresources service. Both hooks are optional and fail
+open: the loop alone keeps every value.
 """

@@ -5,7 +5,7 @@ string>, `*type` = repeated, a scalar's name, else a message of the same table. 
 same on the wire. Fields that no hook needs are left out: protobuf keeps what it does not know and sends it on.
 
 Sources of the numbers: containerd/nri pkg/api, kubernetes/cri-api runtime/v1 (v1alpha2 has the same), koordinator
-apis/runtime/v1alpha1, containerd/ttrpc.
+apis/runtime/v1alpha1, containerd/ttrpc, kubernetes/kubelet pkg/apis/podresources/v1.
 """
 
 from __future__ import annotations
@@ -99,6 +99,15 @@ ContainerRequest: pod_meta=1:PodMetadata container_meta=2:ContainerMetadata cont
 ContainerResponse: container_annotations=1:map container_resources=2:Resources pod_cgroup_parent=3 container_envs=4:map
 """
 
+_POD_RESOURCES: Final = """
+ListRequest:
+ListResponse: pod_resources=1:*Pod
+Pod: name=1 namespace=2 containers=3:*Container
+Container: name=1 cpu_ids=3:*int64
+AllocatableRequest:
+AllocatableResponse: cpu_ids=2:*int64
+"""
+
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final = {
     "string": _Field.TYPE_STRING,
@@ -157,3 +166,4 @@ ttrpc: Final[Any] = message_classes("ttrpc", _TTRPC)
 nri: Final[Any] = message_classes("nri", _NRI)
 cri: Final[Any] = message_classes("cri", _CRI)
 hook: Final[Any] = message_classes("hook", _HOOK)
+pod_resources: Final[Any] = message_classes("pod_resources", _POD_RESOURCES)

@@ -1,8 +1,9 @@
 """CPU orchestration on the node: who runs on which CPUs, as the scheduler gave them out.
 
-LSE and LSR pods own the CPUs of their annotation `resource-status`; everybody else shares the rest. Per pod the first
-rule that fits decides:
+LSE and LSR pods own the CPUs of their annotation `resource-status`; everybody else shares the rest, but for those that
+the kubelet itself gave to one pod. Per pod the first rule that fits decides:
 
+0. CPUs that the kubelet gave it alone (its static CPU manager): nothing
 1. CPUs in its annotation: exactly these, and no CFS quota on pod and containers, which could only throttle it there;
    unless it names more than the pod asks for, which no scheduler does
 2. CPU on NUMA nodes in its annotation: the share pool of these nodes (best effort: its own pool, when switched on)
@@ -103,7 +104,7 @@ class CpusetPools:
 
     def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, held: bool) -> Place:
         given = assigned(pod)
-        if pod.best_effort and held:
+        if (pod.best_effort and held) or pod.key in node.kubelet_cpus:
             return Place()
         if given.cpus and not overclaims(pod):
             return Place(given.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)

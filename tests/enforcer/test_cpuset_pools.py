@@ -105,6 +105,13 @@ def test_who_is_moved_to_the_share_pool(qos: QosClass, kube: KubeQos, static: bo
     assert any("podu-web" in path for path in found) is moved
 
 
+def test_cpus_that_the_kubelet_gave_to_one_pod_are_nobody_elses_and_it_keeps_them() -> None:
+    node = machine(kubelet_static_cpus=True, kubelet_cpus={"default/own": frozenset({2, 3})})
+    own = pod("own", container(), qos=QosClass.LS, kube=KubeQos.GUARANTEED)
+    # 8 CPUs without 2 and 3; the pod itself is the kubelet's to place, whatever its label says
+    assert cpus(own, web(), node=node) == {WEB: "0-1,4-7"}
+
+
 def test_best_effort_is_placed_by_numa_only_when_switched_on_and_not_held_otherwise() -> None:
     pods = (given_pod("db", QosClass.LSR, "4"), given_pod("rt", QosClass.LSE, "5"))
     batch = given_pod("job", QosClass.BE, numa=(1,), kube=KubeQos.BEST_EFFORT)

@@ -39,8 +39,11 @@ _SYSCTLS = (
 class Kubelet:
     """Ready when entered; on exit its pods' containers are left to the runtime's own end."""
 
-    def __init__(self, plane: ControlPlane, runtime: Containerd, cri_socket: Path, name: str) -> None:
-        self.plane, self.runtime, self.name = plane, runtime, name
+    def __init__(
+        self, plane: ControlPlane, runtime: Containerd, cri_socket: Path, name: str, **configuration: Any
+    ) -> None:
+        """configuration: fields of KubeletConfiguration beside those that a test's kubelet has anyway."""
+        self.plane, self.runtime, self.name, self._more = plane, runtime, name, configuration
         self.folder = runtime.folder / f"kubelet-{name}"
         self.folder.mkdir()
         self._cri_socket = cri_socket
@@ -49,9 +52,8 @@ class Kubelet:
 
     def _command(self) -> list[str]:
         kubeconfig = self.plane.user(f"system:node:{self.name}", ["system:nodes"])
-        config = self.folder / "kubelet.yaml"
-        config.write_text(yaml.safe_dump(self._config()))
-        words = ["--config", str(config), "--kubeconfig", str(kubeconfig), "--hostname-override", self.name]
+        self.config_file.write_text(yaml.safe_dump(self._config()))
+        words = ["--config", str(self.config_file), "--kubeconfig", str(kubeconfig), "--hostname-override", self.name]
         return [str(binaries.find("kubelet")), *words, *self._folders()]
 
     def _folders(self) -> list[str]:
@@ -85,7 +87,18 @@ class Kubelet:
             "volumePluginDir": str(self.folder / "plugins"),
             "syncFrequency": "2s",
             "nodeStatusUpdateFrequency": "2s",
+            **self._more,
         }
+
+    @property
+    def config_file(self) -> Path:
+        """Its configuration."""
+        return self.folder / "kubelet.yaml"
+
+    @property
+    def pod_resources(self) -> Path:
+        """Socket of its podresources service."""
+        return self.folder / "root" / "pod-resources" / "kubelet.sock"
 
     def __enter__(self) -> Kubelet:
         for controller in CONTROLLERS:

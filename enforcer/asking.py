@@ -1,0 +1,102 @@
+"""EDGE: asks the kubelet too, where that is worth the memory that gRPC takes.
+
+    WithKubelet(sources, socket, static_cpus)  --read()-->  Told
+
+It is asked when it gives CPUs out itself (its static CPU manager), and when the list of pods is one that was recalled:
+to tell of pods that came since. Without the socket, or without grpc, that is a note and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+from enforcer.cpusets import Cpus
+from enforcer.kubelet import Assignments
+from enforcer.sources import Sources, Told
+
+INSTALL: Final = "pip install 'cotenant[node]'"
+
+
+class Kubelet(Protocol):
+    """Who asks: `runtime.pod_resources.PodResources`."""
+
+    said: Assignments | None
+    problem: str
+
+    def start(self) -> None:
+        """Begin to ask."""
+        ...
+
+    def stop(self) -> None:
+        """Ask no more."""
+        ...
+
+
+class WithKubelet:
+    """Sources, and what the kubelet says. For one thread, but for `start` and `stop`."""
+
+    def __init__(self, inner: Sources, socket: str, static_cpus: bool) -> None:
+        """socket: of the podresources service. Nobody is asked before the first `read` that needs it."""
+        self._inner, self._socket, self._needed = inner, socket, static_cpus
+        self._kubelet: Kubelet | None = None
+        self._missing = ""
+        self._exclusive: Mapping[str, Cpus] = {}
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._inner.start()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Whether everything was heard once, waiting for it; the kubelet is not waited for."""
+        return self._inner.wait(timeout_seconds)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._inner.stop()
+        if self._kubelet:
+            self._kubelet.stop()
+
+    def read(self) -> Told:
+        """What is known now."""
+        told = self._inner.read()
+        self._needed |= "pods" in told.recalled
+        if not self._needed:
+            return told
+        if self._kubelet is None and not self._missing:
+            self._begin()
+        if self._kubelet is None:
+            return _noted(told, self._missing)
+        problem = f"the kubelet's {self._socket}: {self._kubelet.problem}" if self._kubelet.problem else ""
+        found = joined(_noted(told, problem), self._kubelet.said, self._exclusive)
+        self._exclusive = found.kubelet.exclusive
+        return found
+
+    def _begin(self) -> None:
+        try:
+            from enforcer.runtime.pod_resources import PodResources
+        except ModuleNotFoundError as missing:
+            self._missing = f"the kubelet is not asked: {missing.name} is missing: {INSTALL}"
+            return
+        self._kubelet = PodResources(self._socket)
+        self._kubelet.start()
+
+
+def _noted(told: Told, note: str) -> Told:
+    return replace(told, notes=(*told.notes, note)) if note else told
+
+
+def joined(told: Told, said: Assignments | None, before: Mapping[str, Cpus]) -> Told:
+    """What is known, with what the kubelet said; before: exclusive CPUs of the tick before.
+
+    A kubelet that starts while the API server is away names no pods, though they run: who is not named keeps what it
+    had as long as it is known here, and a recalled pod is judged by its cgroup alone.
+    """
+    if said is None:
+        return told
+    known = {pod.key for pod in told.pods}
+    kept = {key: cpus for key, cpus in before.items() if key in known and key not in said.pods}
+    strangers = sorted(said.pods - known) if "pods" in told.recalled else []
+    note = f"the kubelet runs {len(strangers)} pods that are not known here: {', '.join(strangers[:3])}"
+    return _noted(replace(told, kubelet=replace(said, exclusive={**kept, **said.exclusive})), note if strangers else "")

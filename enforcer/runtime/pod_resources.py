@@ -1,0 +1,108 @@
+"""EDGE: the kubelet's podresources service (v1): which pods it runs, and to whom its static policy gave CPUs.
+
+A thread of its own asks every ASK_SECONDS with a deadline, so that a kubelet that hangs never holds a tick up. What it
+said last stays while it does not answer: a kubelet that is away starts nobody and gives no CPU out. The service names
+pods and containers, but tells neither uids nor the runtime's ids.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from enforcer.cpusets import LARGEST_CPU
+from enforcer.kubelet import Assignments
+from enforcer.runtime.messages import pod_resources
+
+ASK_SECONDS: Final = 10.0
+DEADLINE_SECONDS: Final = 5.0
+LARGEST_ANSWER_BYTES: Final = 16 << 20
+SERVICE: Final = "/v1.PodResourcesLister"
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class PodResources:
+    """The service behind a socket; `said` and `problem` may be read from any thread."""
+
+    def __init__(self, socket: str) -> None:
+        """Nothing is asked yet."""
+        self.said: Assignments | None = None
+        """The newest answer; None before the first one."""
+        self.problem = "it was not asked yet"
+        """Why the last question had no answer, or empty."""
+        self._socket = Path(socket)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="podresources", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * DEADLINE_SECONDS)
+
+    def _run(self) -> None:
+        with grpc.insecure_channel(f"unix:{self._socket}", _OPTIONS) as channel:
+            while True:
+                self._look(channel)
+                if self._ended.wait(ASK_SECONDS):
+                    return
+
+    def _look(self, channel: Any) -> None:
+        self.problem = objection(self._socket)
+        if self.problem:
+            return
+        try:
+            self.said = asked(channel)
+        except grpc.RpcError as error:
+            self.problem = f"{error.code().name}: {error.details()}"
+        except ValueError as error:
+            self.problem = str(error)
+
+
+def objection(socket: Path) -> str:
+    """Why it is no socket to ask, or empty: it must be there, a socket, and root's or our own."""
+    try:
+        found = socket.lstat()
+    except OSError as refused:
+        return str(refused.strerror)
+    if not stat.S_ISSOCK(found.st_mode):
+        return "it is no socket"
+    return "" if found.st_uid in (0, os.geteuid()) else f"it belongs to user {found.st_uid}, not to root"
+
+
+def asked(channel: Any) -> Assignments:
+    """One answer. RpcError; ValueError for CPUs that no machine has."""
+    listed = _call(channel, "List", pod_resources.ListRequest(), pod_resources.ListResponse)
+    offered = _call(
+        channel, "GetAllocatableResources", pod_resources.AllocatableRequest(), pod_resources.AllocatableResponse
+    )
+    pods = [(f"{pod.namespace}/{pod.name}", pod.containers) for pod in listed.pod_resources]
+    given = {key: _cpus(cpu for one in containers for cpu in one.cpu_ids) for key, containers in pods}
+    exclusive = {key: cpus for key, cpus in given.items() if cpus}
+    return Assignments(frozenset(key for key, _ in pods), exclusive, _cpus(offered.cpu_ids))
+
+
+def _cpus(ids: Iterable[int]) -> frozenset[int]:
+    found = frozenset(ids)
+    wrong = next((cpu for cpu in found if not 0 <= cpu <= LARGEST_CPU), None)
+    if wrong is not None:
+        raise ValueError(f"it names CPU {wrong}; no machine has such")
+    return found
+
+
+def _call(channel: Any, method: str, request: Any, answer: Any) -> Any:
+    send = channel.unary_unary(f"{SERVICE}/{method}", type(request).SerializeToString, answer.FromString)
+    return send(request, timeout=DEADLINE_SECONDS)
