@@ -188,12 +188,17 @@ class Agent:
             self.tick()
 
     def end(self) -> None:
-        """Give back every value, and let go of everything."""
+        """Give back every value, then let go of everything: threads may wait long for an API server that hangs."""
+        try:
+            self.give_back()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
         parts = self.parts
         parts.sources.stop()
         if parts.evictor:
             parts.evictor.stop()
-        self.give_back()
         if parts.recorder:
             parts.recorder.close()
         parts.teller.close()

@@ -12,6 +12,7 @@ never an exception; only running out of files is: `NodeUnreadable`, skip the tic
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -131,7 +132,10 @@ class Applier:
         if self._dry_run or not self._lost or seen.kubepods is None:
             return self._journal.notes
         self._lost = False
-        return {**lost_notes(seen), **self._journal.notes}
+        found = {**lost_notes(seen), **self._journal.notes}
+        with contextlib.suppress(StoreError):  # told when they are saved before the writes
+            self._journal.begin(found)
+        return found
 
     def _strays(
         self, notes: Notes, groups: dict[CgroupPath, GroupReading]

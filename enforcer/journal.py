@@ -5,13 +5,14 @@
 
 One JSON file, replaced whole (temporary file, fsync, rename), so it is never half written. A new value of a knob that
 is noted already is not worth an fsync: the page cache outlives the agent, and no cgroup outlives a reboot. A file that
-cannot be read is set aside and told in `damaged`; the applier then gives back by what the kubelet would have set. A
-file of another boot is nothing: its cgroups are gone. One agent a folder: the second is refused, the kernel lets go of
-the lock when the first dies, however it dies.
+cannot be read is set aside and told in `damaged`, by whoever reads next, until new notes are saved; the applier then
+gives back by what the kubelet would have set. A file of another boot is nothing: its cgroups are gone. One agent a
+folder: the second is refused, the kernel lets go of the lock when the first dies, however it dies.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -64,6 +65,8 @@ class Journal:
         try:
             text = (self._folder / FILE).read_bytes()
         except FileNotFoundError:
+            if (self._folder / f"{FILE}.damaged").exists():
+                self.damaged = f"{self._folder / FILE}.damaged was set aside, and nothing was noted since"
             return {}
         found = msgspec.json.decode(text, type=_File)
         if found.boot != self._boot:
@@ -72,8 +75,11 @@ class Journal:
 
     def save(self, notes: Notes) -> None:
         """Replace the file whole. StoreError when it cannot be written: what it does not note must not be touched."""
-        if notes == self.notes and self._stamp == self._stat():
-            return
+        if notes != self.notes or self._stamp != self._stat():
+            self.begin(notes)
+
+    def begin(self, notes: Notes) -> None:
+        """`save` also what is noted already, or nothing: after that a damaged file is made good."""
         target = self._folder / FILE
         text = msgspec.json.encode(_File(self._boot, list(notes.values())))
         try:
@@ -96,7 +102,8 @@ class Journal:
     def beat(self) -> None:
         """Say that the agent lives: `watchdog` looks at the lock file's time."""
         if self._lock >= 0:
-            os.utime(self._lock)
+            with contextlib.suppress(OSError):  # a disk gone bad: the watchdog may then step in, the agent goes on
+                os.utime(self._lock)
 
     def close(self) -> None:
         """Let another agent have it."""

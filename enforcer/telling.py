@@ -238,7 +238,7 @@ class _Log:
         if self._file is None:
             self._file = self._path.open("ab", buffering=0)
         if self._file.tell() > LOG_CAP_BYTES:
-            self._file.close()
+            self.close()  # whatever fails now, the next line begins with opening it
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
             self._file = self._path.open("ab", buffering=0)
         self._file.write(line)

@@ -60,7 +60,7 @@ class TrafficKeeper:
         """Make it so; what is wrong, in words, until it is tried again: when the wants change, and once a minute."""
         wanted = dict(values_of(wants, Surface.TRAFFIC, Traffic))
         now = self._monotonic()
-        due = now - self._looked_seconds >= LOOK_AGAIN_SECONDS and bool(wanted)
+        due = now - self._looked_seconds >= LOOK_AGAIN_SECONDS and bool(wanted or self._wrong)
         if wanted == self._held and not due:
             return self._wrong
         if not wanted and self._held is None and not self._left_over():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from cotenant.edges.telemetry import Metrics
 from enforcer.contract import Surface, SurfaceWant
-from enforcer.telling import LOG_FILE, AgentMetrics, Teller
+from enforcer.telling import LOG_CAP_BYTES, LOG_FILE, AgentMetrics, Teller
 
 KEY = "vm/min_free_kbytes"
 
@@ -28,6 +30,20 @@ def told(folder: Path) -> list[tuple[str, str, str]]:
 @pytest.fixture
 def teller(tmp_path: Path, request: Any) -> Teller:
     return Teller(tmp_path, AgentMetrics(Metrics("0", "3")), None, "n1", getattr(request, "param", False))
+
+
+def test_a_log_that_cannot_be_turned_over_is_told_of_and_written_again_once_it_can(
+    teller: Teller, tmp_path: Path
+) -> None:
+    (tmp_path / LOG_FILE).touch()
+    os.truncate(tmp_path / LOG_FILE, LOG_CAP_BYTES + 1)
+    (tmp_path / f"{LOG_FILE}.1" / "in the way").mkdir(parents=True)
+    for value in "234":
+        teller.surface(Surface.SYSCTL, [want(value)], [], 1.0)
+        assert "the action log cannot be written" in teller.error
+    shutil.rmtree(tmp_path / f"{LOG_FILE}.1")
+    teller.surface(Surface.SYSCTL, [want("5")], [], 2.0)
+    assert (teller.error, told(tmp_path)) == ("", [("write", "written", f"sysctl/{KEY}")])
 
 
 def test_only_changes_are_told(teller: Teller, tmp_path: Path) -> None:

@@ -137,6 +137,27 @@ def test_without_the_programs_nothing_can_stand_and_wants_are_told() -> None:
     assert TrafficKeeper(execute).apply([]) == []
 
 
+def test_classes_that_could_not_be_taken_away_are_taken_away_a_minute_later() -> None:
+    removed: list[list[str]] = []
+    now, busy = [0.0], [True]
+
+    def execute(command: list[str], text: str = "") -> str:
+        if command[:3] == ["tc", "-j", "qdisc"]:
+            return "[]" if removed else '[{"dev": "uplink", "root": true, "handle": "c07e:"}]'
+        if command[:3] == ["tc", "qdisc", "del"]:
+            if busy[0]:
+                raise subprocess.CalledProcessError(2, command, stderr="RTNETLINK answers: Device or resource busy\n")
+            removed.append(command)
+        return ""
+
+    keeper = TrafficKeeper(execute, monotonic=lambda: now[0])
+    assert "busy" in keeper.apply([])[0]
+    busy[0] = False
+    now[0] = 61.0
+    assert keeper.apply([]) == []
+    assert removed == [["tc", "qdisc", "del", "dev", "uplink", "root", "handle", "c07e:"]]
+
+
 def test_a_program_that_fails_is_quoted() -> None:
     def execute(command: list[str], text: str = "") -> str:
         if command[:2] == ["tc", "-j"]:
