@@ -25,7 +25,7 @@ from cotenant.model.intent import Apply
 from cotenant.model.node_policy import NodePolicy
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.acts import sample_of
-from enforcer.changes import Done, Notes, Place
+from enforcer.changes import Done, Notes, Place, wants_of
 from enforcer.contract import Evict, Observation, Plan, PodSpec, Strategy, Surface, SurfaceWant
 from enforcer.evicting import Evictor
 from enforcer.evictions import Asked, Rate, admitted, request_of
@@ -136,7 +136,7 @@ class Agent:
         """Why the last tick did not do its work, or empty."""
         self._ages = Ages(settings.policy_ttl_seconds, settings.release_seconds, settings.pods_ttl_seconds)
         self._rate = Rate(settings.evictions_per_minute, settings.evictions_burst)
-        self._memory, self._asked, self._usage = Memory(), Asked(), Usage()
+        self._memory, self._asked, self._usage = Memory(wants=wants_of(parts.notes())), Asked(), Usage()
         self._held_back = Held()
         self._last: _Last | None = None
         self._lock = threading.Lock()

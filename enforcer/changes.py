@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from enforcer.contract import CgroupPath, Knob, Level, Value
+from enforcer.contract import CgroupPath, Knob, Level, Value, Want
 
 Place = tuple[CgroupPath, Knob]
 """One knob of one cgroup."""
@@ -58,6 +58,13 @@ class Write:
     def place(self) -> Place:
         """Its key."""
         return self.path, self.knob
+
+
+def wants_of(notes: Notes) -> tuple[Want, ...]:
+    """What an agent before held: each knob's newest value; no shares, of which a note also has the kernel's own."""
+    why = "held before this agent started"
+    mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
+    return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)
 
 
 class Outcome(StrEnum):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from mmap import PAGESIZE
 from typing import Final
 
 from cotenant.model.errors import UsageError
@@ -22,9 +23,10 @@ from enforcer.cpusets import format_cpus, parse_cpus
 
 PERIOD_MICROSECONDS: Final = 100_000
 """Quotas are spoken of per this period, whatever the cgroup's own."""
-PAGE_BYTES: Final = 4096
-V1_UNLIMITED_BYTES: Final = (2**63 - 1) // PAGE_BYTES * PAGE_BYTES
-"""What memory.limit_in_bytes reads without a limit."""
+PAGE_BYTES: Final = PAGESIZE
+"""Of this machine's kernel: 4 KiB on x86, up to 64 KiB elsewhere."""
+UNLIMITED_BYTES: Final = 2**63 - 2**16
+"""memory.limit_in_bytes reads the largest whole number of pages without a limit: this, or a little more."""
 SHARES: Final = (2, 262_144)
 WEIGHTS: Final = (1, 10_000)
 LEAST_QUOTA: Final = 1000
@@ -86,6 +88,7 @@ class Dialect:
     """Which controller speaks v1 or v2 on this node; what is not named is not there. io is called blkio on v1."""
 
     versions: Mapping[str, Version] = field(default_factory=dict)
+    page_bytes: int = PAGE_BYTES
     _found: dict[Knob, tuple[Version, KnobFile]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -212,10 +215,10 @@ def kept(knob: Knob, value: Value, dialect: Dialect) -> Value:
         return clamped if dialect.version(knob) is Version.V1 else shares_of(weight_of(clamped))
     if knob is Knob.CPU_QUOTA and value >= 0:
         return max(value, LEAST_QUOTA)
-    if knob in _PAGED and value >= V1_UNLIMITED_BYTES:
-        return NO_LIMIT if SPECS[knob].limitless else V1_UNLIMITED_BYTES
+    if knob in _PAGED and value >= UNLIMITED_BYTES:
+        return NO_LIMIT if SPECS[knob].limitless else UNLIMITED_BYTES
     if knob in _PAGED and value >= 0:
-        return value // PAGE_BYTES * PAGE_BYTES
+        return value // dialect.page_bytes * dialect.page_bytes
     return value
 
 
@@ -305,7 +308,7 @@ def _number(knob: Knob, text: str, version: Version | None, period: int) -> int 
         return -(-number * PERIOD_MICROSECONDS // int(rest[0] if rest else period))
     if knob is Knob.CPU_SHARES and version is Version.V2:
         return shares_of(number) if number else None
-    if SPECS[knob].limitless and number >= V1_UNLIMITED_BYTES:
+    if SPECS[knob].limitless and number >= UNLIMITED_BYTES:
         return NO_LIMIT
     return number
 

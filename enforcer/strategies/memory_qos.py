@@ -43,11 +43,11 @@ from enforcer.contract import (
     Verdict,
     Want,
 )
+from enforcer.knobs import PAGE_BYTES
 from enforcer.overrides import active, annotated, class_of, replaced, unreadable
 from enforcer.strategies.unchanged import Unchanged
 
 NAME: Final = "memory-qos"
-PAGE_BYTES: Final = 4096
 SLACK_PERCENT: Final = 105
 """memory.high stands at least so far above what is used."""
 REACHED_PERCENT: Final = 95

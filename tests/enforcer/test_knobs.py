@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from enforcer.contract import NO_LIMIT, Knob, Value
 from enforcer.knobs import (
     SPECS,
-    V1_UNLIMITED_BYTES,
+    UNLIMITED_BYTES,
     Dialect,
     Version,
     as_text,
@@ -72,7 +72,7 @@ def test_a_value_is_written_as_its_version_wants(
         (Knob.CPU_QUOTA, "10000 20000", V2, 50_000),
         (Knob.CPU_QUOTA, "-1", V1, NO_LIMIT),
         (Knob.CPU_SHARES, "0", V2, None),  # an idle cgroup's
-        (Knob.MEMORY_LIMIT, str(V1_UNLIMITED_BYTES), V1, NO_LIMIT),
+        (Knob.MEMORY_LIMIT, str(UNLIMITED_BYTES), V1, NO_LIMIT),
         (Knob.CPUSET_CPUS, "0-1,3,2\n", V1, "0-3"),
         (Knob.BLKIO_READ_BPS, "8:0 rbps=1024 wbps=max riops=max wiops=max\n8:16 rbps=max wbps=5", V2, "8:0 1024"),
         (Knob.BLKIO_WRITE_BPS, "8:0 rbps=1024 wbps=max\n8:16 rbps=max wbps=5", V2, "8:16 5"),
@@ -83,6 +83,16 @@ def test_a_value_is_written_as_its_version_wants(
 )
 def test_a_file_is_read_as_its_version_writes_it(knob: Knob, text: str, dialect: Dialect, value: Value | None) -> None:
     assert from_text(knob, text, dialect) == value
+
+
+@pytest.mark.parametrize("page_bytes", [4096, 16_384, 65_536])
+def test_memory_is_read_and_compared_in_the_kernels_own_pages(page_bytes: int) -> None:
+    """A kernel of 64 KiB pages reads 2**63 - 64 KiB where there is no limit, and rounds limits down to such pages."""
+    kernel = Dialect({"memory": Version.V1}, page_bytes)
+    assert from_text(Knob.MEMORY_LIMIT, str(2**63 - page_bytes), kernel) == NO_LIMIT
+    assert same(Knob.MEMORY_LIMIT, NO_LIMIT, 2**63 - page_bytes, kernel)
+    assert same(Knob.MEMORY_LIMIT, 100 * 65_536 + page_bytes - 1, 100 * 65_536, kernel)
+    assert not same(Knob.MEMORY_LIMIT, 100 * 65_536 + page_bytes, 100 * 65_536, kernel)
 
 
 def test_devices_that_are_no_longer_named_are_set_free() -> None:
@@ -130,7 +140,7 @@ def test_a_quota_survives_a_period_that_is_not_ours(period_milliseconds: int, qu
         ((Knob.CPU_SHARES, 999_999), 262_144, True),
         ((Knob.CPU_SHARES, 3), 4, False),
         ((Knob.MEMORY_LOW, 1), 0, True),
-        ((Knob.MEMORY_LIMIT, NO_LIMIT), V1_UNLIMITED_BYTES, True),
+        ((Knob.MEMORY_LIMIT, NO_LIMIT), UNLIMITED_BYTES, True),
         ((Knob.CPUSET_CPUS, "1,0"), "0-1", True),
         ((Knob.BLKIO_READ_BPS, "8:0 0"), "", True),
         ((Knob.CPU_QUOTA, 500), 1000, True),

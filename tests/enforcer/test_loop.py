@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.model.node_policy import NodePolicy
+from enforcer.changes import Note, wants_of
 from enforcer.contract import NO_LIMIT, Evict, Knob, KubeQos, Level, Observation, Plan, Step, Value, Verdict, Want
 from enforcer.loop import Ages, Memory, Mode, Round, decide, held, merged, mode_of
 from tests.enforcer.readings import TIERS, pod, policy, seen
@@ -70,6 +71,19 @@ def once(strategies: Sequence[object], at: Observation, memory: Memory | None = 
 def test_the_mode_follows_the_age_of_what_is_known(policy_age: float, pods_age: float, mode: Mode) -> None:
     at = replace(seen(), policy_age_seconds=policy_age, pods_age_seconds=pods_age)
     assert mode_of(at, policy(), AGES) is mode
+
+
+def test_on_old_knowledge_best_effort_gets_no_more_than_an_agent_before_had_left_it() -> None:
+    before = {
+        (BE, Knob.CPU_QUOTA): Note(BE, Knob.CPU_QUOTA, Level.QOS, NO_LIMIT, (9000, 5000)),
+        (BE, Knob.CPU_SHARES): Note(BE, Knob.CPU_SHARES, Level.QOS, 2, (1024, 2597)),
+    }
+    stale = replace(seen(), policy_age_seconds=301.0)
+    looser = [Saying(Plan((want(20_000),)))]
+    decided, memory = decide(stale, policy(), Memory(wants=wants_of(before)), looser, AGES)
+    assert {(w.knob, w.value) for w in decided.wants} == {(Knob.CPU_QUOTA, 5000)}
+    assert {w.value for w in decide(stale, policy(), memory, looser, AGES)[0].wants} == {5000}
+    assert {w.value for w in decide(seen(), policy(), memory, looser, AGES)[0].wants} == {20_000}
 
 
 def test_without_a_policy_nothing_is_wanted_and_the_reason_is_told() -> None:
