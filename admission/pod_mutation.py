@@ -107,7 +107,7 @@ def _updated(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: Call)
         return Mutation(pod, tuple(work.warnings))
     _write_record(work, call)
     old = pod["metadata"].get("labels") or {}
-    labels = {k: v for k, v in work.pod["metadata"]["labels"].items() if k not in FIXED_LABELS}
+    labels = {k: v for k, v in (work.pod["metadata"].get("labels") or {}).items() if k not in FIXED_LABELS}
     labels |= {key: old[key] for key in FIXED_LABELS if key in old}
     metadata = {**pod["metadata"], "labels": labels, "annotations": work.pod["metadata"]["annotations"]}
     return Mutation({**pod, "metadata": metadata}, tuple(work.warnings), tuple(work.applied))

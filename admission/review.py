@@ -252,11 +252,10 @@ def validate_quota(request: Request, asked: Asked) -> Verdict:
         return _judged([Problem("metadata.name", request.name or "", "the quota tree is not read yet", "try again")])
     old = _object(request.old, _QuotaShape)
     if request.operation == "DELETE":
-        name = request.name or ""
-        found = (
-            [] if old is None else quota_rules.problems_of_deletion(old, asked.view.quotas, asked.pods_of_quota(name))
-        )
-        return _judged(found)
+        if old is None:
+            return _judged([])
+        name = str(old["metadata"].get("name") or "")  # of a whole collection the request names none
+        return _judged(quota_rules.problems_of_deletion(old, asked.view.quotas, asked.pods_of_quota(name)))
     quota = _object(request.new, _QuotaShape)
     return _judged([] if quota is None else quota_rules.problems_of(quota, old, asked.view.quotas))
 

@@ -13,8 +13,9 @@ import hmac
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ import msgspec
 from cotenant.model.errors import StoreCorrupt, StoreError, StoreForbidden
 
 BUSY_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 0.02
 GENESIS: Final = "0" * 64
 VERSION: Final = 1
 _SCHEMA: Final = """
@@ -114,9 +116,22 @@ class Ledger:
 
     def _open(self) -> None:
         self._known_version(self._db)
-        self._db.execute("PRAGMA journal_mode=WAL")
+        self._write_ahead()
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
+
+    def _write_ahead(self) -> None:
+        """SQLite does not wait for this lock by itself: another process may be making the file at this moment."""
+        until = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(PAUSE_SECONDS)
+            else:
+                return
 
     def close(self) -> None:
         """End; an open ledger is whole at any moment."""
@@ -141,7 +156,8 @@ class Ledger:
                 made = self._appended(seconds, actor, rows)
                 self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # SQLite has ended it already when the disk is full
+                    self._db.execute("ROLLBACK")
                 raise
         return made
 
@@ -220,21 +236,27 @@ def _digest(*parts: object) -> str:
 
 def _key(path: Path) -> bytes:
     """The ledger's own signing key: made once, readable by its owner alone."""
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        key = path.read_bytes()
-        if len(key) < 32:
-            raise StoreCorrupt(
-                f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads."
-            ) from None
-        return key
-    key = secrets.token_bytes(32)
-    with os.fdopen(handle, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
+    if not path.exists():
+        _make_key(path)
+    key = path.read_bytes()
+    if len(key) < 32:
+        raise StoreCorrupt(f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads.")
     return key
+
+
+def _make_key(path: Path) -> None:
+    """Whole or not at all, also when we are killed; of several who make one at the same time the first one's stands."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -282,3 +282,10 @@ def test_an_arbitrary_profile_is_read_or_refused_by_name(spec: Any, patch: Any) 
         assert refused.fix
     else:
         assert mutated(pod(), view(found), call()).pod["metadata"]["name"] == "driver"
+
+
+def test_a_patch_that_takes_all_labels_off_a_living_pod_leaves_those_that_it_keeps_for_life() -> None:
+    cluster = view(profile(patch={"metadata": {"labels": None}}))
+    asked = pod({"koordinator.sh/qosClass": "LS", "app": "x", "pod.koordinator.sh/mutating-update": "true"})
+    found = mutated(asked, cluster, call("UPDATE")).pod
+    assert found["metadata"]["labels"] == {"koordinator.sh/qosClass": "LS"}

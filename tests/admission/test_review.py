@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from admission.config_rules import problems_of_config
 from admission.review import ROUTES, Asked, answer
+from admission.view import ClusterView
 from bench.webhook_reviews import review, view
 
 
@@ -53,3 +54,14 @@ def test_any_bytes_are_answered_with_words(path: str, body: bytes) -> None:
 
 def test_a_path_that_is_not_ours_is_404() -> None:
     assert answer("/mutate-node", b"", Asked(view(random.Random(1)))).status == 404
+
+
+def test_a_quota_that_goes_with_its_whole_collection_is_asked_for_by_its_own_name() -> None:
+    old = {"metadata": {"name": "team-a", "namespace": "shop"}, "spec": {"min": {"cpu": "1"}, "max": {"cpu": "1"}}}
+    group = {"group": "scheduling.sigs.k8s.io", "version": "v1alpha1"}
+    request = {"uid": "u", "operation": "DELETE", "resource": {**group, "resource": "elasticquotas"}, "oldObject": old}
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, "name": ""}}
+    asked = Asked(ClusterView(), pods_of_quota={"team-a": 3}.__getitem__)
+    found = json.loads(answer("/validate-quota", json.dumps(body).encode(), asked).body)["response"]
+    assert not found["allowed"]
+    assert "used by 3 pods" in found["status"]["message"]

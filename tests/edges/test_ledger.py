@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,3 +197,33 @@ def test_a_reader_sees_new_rows_makes_nothing_and_cannot_write(tmp_path: Path) -
 def test_a_clock_of_whole_seconds_leaves_the_chain_whole(ledger: Ledger) -> None:
     ledger.append(1_800_000_000, "ann", [("accepted", "a", {}), ("applied", "a", {})])
     assert ledger.verify(ledger.head()).wrong_seq is None and next(ledger.entries()).seconds == 1.8e9
+
+
+def test_a_full_disk_is_told_as_one_and_leaves_the_chain_whole(ledger: Ledger) -> None:
+    ledger.append(1.0, "ann", [("accepted", "a", {})])
+    (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
+    ledger._db.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StoreError, match="full") as refused:
+        ledger.append(2.0, "ann", [("accepted", "b", {"x": "y" * 4096})] * 10)
+    assert refused.value.fix == "Free some space; nothing was done."
+    ledger._db.execute("PRAGMA max_page_count=1000000")
+    ledger.append(3.0, "ann", [("accepted", "c", {})])
+    assert [e.subject for e in ledger.entries()] == ["a", "c"]
+    assert ledger.verify(ledger.head()).wrong_seq is None
+
+
+def test_processes_that_begin_together_sign_with_one_key(tmp_path: Path) -> None:
+    for turn in range(20):
+        path, together = tmp_path / str(turn) / "ledger.db", threading.Barrier(8)
+
+        def opened(path: Path = path, together: threading.Barrier = together) -> Anchor:
+            together.wait()
+            made = Ledger(path)
+            head = made.head()
+            made.close()
+            return head
+
+        with ThreadPoolExecutor(8) as pool:
+            heads = {found.result() for found in [pool.submit(opened) for _ in range(8)]}
+        assert len(heads) == 1
+        assert [p.name for p in path.parent.glob(".*")] == [], "no draft of a key is left"

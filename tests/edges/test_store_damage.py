@@ -7,15 +7,18 @@ import signal as signals
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.edges.store import Store, days, files, parquet
+from cotenant.edges.store import Store, buckets, days, files, parquet
 from cotenant.edges.store.days import Day
 from cotenant.edges.store.version import NewerVersionError
 from cotenant.model.errors import CotenantError, NoData, StoreCorrupt, StoreError
@@ -33,6 +36,14 @@ from tests.support.store import (
     two_days,
     usage_of,
 )
+
+
+@dataclass(frozen=True)
+class Window:
+    """A document with places where NaN may stand."""
+
+    start: float
+    marks: dict[str, list[float]]
 
 
 def test_a_truncated_day_is_set_aside_and_the_other_day_is_read(tmp_path: Path) -> None:
@@ -212,3 +223,50 @@ def test_rubbish_is_never_more_than_a_known_error(content: bytes) -> None:
     fsspec.filesystem("memory").pipe_file("/rubbish/prod/inventory.json", content)
     with pytest.raises(CotenantError):
         Store("memory://rubbish", "prod").read_inventory()
+
+
+@pytest.mark.parametrize("document", [[1, 2], "text", None, 5, {"start": [1]}])
+def test_a_document_of_another_shape_is_set_aside(tmp_path: Path, document: object) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    store.write_document("thing", document)
+    with pytest.raises(StoreCorrupt):
+        store.read_document("thing", Window)
+    assert store.read_document("thing", Window) is None
+
+
+def test_of_two_readers_who_find_the_same_damage_each_is_told_so(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    store.write_document("thing", 1)
+    name = "prod/results/thing.json"
+
+    def faster_than_us() -> None:
+        Store(tmp_path.as_uri(), "prod")._folder.set_aside(name)
+        raise ValueError("damaged")
+
+    with pytest.raises(StoreCorrupt, match="set aside"):
+        store._judged(name, faster_than_us)
+    assert [p.name for p in (tmp_path / "prod/results").iterdir()] == ["thing.json.corrupt-1"]
+
+
+class BrokenListing(LocalFileSystem):
+    """A bucket whose first listing fails."""
+
+    cachable = False
+    broken = True
+
+    def ls(self, path: str, detail: bool = False, **options: object) -> list[Any]:
+        if self.broken:
+            self.broken = False
+            raise OSError("HTTP status 500")
+        return super().ls(path, detail, **options)
+
+
+def test_a_claim_whose_listing_failed_keeps_nobody_out(tmp_path: Path) -> None:
+    system, folder = BrokenListing(), str(tmp_path / "claims")
+    (tmp_path / "claims").mkdir()
+    with pytest.raises(OSError, match="500"), buckets.claimed(system, folder):
+        pass
+    assert list((tmp_path / "claims").iterdir()) == []
+    with buckets.claimed(system, folder):
+        assert len(list((tmp_path / "claims").iterdir())) == 1
+    assert list((tmp_path / "claims").iterdir()) == []

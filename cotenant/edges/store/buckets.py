@@ -62,13 +62,23 @@ def open_bucket(url: str, environ: Mapping[str, str] = os.environ) -> tuple[Any,
 @contextlib.contextmanager
 def claimed(system: Any, folder: str) -> Iterator[None]:
     """Be the only writer who holds a claim in `folder`; StoreError when another keeps one for a minute."""
-    own = f"{uuid.uuid4().hex}"
+    own = uuid.uuid4().hex
+    try:
+        _await_turn(system, folder, own)
+        yield
+    finally:  # a claim that is left behind, also by a broken listing, would keep everybody out until it is old
+        with contextlib.suppress(FileNotFoundError):
+            system.rm_file(f"{folder}/{own}")
+
+
+def _await_turn(system: Any, folder: str, own: str) -> None:
+    """Put our claim there until it is the only one."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         system.pipe_file(f"{folder}/{own}", b"cotenant")
         others = _others(system, folder, own)
         if not others:
-            break
+            return
         system.rm_file(f"{folder}/{own}")
         if time.monotonic() > deadline:
             raise StoreError(
@@ -76,11 +86,6 @@ def claimed(system: Any, folder: str) -> Iterator[None]:
                 fix="Wait for the other writer to end; a claim of one that died is taken over after 15 minutes.",
             )
         time.sleep(random.SystemRandom().uniform(*_PAUSE_SECONDS))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            system.rm_file(f"{folder}/{own}")
 
 
 def _others(system: Any, folder: str, own: str) -> list[str]:

@@ -30,13 +30,18 @@ def encode(document: object) -> bytes:
 
 
 def decode(content: bytes, kind: type[DocumentT]) -> DocumentT:
-    """Inverse of `encode`; NewerVersionError for a later version, msgspec.DecodeError for anything else."""
+    """Inverse of `encode`; NewerVersionError for a later version, msgspec.MsgspecError for anything else."""
     envelope = msgspec.json.decode(content, type=_Envelope)
     check(envelope.version)
     restore = _restorer(inspect.type_info(kind))
     if restore is None:
         return msgspec.json.decode(envelope.document, type=kind)
-    return msgspec.convert(restore(msgspec.json.decode(envelope.document)), type=kind)
+    plain = msgspec.json.decode(envelope.document)
+    try:
+        restored = restore(plain)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise msgspec.ValidationError(f"the document has another shape: {error}") from error
+    return msgspec.convert(restored, type=kind)
 
 
 def _restorer(info: inspect.Type) -> Restore | None:

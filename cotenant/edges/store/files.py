@@ -109,13 +109,18 @@ class Folder:
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
 
     def set_aside(self, name: str) -> str:
-        """Rename a file to `<name>.corrupt-<n>` with the first free n, and return the new name."""
+        """Rename a file to `<name>.corrupt-<n>` with the first free n, and return the new name.
+
+        Another reader who was faster has done it.
+        """
         folder, _, base = name.rpartition("/")
         taken = set(self.names(folder))
         n = next(n for n in range(1, len(taken) + 2) if f"{base}.corrupt-{n}" not in taken)
         aside = f"{name}.corrupt-{n}"
         try:
             self._fs.mv(self.path(name), self.path(aside))
+        except FileNotFoundError:
+            return aside
         except Exception as error:
             raise self._failed("set aside", name, error) from error
         return aside
