@@ -1,4 +1,4 @@
-"""EDGE: what the webhook process answers, by path; `admission.connection` carries it.
+"""EDGE: what the webhook process answers, by path; `cotenant.edges.connection` carries it.
 
 Paths: the five webhooks of `admission.review` (POST), /healthz, /readyz, /metrics (GET). Whatever goes wrong in our own
 code, a pod is allowed untouched and counted; a quota is refused with 500, for its webhook guards what others promise.
@@ -15,9 +15,9 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from admission import review
 from admission.config_rules import problems_of_config
-from admission.connection import Request, Response
 from admission.view import ClusterView
 from cotenant.edges.clock import Clock
+from cotenant.edges.connection import Request, Response
 from cotenant.edges.health import Checks
 from cotenant.edges.telemetry import Metrics
 from cotenant.model.errors import ClusterError
@@ -58,7 +58,7 @@ class WebhookMetrics:
 
 
 class WebhookApp:
-    """The application of `admission.connection`."""
+    """The application of `cotenant.edges.connection`."""
 
     def __init__(
         self,

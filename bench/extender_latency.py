@@ -2,7 +2,7 @@
 
 .venv/bin/python -m bench.extender_latency [--nodes 5000] [--seconds 20]
 
-The server is the product's (uvicorn, TLS, client certificate) in a process of its own; its view is a synthetic cluster
+The server is the product's (TLS, client certificate) in a process of its own; its view is a synthetic cluster
 with NodeMetrics, forecasts and ten pods a node. The caller keeps one connection, as kube-scheduler does. Filter,
 prioritize and the empty handler take turns, so that a busy moment hits all of them.
 """
@@ -21,12 +21,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bench.record import Row, above, below, record
 from cotenant.edges.clock import SystemClock
+from cotenant.edges.connection import Request, Response
 from cotenant.edges.telemetry import Metrics
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.app import ExtenderApp, Parts
@@ -62,22 +62,18 @@ def cluster(nodes: int) -> World:
     return world
 
 
+class BesideEmpty(ExtenderApp):
+    """The product, and under /empty a handler that answers two bytes."""
+
+    def answer(self, request: Request) -> Response:
+        return Response(200, b"[]") if request.path == "/empty" else super().answer(request)
+
+
 def serve(folder: Path, nodes: int) -> None:
     """The server's process: prints its port, then serves until stdin ends."""
     settings = ExtenderSettings(port=0, certificate_folder=str(folder / "server"), stale_seconds=3600)
-    app = ExtenderApp(Parts(cluster(nodes).view, settings, SystemClock(), Metrics("bench", "3")))
-
-    async def handler(scope: Any, receive: Any, send: Any) -> None:
-        """The product, and under /empty a handler that reads the body and answers two bytes."""
-        if scope["path"] != "/empty":
-            return await app(scope, receive, send)
-        while (await receive()).get("more_body"):
-            pass
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"[]"})
-        return None
-
-    server = ExtenderServer(handler, settings)
+    app = BesideEmpty(Parts(cluster(nodes).view, settings, SystemClock(), Metrics("bench", "3")))
+    server = ExtenderServer(app, settings)
     server.start()
     print(server.port, flush=True)
     import gc

@@ -1,4 +1,4 @@
-"""EDGE: what the extender answers, by path: a bare ASGI callable, without routing or validation in its way.
+"""EDGE: what the extender answers, by path; `cotenant.edges.connection` carries it.
 
 POST /filter, /prioritize, /preempt, /bind for the scheduler; GET and POST /why for people; GET /healthz, /readyz,
 /metrics. An answer reads one snapshot from beginning to end. A fault of our own is answered as a failure, which an
@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Final
 from urllib.parse import parse_qs
 
 import msgspec
 import structlog
 
 from cotenant.edges.clock import Clock
+from cotenant.edges.connection import Request, Response
 from cotenant.edges.health import Checks
 from cotenant.edges.telemetry import Metrics
 from cotenant.model.reservation import PodIdentity
@@ -34,27 +35,14 @@ from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
 from scheduler_ext.extender.snapshot import Snapshot
 from scheduler_ext.extender.why import Explanation, Said, explained
 
-Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
 REMEMBERED: Final = 2_000
 """Pods whose last refusal is remembered for /why."""
 QUIET_SECONDS: Final = 0.05
 """Garbage is collected when nobody has asked for so long."""
 STANCE_SECONDS: Final = 0.5
-JSON: Final = b"application/json"
-TEXT: Final = b"text/plain; charset=utf-8"
+JSON: Final = "application/json"
 _PROBES: Final = {"/healthz": "livez", "/livez": "livez", "/readyz": "readyz"}
 _log = structlog.get_logger(__name__)
-
-
-class Reply(NamedTuple):
-    """What is answered."""
-
-    status: int
-    body: bytes
-    kind: bytes = JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +57,7 @@ class Parts:
 
 
 class ExtenderApp:
-    """The ASGI application."""
+    """The application of `cotenant.edges.connection`."""
 
     def __init__(self, parts: Parts) -> None:
         """Nothing is asked before the first call."""
@@ -85,23 +73,26 @@ class ExtenderApp:
             "/filter": self._filter,
             "/prioritize": self._prioritize,
             "/preempt": self._preempt,
+            "/bind": self._bind,
             "/why": self._why,
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            return
+    def answer(self, request: Request) -> Response:
+        """The answer to one request."""
         began = perf_counter()
-        reply = await self._reply(scope, receive)
+        found = self._look(request) if request.method in ("GET", "HEAD") else self._answer(request)
         self._asked_at = monotonic()
-        path = scope["path"]
-        if scope["method"] == "POST":
-            self.counts.answered(path, reply.status, perf_counter() - began)
-        length = str(len(reply.body)).encode()
-        headers = [(b"content-type", reply.kind), (b"content-length", length)]
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
+        if request.method == "POST":
+            self.counts.answered(request.path, found.status, perf_counter() - began)
+        return found
+
+    def asks_elsewhere(self, path: str) -> bool:
+        """Whether the answer waits for the API server."""
+        return path == "/bind"
+
+    def refused(self, path: str) -> None:
+        """A question was turned away unread."""
+        self.counts.answered(path, 400, 0.0)
 
     async def collect_garbage(self) -> None:
         """Look for garbage between calls instead of within one: for ever, as a task."""
@@ -114,58 +105,28 @@ class ExtenderApp:
                 gc.collect(1)
 
     # --- requests -----------------------------------------------------------------------------------------------------
-    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
-        path, method = scope["path"], scope["method"]
-        if method in ("GET", "HEAD"):
-            return self._look(path, scope)
-        if method != "POST" or path not in (*self._verbs, "/bind"):
-            return Reply(404, b"not found\n", TEXT)
-        body = await self._body(scope, receive)
-        return body if isinstance(body, Reply) else await self._answer(path, body)
-
-    async def _answer(self, path: str, body: bytes) -> Reply:
+    def _answer(self, request: Request) -> Response:
+        verb = self._verbs.get(request.path)
+        if request.method != "POST" or verb is None:
+            return Response(404, b"not found\n")
         try:
-            if path == "/bind":
-                return await self._bind(body)
-            return Reply(200, self._verbs[path](body))
+            return Response(200, verb(request.body), JSON)
         except msgspec.MsgspecError as error:
-            return Reply(400, f"not what kube-scheduler sends: {error}\n".encode("utf-8", "replace"), TEXT)
+            return Response(400, f"not what kube-scheduler sends: {error}\n".encode("utf-8", "replace"))
         except Exception:  # noqa: BLE001 - the scheduler must get an answer, and one that says failure
-            _log.exception("the extender failed", path=path)
-            return Reply(500, b"the extender failed; its log says why\n", TEXT)
+            _log.exception("the extender failed", path=request.path)
+            return Response(500, b"the extender failed; its log says why\n")
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | Reply:
-        """The whole body, within the limits of size and time."""
-        cap = self._settings.max_body_bytes
-        said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not said.isdigit() or int(said) > cap:
-            return Reply(413, f"the body is larger than {cap} bytes\n".encode(), TEXT)
-        chunks: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self._settings.read_seconds):
-                while True:
-                    message = await receive()
-                    chunks.append(message.get("body", b""))
-                    size += len(chunks[-1])
-                    if size > cap:
-                        return Reply(413, f"the body is larger than {cap} bytes\n".encode(), TEXT)
-                    if not message.get("more_body"):
-                        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        except TimeoutError:
-            return Reply(408, b"the body took too long\n", TEXT)
-
-    def _look(self, path: str, scope: Scope) -> Reply:
-        if path == "/metrics":
+    def _look(self, request: Request) -> Response:
+        if request.path == "/metrics":
             self._watch_posture()
-            body, kind = self._parts.metrics.exposition()
-            return Reply(200, body, kind.encode())
-        if path == "/why":
-            return self._remembered(scope)
-        if path not in _PROBES:
-            return Reply(404, b"not found: try /healthz, /readyz, /metrics or /why\n", TEXT)
-        passed, report = self.checks.report(_PROBES[path])
-        return Reply(200 if passed else 503, report.encode("utf-8", "replace"), TEXT)
+            return Response(200, *self._parts.metrics.exposition())
+        if request.path == "/why":
+            return self._remembered(request.query)
+        if request.path not in _PROBES:
+            return Response(404, b"not found: try /healthz, /readyz, /metrics or /why\n")
+        passed, report = self.checks.report(_PROBES[request.path])
+        return Response(200 if passed else 503, report.encode("utf-8", "replace"))
 
     # --- verbs --------------------------------------------------------------------------------------------------------
     def _filter(self, body: bytes) -> bytes:
@@ -202,15 +163,15 @@ class ExtenderApp:
         self.counts.spared(len(spared))
         return wire.preempted(victims, spared)
 
-    async def _bind(self, body: bytes) -> Reply:
+    def _bind(self, body: bytes) -> bytes:
         """In a thread: the API server is asked, and nobody else waits for it."""
         asked = wire.BIND_ARGS.decode(body)
         if self._parts.binder is None:
-            return Reply(200, wire.bound("this extender does not bind"))
-        error = await asyncio.to_thread(self._parts.binder.bind, asked)
+            return wire.bound("this extender does not bind")
+        error = self._parts.binder.bind(asked)
         if error:
             _log.warning("not bound", pod=f"{asked.namespace}/{asked.name}", node=asked.node, error=error)
-        return Reply(200, wire.bound(error))
+        return wire.bound(error)
 
     def _why(self, body: bytes) -> bytes:
         """What the rules say of a pod that is sent along, over all nodes."""
@@ -219,12 +180,12 @@ class ExtenderApp:
         found: Explanation = explained(snapshot, pod, self._now(), self._settings)
         return msgspec.json.encode(found)
 
-    def _remembered(self, scope: Scope) -> Reply:
-        words = {key: values[0] for key, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+    def _remembered(self, query: str) -> Response:
+        words = {key: values[0] for key, values in parse_qs(query).items()}
         said = self._last.get(f"{words.get('namespace', 'default')}/{words.get('name', '')}")
         if said is None:
-            return Reply(404, b"no node was refused to a pod of that name lately\n", TEXT)
-        return Reply(200, msgspec.json.encode(said))
+            return Response(404, b"no node was refused to a pod of that name lately\n")
+        return Response(200, msgspec.json.encode(said), JSON)
 
     def _facts(self, pod: PodWire) -> PodFacts:
         """Facts of the pod; the next question is mostly about the same one."""

@@ -1,4 +1,4 @@
-"""EDGE: serves the extender: uvicorn with httptools and uvloop, TLS with client certificates, in a thread of its own.
+"""EDGE: serves the extender over TLS with client certificates, around `cotenant.edges.listening`.
 
 Answers carry Content-Length and are never chunked: the scheduler's client drops a connection whose end it has not
 read. Certificates are read again when their files change.
@@ -9,23 +9,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
-import uvicorn
 
+from cotenant.edges.connection import Application, Limits
+from cotenant.edges.listening import Listener, bound
 from cotenant.model.errors import CotenantError, UsageError
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.app import ExtenderApp
 
-KEEP_ALIVE_SECONDS: Final = 120
-"""Longer than the scheduler keeps an idle connection (90 s)."""
-START_SECONDS: Final = 30.0
+CONNECTIONS: Final = 128
 RELOAD_SECONDS: Final = 5.0
 _FILES: Final = ("tls.crt", "tls.key", "ca.crt")
 _log = structlog.get_logger(__name__)
@@ -34,124 +30,90 @@ _log = structlog.get_logger(__name__)
 class ExtenderServer:
     """A port, bound at once; `start` serves from a thread."""
 
-    def __init__(self, app: Callable[..., Any], settings: ExtenderSettings) -> None:
-        """UsageError when the port is taken, or when strangers could reach it without a certificate."""
-        self._app, self._folder = app, settings.certificate_folder
+    def __init__(
+        self,
+        app: Application,
+        settings: ExtenderSettings,
+        *beside: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """UsageError when the port is taken, or when strangers could reach it without a certificate.
+
+        beside: what runs in the server's thread between answers.
+        """
+        self._folder, self._beside = settings.certificate_folder, beside
         if not self._folder and not _is_loopback(settings.host):
             raise UsageError(
                 f"extender.host is {settings.host}, which others can reach, and there is no certificate_folder",
                 fix="Give --cert-dir, or listen on 127.0.0.1.",
             )
-        self._socket = _listening(settings)
-        self._server = uvicorn.Server(self._config())
-        self._thread = threading.Thread(target=self._run, name="extender", daemon=True)
-        self._failed: BaseException | None = None
+        self._context = _context(Path(self._folder)) if self._folder else None
+        self._host = settings.host
+        limits = Limits(settings.read_seconds, settings.max_body_bytes, CONNECTIONS)
+        self._listener = Listener("extender", app, limits, _listening(settings))
 
     @property
     def url(self) -> str:
         """Where it is."""
-        host, port = self._socket.getsockname()[:2]
-        return f"{'https' if self._folder else 'http'}://{host}:{port}"
+        return f"{'https' if self._folder else 'http'}://{self._host}:{self.port}"
 
     @property
     def port(self) -> int:
         """Port that is served, also when 0 was asked."""
-        return int(self._socket.getsockname()[1])
+        return self._listener.port
 
     def start(self) -> None:
         """Serve from now on."""
-        self._thread.start()
-        ends = time.monotonic() + START_SECONDS
-        while not self._server.started and self._thread.is_alive() and time.monotonic() < ends:
-            time.sleep(0.01)
-        if not self._server.started:
-            raise CotenantError(f"the extender did not start: {self._failed or 'no answer in time'}")
+        self._listener.start(self._context, self._reload, *self._beside)
+        if not self._listener.running:
+            raise CotenantError("the extender did not start; the error above says why")
 
     def stop(self) -> None:
         """Answer what was asked, then stop."""
-        self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join(5)
-        self._socket.close()
+        self._listener.stop()
 
     def wait(self) -> None:
         """Until the server ends."""
-        while self._thread.is_alive():
-            self._thread.join(1.0)
-
-    def _config(self) -> uvicorn.Config:
-        tls: dict[str, Any] = {}
-        if self._folder:
-            certificate, key, authority = (str(Path(self._folder, name)) for name in _FILES)
-            missing = [path for path in (certificate, key, authority) if not Path(path).is_file()]
-            if missing:
-                raise UsageError(f"{missing[0]} is missing", fix="--cert-dir needs tls.crt, tls.key and ca.crt, PEM.")
-            tls = {
-                "ssl_certfile": certificate,
-                "ssl_keyfile": key,
-                "ssl_ca_certs": authority,
-                "ssl_cert_reqs": ssl.CERT_REQUIRED,
-            }
-        return uvicorn.Config(
-            self._app,
-            http="httptools",
-            loop="uvloop",
-            lifespan="off",
-            ws="none",
-            interface="asgi3",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=2,
-            limit_concurrency=128,
-            **tls,
-        )
-
-    def _run(self) -> None:
-        import uvloop
-
-        try:
-            uvloop.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - told by start
-            self._failed = error
-            _log.error("the extender's server ended", error=str(error))
-
-    async def _serve(self) -> None:
-        tasks = [asyncio.ensure_future(self._reload())]
-        if isinstance(self._app, ExtenderApp):
-            tasks.append(asyncio.ensure_future(self._app.collect_garbage()))
-        await self._server.serve(sockets=[self._socket])
-        for task in tasks:
-            task.cancel()
+        self._listener.wait()
 
     async def _reload(self) -> None:
         """Show a renewed certificate from the next connection on."""
         seen = self._stamps()
-        while self._folder:
+        while self._context is not None:
             await asyncio.sleep(RELOAD_SECONDS)
-            now, context = self._stamps(), self._server.config.ssl
-            if now == seen or context is None:
+            now = self._stamps()
+            if now == seen:
                 continue
             try:
-                context.load_cert_chain(Path(self._folder, "tls.crt"), Path(self._folder, "tls.key"))
-                context.load_verify_locations(Path(self._folder, "ca.crt"))
+                _load(self._context, Path(self._folder))
                 seen = now
                 _log.info("certificate read again")
             except OSError as error:
                 _log.warning("the certificate cannot be used; the present one stays", error=str(error))
 
     def _stamps(self) -> list[int]:
-        paths = [Path(self._folder, name) for name in _FILES] if self._folder else []
+        paths = [Path(self._folder, name) for name in _FILES]
         return [path.stat().st_mtime_ns if path.exists() else 0 for path in paths]
 
 
+def _context(folder: Path) -> ssl.SSLContext:
+    missing = [folder / name for name in _FILES if not (folder / name).is_file()]
+    if missing:
+        raise UsageError(f"{missing[0]} is missing", fix="--cert-dir needs tls.crt, tls.key and ca.crt, PEM.")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    _load(context, folder)
+    return context
+
+
+def _load(context: ssl.SSLContext, folder: Path) -> None:
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    context.load_verify_locations(folder / "ca.crt")
+
+
 def _listening(settings: ExtenderSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), backlog=1024, family=family)
+        return bound(settings.host, settings.port)
     except OSError as error:
         raise UsageError(
             f"cannot listen on {settings.host}:{settings.port}: {error}", fix="Set extender.port to a free port."

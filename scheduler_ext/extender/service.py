@@ -30,7 +30,7 @@ class ExtenderService:
         """Bind the port; nothing is asked yet."""
         self.view = View()
         self.app = ExtenderApp(Parts(self.view, settings, clock, metrics, Binder(client.sibling)))
-        self.server = ExtenderServer(self.app, settings)
+        self.server = ExtenderServer(self.app, settings, self.app.collect_garbage)
         self.feed = Feed(self.view, client, settings, telemetry)
         self._settings = settings
         self.app.checks.ready["view"] = self._wrong

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cotenant.edges.clock import SystemClock
+from cotenant.edges.connection import Application, Request, Response
 from cotenant.edges.telemetry import Metrics
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.configuration import Reach, extenders
@@ -48,9 +49,9 @@ def configured(url: str, settings: ExtenderSettings, **more: Any) -> dict[str, A
 
 
 class Recorder:
-    """An ASGI application that notes every exchange with the one behind it."""
+    """An application that notes every exchange with the one behind it."""
 
-    def __init__(self, app: Callable[..., Any]) -> None:
+    def __init__(self, app: Application) -> None:
         self.app = app
         self.seen: list[tuple[str, bytes, int, bytes]] = []
         """(path, question, status, answer)."""
@@ -60,30 +61,20 @@ class Recorder:
         """Path -> seconds before an answer."""
         self._lock = threading.Lock()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        messages: list[Any] = []
-        while not messages or messages[-1].get("more_body"):
-            messages.append(await receive())
-        question = b"".join(m.get("body", b"") for m in messages)
-        answer: list[Any] = []
-
-        async def replay() -> Any:
-            return messages.pop(0)
-
-        async def note(message: Any) -> None:
-            answer.append(message)
-
-        await self.app(scope, replay, note)
-        status, body = answer[0]["status"], b"".join(m.get("body", b"") for m in answer[1:])
-        headers = answer[0]["headers"]
-        if scope["path"] in self.replace:
-            status, body = self.replace[scope["path"]]
-            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await asyncio.sleep(self.delay.get(scope["path"], 0.0))
+    def answer(self, request: Request) -> Response:
+        found = self.app.answer(request)
+        if request.path in self.replace:
+            found = Response(*self.replace[request.path], "application/json")
+        time.sleep(self.delay.get(request.path, 0.0))
         with self._lock:
-            self.seen.append((scope["path"], question, status, body))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+            self.seen.append((request.path, request.body, found.status, found.body))
+        return found
+
+    def asks_elsewhere(self, path: str) -> bool:
+        return path in self.delay or self.app.asks_elsewhere(path)
+
+    def refused(self, path: str) -> None:
+        self.app.refused(path)
 
     def of(self, path: str) -> list[tuple[bytes, int, bytes]]:
         """(question, status, answer) of one path so far."""

@@ -56,7 +56,7 @@ def serving(view: View, settings: ExtenderSettings | None = None, binder: Binder
     chosen = msgspec.structs.replace(settings or ExtenderSettings(), port=0)
     metrics = Metrics("test", "3")
     app = ExtenderApp(Parts(view, chosen, SystemClock(), metrics, binder))
-    server = ExtenderServer(app, chosen)
+    server = ExtenderServer(app, chosen, app.collect_garbage)
     server.start()
     try:
         yield Serving(server, app, metrics)

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.edges.clock import SystemClock
+from cotenant.edges.telemetry import Metrics
 from cotenant.model.errors import UsageError
 from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender.app import ExtenderApp, Parts
 from scheduler_ext.extender.certificates import issue
 from scheduler_ext.extender.feed import View
 from scheduler_ext.extender.server import ExtenderServer
@@ -220,10 +223,11 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkey
 
 
 def test_strangers_cannot_reach_an_extender_without_certificates() -> None:
+    app = ExtenderApp(Parts(View(), ExtenderSettings(), SystemClock(), Metrics("test", "3")))
     with pytest.raises(UsageError, match="certificate_folder"):
-        ExtenderServer(lambda: None, ExtenderSettings(host="0.0.0.0", port=0))
+        ExtenderServer(app, ExtenderSettings(host="0.0.0.0", port=0))
     with pytest.raises(UsageError, match=r"tls\.crt is missing"):
-        ExtenderServer(lambda: None, ExtenderSettings(certificate_folder="/nonexistent", port=0))
+        ExtenderServer(app, ExtenderSettings(certificate_folder="/nonexistent", port=0))
 
 
 NAMES = st.lists(st.one_of(st.sampled_from(["idle", "busy", "held", "unreported"]), st.text(max_size=8)), max_size=8)

@@ -1,8 +1,9 @@
 """EDGE: one connection of a caller: HTTP/1.1 in by httptools, each answer out in one write.
 
 One write an answer, and no task between a request's last byte and its answer: on a busy machine every further write or
-wake-up is a turn in the scheduler's queue, and the API server waits for us while a pod is created. What a caller may
-cost is bounded here: the size of head and body, the time for both, the number of connections.
+wake-up is a turn in the scheduler's queue, and the API server waits for us while a pod is created, kube-scheduler while
+one is placed. What a caller may cost is bounded here: the size of head and body, the time for both, the number of
+connections. `cotenant.edges.listening` accepts them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import httptools
 HEAD_BYTES: Final = 16_384
 HEADERS: Final = 200
 KEEP_ALIVE_SECONDS: Final = 120.0
-"""Longer than the API server keeps an idle connection (90 s), so that it never calls on one that we are closing."""
+"""Longer than Kubernetes' clients keep an idle connection (90 s), so that none calls on one that we are closing."""
 _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
@@ -34,6 +35,7 @@ class Request(NamedTuple):
     headers: Mapping[bytes, bytes]
     body: bytes
     last: bool
+    query: str = ""
 
 
 class Response(NamedTuple):
@@ -85,8 +87,10 @@ class _Incoming:
     body_bytes: int = 0
 
     @property
-    def path(self) -> str:
-        return self.url.partition(b"?")[0].decode("latin-1")
+    def target(self) -> tuple[str, str]:
+        """Path and query."""
+        path, _, query = self.url.decode("latin-1").partition("?")
+        return path, query
 
 
 class Connection(asyncio.Protocol):
@@ -190,7 +194,8 @@ class Connection(asyncio.Protocol):
         self._stage, self._since = _Stage.IDLE, self._loop.time()
         body = whole.chunks[0] if len(whole.chunks) == 1 else b"".join(whole.chunks)
         method, last = self._parser.get_method().decode(), not self._parser.should_keep_alive()
-        self._asked.append(Request(method, whole.path, whole.headers, body, last))
+        path, query = whole.target
+        self._asked.append(Request(method, path, whole.headers, body, last, query))
         self._answer()
 
     # --- called by the server -----------------------------------------------------------------------------------------
@@ -252,7 +257,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, status: int, words: str) -> None:
         """Say why, and close: the rest of the request is not read."""
-        self._app.refused(self._incoming.path)
+        self._app.refused(self._incoming.target[0])
         if self._elsewhere:  # an earlier question is still open, and this is not its answer
             self._close()
         else:
