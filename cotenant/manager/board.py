@@ -39,6 +39,7 @@ class Board:
         self._namespace, self._audit, self._events = namespace, audit, events
         self._states: dict[str, FeatureState] = {}
         self._shown: dict[str, FeatureState] = {}
+        self._offered: dict[str, FeatureState] = {}
         self._lock = threading.Lock()
 
     @property
@@ -76,12 +77,13 @@ class Board:
         states = {name: state for name, state in self.states.items() if name != self.name}
         if not states or states == self._shown:
             return Decision()
+        self._offered = states
         return Decision((status_intent(self._namespace, states),))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """What the ConfigMap shows now."""
         if outcomes and outcomes[0].ok:
-            self._shown = {name: state for name, state in self.states.items() if name != self.name}
+            self._shown = self._offered
 
     def wrong(self) -> str:
         """What keeps us from being ready, in words; empty when every feature works, stands by or waits for a person."""

@@ -81,7 +81,8 @@ class Colocating:
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Remember when a node was last written: small moves wait for updateTimeThresholdSeconds."""
-        self._written |= {o.intent.address.name: self._now_seconds for o in outcomes if o.ok}
+        sent = (o.intent.address for o in outcomes if o.ok)
+        self._written |= {address.name: self._now_seconds for address in sent if address.resource == "nodes"}
 
     def _foresee(self, now_seconds: float) -> None:
         """Follow the pipeline; a run older than its own horizon says nothing any more."""
@@ -112,9 +113,8 @@ class Colocating:
 
     def _before(self, intents: Sequence[Intent]) -> dict[Address, str]:
         """Amounts that stand on the nodes to be written."""
-        nodes = self._mirrors["nodes"].snapshot()
-        amounts = {i.address: nodes["", i.address.name].node.extended_allocatable for i in intents}
-        return {address: msgspec.json.encode(there).decode() for address, there in amounts.items() if there}
+        amounts = {facts.node.name: facts.node.extended_allocatable for facts in self._state.facts}
+        return {i.address: msgspec.json.encode(there).decode() for i in intents if (there := amounts[i.address.name])}
 
     def _notes(self) -> tuple[Note, ...]:
         """What is wrong with the configuration, and with single nodes' own words."""

@@ -71,7 +71,8 @@ class Gatherer:
         job = Job(self._settings, self._cluster, told, acts)
         done = subprocess.run([sys.executable, *CHILD], input=msgspec.json.encode(job), check=False)  # noqa: S603
         if done.returncode == 0:
-            self._waiting.clear()
+            if not told.trouble:  # otherwise nothing was read of what waits
+                self._waiting.clear()
             self._kept_seconds = now
             self.kept += 1
         return done.returncode == 0

@@ -20,6 +20,7 @@ from cotenant.manager.results import RunResults
 from cotenant.manager.watched import WatchedNode
 from cotenant.model.cluster import Pod
 from cotenant.model.collect_policy import CollectPolicy
+from cotenant.model.errors import CotenantError
 from cotenant.model.intent import Outcome
 from cotenant.model.nodemetric import NodeMetric
 from cotenant.model.slo_config import SloConfig
@@ -62,12 +63,15 @@ class Measuring:
         self._source = source
         self._results = results
         self._config = SloConfig()
+        self._begun_seconds: float | None = None
         self._asked_seconds = float("-inf")
         self._open: dict[str, Report] = {}
         self._notes: tuple[Note, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - the loop's signature
         """NodeMetrics of the nodes that nobody else reports, when they are due; else what is still open."""
+        if self._begun_seconds is None:
+            self._begun_seconds = now_seconds
         due = now_seconds - self._asked_seconds >= EARLY * self.interval_seconds
         if not due and not self._open:
             return Decision(notes=self._notes)
@@ -80,7 +84,7 @@ class Measuring:
         if due:
             self._look(there, view)
         made = steps(self._open.values(), there, view)
-        foreseen = outlooks(self._outlooks(now_seconds), there, view) if due else []
+        foreseen = outlooks(self._outlooks(there, now_seconds), there, view) if due else []
         self._open = {name: report for name, report in self._open.items() if name not in there and name in uids}
         return Decision((*made.specs, *made.statuses, *foreseen), self._notes)
 
@@ -94,14 +98,21 @@ class Measuring:
         if wanted:
             seen = self._source.observe(int(view.now_seconds), view.policy, {})
             pods: list[Pod] = [p for p in self._mirrors["pods"].snapshot().values() if p.node in wanted]
-            found = reports(seen, pods, view.policy, self._outlooks(view.now_seconds))
+            found = reports(seen, pods, view.policy, self._outlooks(there, view.now_seconds))
             self._open = {r.node: r for r in found if r.node in wanted}
             self._notes = tuple(_silent(sorted(wanted - self._open.keys())))
         self._asked_seconds = view.now_seconds
 
-    def _outlooks(self, now_seconds: float) -> dict[str, ProdOutlook]:
-        """Of the pipeline's last run, while its forecast reaches this far."""
-        results = self._results()
+    def _outlooks(self, there: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
+        """Of the pipeline's last run, while its forecast reaches this far.
+
+        Before the first run what was published before us stands, for as long as it could have been right.
+        """
+        try:
+            results = self._results()
+        except CotenantError:  # the features that publish its results say why there are none
+            old = now_seconds - (self._begun_seconds or now_seconds) > FORECAST_SECONDS
+            return {} if old else {n: ProdOutlook(m.prod_reclaimable) for n, m in there.items() if m.prod_reclaimable}
         if now_seconds - results.computed_seconds > FORECAST_SECONDS:
             return {}
         return {node: ProdOutlook(reclaimable=amounts) for node, amounts in results.prod_reclaimable.items()}

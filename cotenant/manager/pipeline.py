@@ -106,18 +106,34 @@ class Pipeline:
         return NO_DATA_RETRY_SECONDS if isinstance(self._error, NoData) else LONGEST_RETRY_SECONDS
 
     def _ran(self) -> RunResults:
-        command = [sys.executable, *CHILD]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: S603
-            self._child = child
-            answer, _ = child.communicate(msgspec.json.encode(self._job))
-        self._child = None
-        if child.returncode not in (0, 1) or not answer:
+        code, answer = self._answered()
+        if code not in (0, 1) or not answer:
             raise PipelineFailed(
-                f"the pipeline's process ended with {child.returncode}",
-                fix="Its log lines stand above; is memory short?",
+                f"the pipeline's process ended with {code}", fix="Its log lines stand above; is memory short?"
             )
-        if child.returncode == 0:
-            return msgspec.json.decode(answer, type=RunResults)
-        failure = msgspec.json.decode(answer, type=_Failure)
+        try:
+            if code == 0:
+                return msgspec.json.decode(answer, type=RunResults)
+            failure = msgspec.json.decode(answer, type=_Failure)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PipelineFailed(
+                f"the pipeline's process answered what is no result: {error}", fix="Its log lines stand above."
+            ) from error
         kind = NoData if failure.kind == NoData.__name__ else PipelineFailed
         raise kind(failure.message, fix=failure.fix)
+
+    def _answered(self) -> tuple[int, bytes]:
+        """Exit code and output of a child of its own; one that `stop` just missed is ended here."""
+        command = [sys.executable, *CHILD]
+        try:
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: S603
+                self._child = child
+                if self._stopping.is_set():
+                    child.terminate()
+                answer, _ = child.communicate(msgspec.json.encode(self._job))
+        except OSError as error:
+            raise PipelineFailed(
+                f"the pipeline's process could not be started: {error.strerror}", fix="Is memory short?"
+            ) from error
+        self._child = None
+        return child.returncode, answer

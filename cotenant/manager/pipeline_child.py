@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import IO
 
 import msgspec
 
@@ -74,15 +75,24 @@ def _observed(settings: Settings) -> LiveCluster | None:
         return None
 
 
+def answer_alone() -> IO[bytes]:
+    """Our stdout, which is the answer's alone from now on: what anybody else prints goes to stderr."""
+    own = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return own
+
+
 def main() -> int:
     """Run the job on stdin."""
+    out = answer_alone()
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     configure_logging(job.settings.telemetry)
     try:
         found: RunResults | Failure = run(job)
     except CotenantError as error:
         found = Failure(type(error).__name__, error.message, error.fix)
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    with out:
+        out.write(msgspec.json.encode(found))
     return int(isinstance(found, Failure))
 
 

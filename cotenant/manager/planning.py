@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 from cotenant.actions.plans import quota_left
 from cotenant.edges.kube import KubeClient, Mirror
@@ -17,6 +18,7 @@ from cotenant.manager import plans
 from cotenant.manager.contract import Decision, Note
 from cotenant.manager.loop import Changes
 from cotenant.manager.plans import OwnerView, Planned, near, owner_key
+from cotenant.manager.publishing import APIS
 from cotenant.manager.results import RunResults
 from cotenant.model.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData
 from cotenant.model.intent import Outcome
@@ -61,10 +63,11 @@ class Planning:
         found: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
         active = [plan for plan in found if near(plan, now_seconds, NEAR_SECONDS)]
         version, buffers = self._buffers(found)
+        owners, unknown = self._owners(active)
         view = Planned(
             plans=found,
             reservations=tuple(one for one in self._mirrors["reservations"].snapshot().values()),
-            owners={key: view for plan in active if (view := self._owner(plan)) for key in [owner_key(plan)]},
+            owners=owners,
             autoscalers=self._autoscalers(found, now_seconds),
             buffers=buffers,
             buffer_version=version,
@@ -79,7 +82,7 @@ class Planning:
             Note(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
             for (ns, name), why in mirror.refused.items()
         ]
-        return replace(made, notes=(*made.notes, *unread))
+        return replace(made, notes=(*made.notes, *unknown, *unread))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""
@@ -93,12 +96,27 @@ class Planning:
         except CotenantError:
             return view  # the features that publish its results say what is wrong with the pipeline
 
+    def _owners(self, active: Sequence[Plan]) -> tuple[dict[tuple[str, str, str], OwnerView], list[Note]]:
+        """Workloads of these plans; one that cannot be asked for, of a kind of its own, is noted and stops no other."""
+        found: dict[tuple[str, str, str], OwnerView] = {}
+        notes = []
+        for plan in active:
+            try:
+                view = self._owner(plan)
+            except ClusterForbidden as error:
+                if APIS.get(plan.owner.kind) == plan.owner.api_version:
+                    raise
+                where = f"reservationplans/{plan.namespace}/{plan.name}"
+                notes.append(Note(where, "OwnerUnreadable", f"{error.message}. {error.fix}", warning=True))
+            else:
+                found |= {owner_key(plan): view} if view else {}
+        return found, notes
+
     def _owner(self, plan: Plan) -> OwnerView | None:
         """The plan's workload and its pods; None when it does not exist."""
-        resource = f"{plan.owner.kind.lower()}s"
-        found = self._client.get(
-            f"/apis/{plan.owner.api_version}/namespaces/{plan.namespace}/{resource}/{plan.owner.name}"
-        )
+        owner = plan.owner
+        parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
+        found = self._client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
         if found is None:
             return None
         spec = found.get("spec") or {}

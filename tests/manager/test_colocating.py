@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+from cotenant.manager.colocating import Colocating
 from cotenant.manager.feature import Standing
+from cotenant.manager.loop import Unled
+from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.pipeline import Pipeline
 from cotenant.manager.run import Manager
+from cotenant.settings.manager import ManagerSettings
+from cotenant.settings.root import Settings
+from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, SLO, Scene
 
@@ -44,6 +53,30 @@ def test_enabling_colocation_writes_each_node_once_and_then_nothing(
     wait_for("two more rounds", lambda: manager.rounds("colocation") >= rounds + 2)
     assert scene.writes_of([f"/api/v1/nodes/{n}" for n in nodes]) == times
     assert scene.plane.requests("APPLY", "nodes") - applied == len(nodes)
+
+
+def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene: Scene, fake_nodes: Nodes) -> None:
+    (left,), gone = fake_nodes(1, cpu="16", memory="64Gi"), unique_name("gone")
+    size = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    scene.api.create("/api/v1/nodes", {"metadata": {"name": gone}, "status": {"capacity": size, "allocatable": size}})
+    scene.report([gone, left])
+    settings = Settings(manager=ManagerSettings(namespace=scene.namespace))
+    mirrors = mirrors_of(scene.plane.client(), settings, ["colocation"], threading.Event())
+    feature = Colocating(mirrors, Pipeline(settings, "test", Unled()).results, 60.0)
+    for mirror in mirrors.values():
+        mirror.start()
+    try:
+        wait_for("the lists", lambda: all(m.wait_synced(0) for n, m in mirrors.items() if n != "topologies"), 60)
+        assert feature.decide({n: m.changes() for n, m in mirrors.items()}, time.time()).intents == ()
+        scene.configure(colocation_config={"enable": True})
+        wait_for("the configuration", mirrors["config"].snapshot)
+        scene.api.delete(f"/api/v1/nodes/{gone}")
+        wait_for("the node to go", lambda: ("", gone) not in mirrors["nodes"].snapshot())
+        found = feature.decide({}, time.time())  # it has not been told yet
+        assert {gone, left} <= {intent.address.name for intent in found.intents}
+    finally:
+        for mirror in mirrors.values():
+            mirror.stop()
 
 
 def test_disabling_colocation_takes_the_resources_off_the_nodes(

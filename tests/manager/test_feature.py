@@ -109,6 +109,17 @@ def test_a_status_that_was_not_written_is_due_again() -> None:
     assert len(told.decide({}, 102.0).intents) == 1
 
 
+def test_a_state_that_changes_while_the_status_is_written_is_written_next() -> None:
+    told, _ = board()
+    told.report(FeatureState("colocation", Standing.UP, "", 100.0))
+    (intent,) = told.decide({}, 100.0).intents
+    told.report(FeatureState("colocation", Standing.STALE, "", 101.0))
+    told.sent([Outcome(intent)])
+    (late,) = told.decide({}, 102.0).intents
+    assert isinstance(late, Apply)
+    assert "Stale" in late.body["data"]["colocation"]
+
+
 def test_readiness_names_what_is_not_there_yet() -> None:
     told, _ = board()
     told.report(FeatureState("colocation", Standing.WAITING, "nodes are being listed.", 100.0))

@@ -21,6 +21,7 @@ from cotenant.manager.gathering import QUIET_SECONDS, Gatherer
 from cotenant.manager.loop import AlwaysLeads
 from cotenant.model.enforcement import ACT_ANNOTATION, Act, Found, Gathering, Lane
 from cotenant.model.enforcement_tables import ENFORCEMENT, Keep
+from cotenant.model.errors import ClusterUnreachable
 from cotenant.model.protocol import NODE_AGENT
 from cotenant.pipeline.enforcement import DOCUMENT, keep
 from cotenant.settings.kube import KubeSettings
@@ -222,6 +223,21 @@ def test_what_could_not_be_kept_is_handed_on_again(
     (tmp_path / "store").unlink()
     assert listener.look()
     assert len(rows(store, agent.node)) == 1
+
+
+def test_what_was_heard_before_the_server_fell_silent_is_handed_on_when_it_is_back(
+    gatherer: tuple[Gatherer, Store], agent: Agent
+) -> None:
+    listener, store = gatherer
+    agent.quota(NOW, 400_000, 300_000)
+    wait_for("the Event in the mirror", lambda: heard(listener, agent, "300000"))
+    listener._mirror.stop()
+    listener._mirror.error = ClusterUnreachable("no complete answer")
+    assert listener.look()  # the trouble is kept
+    assert (store.read_document(DOCUMENT, Gathering) or Gathering(0.0)).trouble == "no complete answer"
+    listener._mirror.error = None
+    assert listener.look()
+    assert [row["after"] for row in rows(store, agent.node)] == ["300000"]
 
 
 # ---- what stands in an Event is not believed further than it must be

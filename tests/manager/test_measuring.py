@@ -13,10 +13,13 @@ import pytest
 
 from cotenant.edges.kube import Mirror, Writer
 from cotenant.manager.contract import FIELD_MANAGER, Decision
-from cotenant.manager.measuring import Measuring, policy_of
+from cotenant.manager.measuring import FORECAST_SECONDS, Measuring, policy_of
 from cotenant.manager.mirrors import mirrors_of
+from cotenant.manager.published import moment
 from cotenant.manager.results import RunResults
 from cotenant.model.collect_policy import CollectPolicy
+from cotenant.model.errors import NoData
+from cotenant.model.intent import Apply
 from cotenant.model.resource import Resource
 from cotenant.model.slo_config import SloConfig
 from cotenant.model.slo_forms import SloKey
@@ -90,6 +93,35 @@ def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
     assert send(feature.decide({}, END + 120)) == []
     others = [n for _, n in mirrors["nodes"].snapshot() if n != NODE]
     assert others or source.queries == before  # nobody to ask for: nothing is asked
+
+
+def test_nodes_are_measured_before_the_pipeline_has_run_and_its_last_word_stands_for_a_day(
+    control_plane: ControlPlane, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
+) -> None:
+    def nothing() -> RunResults:
+        raise NoData("the first run of the pipeline has not ended yet")
+
+    def decided(feature: Measuring, now_seconds: float) -> list[Apply]:
+        found = feature.decide({}, now_seconds).intents
+        return [i for i in found if isinstance(i, Apply) and i.address.name == NODE]
+
+    writer = Writer(control_plane.client(), FIELD_MANAGER)
+    before = Measuring(mirrors, source, lambda: RunResults(END, prod_reclaimable={NODE: {Resource.CPU: 700}}), 60.0)
+    for what in ("object", "status"):
+        for intent in decided(before, END):
+            writer.send(intent)
+        wait_for(what, lambda: ("", NODE) in mirrors["nodemetrics"].snapshot())
+    wait_for("the outlook", lambda: mirrors["nodemetrics"].snapshot()["", NODE].prod_reclaimable)
+    control_plane.api().patch(f"{PATH}/status", {"status": {"updateTime": moment(END - 600)}}, kind="merge")
+    wait_for("an older report", lambda: mirrors["nodemetrics"].snapshot()["", NODE].update_seconds == END - 600)
+
+    started = Measuring(mirrors, source, nothing, 60.0)  # a manager that was restarted
+    (status,) = decided(started, END)
+    assert status.body["status"]["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "700m"}}}
+    waiting = Measuring(mirrors, source, nothing, 60.0)
+    waiting._begun_seconds = END - FORECAST_SECONDS - 1  # more than a day without a run
+    (status,) = decided(waiting, END)
+    assert "prodReclaimableMetric" not in status.body["status"]
 
 
 def test_how_usage_is_collected_follows_the_configuration() -> None:

@@ -177,6 +177,19 @@ def test_an_approved_plan_holds_room_before_its_window_and_its_pods_land_there(
     assert 0 < score["leadSeconds"] <= LEAD
 
 
+def test_a_plan_whose_owner_is_no_name_stops_no_other(scene: Plans) -> None:
+    scene.deployment()
+    odd = scene.plan("a-odd-one", owner={"name": "my web/../../x?watch=true"})
+    name, clock = scene.plan(), Clock(SIX - 6 * HOUR)
+    with scene.keeper(clock):
+        scene.approve(odd)
+        scene.approve(name)
+        scene.await_plan(name, "Approved")
+        scene.await_plan(odd, "Approved")
+        wait_for("a working feature", lambda: '"reason":"Up"' in scene.state("plans"), 60)
+    assert scene.held() == []
+
+
 def phases(scene: Plans) -> list[str]:
     return [(r.get("status") or {}).get("phase", "") for r in scene.held()]
 
