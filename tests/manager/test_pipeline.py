@@ -1,0 +1,68 @@
+"""The pipeline's process as the manager sees it: whatever it answers or does not, the manager goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cotenant.manager import pipeline as module
+from cotenant.manager.loop import AlwaysLeads
+from cotenant.manager.pipeline import Pipeline, PipelineFailed
+from cotenant.settings.root import Settings
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    return Pipeline(Settings(), "test", AlwaysLeads())
+
+
+def says(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Another program in the place of the pipeline's."""
+    monkeypatch.setattr(module, "CHILD", ("-c", program))
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["print('not JSON')", "print('{}')", "print('{}'); raise SystemExit(1)", "raise SystemExit(3)", "pass"],
+    ids=["words", "no results", "no failure", "another code", "nothing"],
+)
+def test_a_process_that_does_not_answer_as_it_should_is_a_failure_with_words(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    says(monkeypatch, program)
+    pipeline.run_once()
+    with pytest.raises(PipelineFailed, match="process"):
+        pipeline.results()
+
+
+def test_a_process_that_cannot_be_started_is_a_failure_with_words(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    pipeline.run_once()
+    with pytest.raises(PipelineFailed, match="could not be started"):
+        pipeline.results()
+
+
+def test_a_run_that_begins_while_the_manager_ends_is_ended_too(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says(monkeypatch, "import time; time.sleep(3600)")
+    pipeline.stop()
+    begun = time.monotonic()
+    pipeline.run_once()
+    assert time.monotonic() - begun < 600
+
+
+def test_what_others_print_in_the_pipeline_s_process_is_no_part_of_its_answer() -> None:
+    program = (
+        "import os; from cotenant.manager.pipeline_child import answer_alone; out = answer_alone(); "
+        "print('a plug-in'); os.system('echo a program'); out.write(b'answer'); out.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert done.stdout == b"answer"
+    assert b"a plug-in" in done.stderr
+    assert b"a program" in done.stderr
