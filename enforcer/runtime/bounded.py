@@ -1,13 +1,15 @@
 """EDGE: calls that must be over in time, while a runtime holds the whole node's lock and waits for the answer.
 
-A thread of its own does the work; who waits no longer gets nothing, and while a call hangs the next ones get nothing at
-once instead of queueing behind it. Python cannot end a thread: a call that hangs for ever costs one thread, once.
+A thread of its own does the work, one call after the other; who waits no longer gets nothing, and while a call hangs
+beyond its time the next ones get nothing at once instead of queueing behind it. Python cannot end a thread: a call that
+hangs for ever costs one thread, once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -17,7 +19,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Late(TimeoutError):
-    """The call was not over in time, or an earlier one still hangs."""
+    """The call was not over in time, or an earlier one hangs."""
 
 
 class Bounded:
@@ -26,25 +28,26 @@ class Bounded:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._work: SimpleQueue[tuple[Future[object], Callable[[], object]]] = SimpleQueue()
-        self._last: Future[object] | None = None
+        self._began: float | None = None
+        """When the call that is being worked on began, monotonic; None = there is none."""
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     @property
     def busy(self) -> bool:
-        """Whether a call is not over."""
-        return self._last is not None and not self._last.done()
+        """Whether a call is being worked on."""
+        return self._began is not None
 
     def submit(self, work: Callable[[], ResultT]) -> Future[ResultT]:
-        """Begin; Late when the call before this one still hangs."""
+        """Queue it; Late when the call that is being worked on has had its time."""
         future: Future[ResultT] = Future()
+        began = self._began
+        if began is not None and time.monotonic() - began >= self._seconds:
+            raise Late("the decision before this one is not over")
         with self._lock:
-            if self.busy:
-                raise Late("the decision before this one is not over")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="bounded-decision", daemon=True)
                 self._thread.start()
-            self._last = future  # type: ignore[assignment]
         self._work.put((future, work))  # type: ignore[arg-type]
         return future
 
@@ -54,6 +57,7 @@ class Bounded:
         try:
             return future.result(self._seconds)
         except TimeoutError as error:
+            future.cancel()  # if its turn has not come, it need not
             raise Late(f"no decision within {self._seconds:g} s") from error
 
     async def wait(self, work: Callable[[], ResultT]) -> ResultT:
@@ -69,7 +73,10 @@ class Bounded:
             future, work = self._work.get()
             if not future.set_running_or_notify_cancel():
                 continue  # who asked has gone before it began
+            self._began = time.monotonic()
             try:
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001 - handed to who asked
                 future.set_exception(error)
+            finally:
+                self._began = None

@@ -87,6 +87,27 @@ def test_a_decision_that_raises_or_hangs_passes_the_request_as_it_came() -> None
     assert late.counters.failed == 2
 
 
+def test_containers_that_are_made_at_the_same_time_are_all_decided_on() -> None:
+    """A kubelet starts its pods side by side: who comes second waits for its turn within its own limit."""
+    going, over = threading.Event(), threading.Event()
+
+    def unhurried(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+        going.set()
+        over.wait(60)
+        return pods.decide(pod, of)
+
+    async def together(at: CriHooks) -> list[Passage]:
+        first, second = (asyncio.create_task(at.enter("CreateContainer", creation(batch_pod()))) for _ in range(2))
+        await asyncio.to_thread(going.wait, 60)
+        over.set()
+        return await asyncio.gather(first, second)
+
+    at = hooks(unhurried)
+    sent = [cri.CreateContainerRequest.FromString(passage.request) for passage in run(together(at))]
+    assert [one.config.linux.resources.cpu_shares for one in sent] == [pods.SHARES, pods.SHARES]
+    assert at.counters.failed == 0
+
+
 def test_what_was_set_is_kept_when_a_later_decision_fails() -> None:
     broken = threading.Event()
 
