@@ -24,7 +24,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.server_quantiles import ServerQuantiles
 from cotenant.model.table import Schema, Table
 from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.model.views import RECOMMENDATION_LOG
+from cotenant.model.views import RECOMMENDATION_LOG, portraits_of
 from cotenant.pipeline import browse, explain, node_explanations, overview, plans, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, History
 from cotenant.pipeline.node_peaks import prod_node_peaks
@@ -122,6 +122,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
     )
     for table in (*made, *browsable):
         store.write_table(table)
+    store.remove_others({table.schema.name for table in browsable}, portraits_of("").name)
     explain.write(store, analysis.recommendations)
     node_explanations.write(store, analysis, settings.recommender.reclaimable)
     summed = overview.overview(analysis, lines, demo=demo, strategy=settings.recommender.strategy)

@@ -18,12 +18,13 @@ def document_name(namespace: str) -> str:
 
 
 def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
-    """One document per namespace."""
+    """One document per namespace that has any; that of another one goes."""
     by_namespace: dict[str, list[Recommendation]] = defaultdict(list)
     for recommendation in recommendations:
         by_namespace[recommendation.container.workload.namespace].append(recommendation)
     for namespace, found in by_namespace.items():
         store.write_document(document_name(namespace), found)
+    store.remove_others({document_name(namespace) for namespace in by_namespace}, document_name(""))
 
 
 class Explanations:

@@ -15,10 +15,12 @@ from cotenant.model.progress import Silent
 from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Recommendation
 from cotenant.model.resource import Resource
+from cotenant.model.table import Table
 from cotenant.model.usage import HOUR_SECONDS, Signal
-from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
 from cotenant.pipeline import corridor
 from cotenant.pipeline.analysis import Analysis
+from cotenant.pipeline.explain import Explanations
 from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
@@ -48,6 +50,19 @@ def overview(store: Store, analysis: Analysis) -> Overview:
     found = store.read_document("overview", Overview)
     assert found is not None
     return found
+
+
+def test_what_is_stored_by_namespace_goes_with_its_namespace(store: Store, analysis: Analysis) -> None:
+    (row, *_) = analysis.recommendations
+    here = row.container.workload.namespace
+    store.write_document("explain@gone", [row])
+    store.write_table(Table.from_rows(portraits_of("gone"), []))
+    corridor.publish(analysis, store, Settings(), demo=True)
+    assert Explanations(store).of_namespace("gone") == []
+    assert row in Explanations(store).of_namespace(here)
+    names = {name for name in store.folders("") if "@" in name}
+    assert {"gone" in name for name in names} == {False}
+    assert {f"explain@{here}.json", f"portraits@{here}.parquet"} <= names
 
 
 def test_every_workload_container_and_node_has_its_row(store: Store, analysis: Analysis) -> None:

@@ -299,6 +299,13 @@ class Store:
         """Remove a file or folder of results; nothing when there is none."""
         self._folder.remove(f"{self.cluster}/results/{name}")
 
+    def remove_others(self, kept: Container[str], prefix: str) -> None:
+        """Remove the results whose name begins so and that are not kept: those that a run wrote no more."""
+        for name in self.folders(""):
+            stem, _, suffix = name.rpartition(".")
+            if stem.startswith(prefix) and suffix in ("json", "parquet") and stem not in kept:
+                self.remove_result(name)
+
     def join_blocks(self, folder: str, names: Iterable[str], name: str) -> int:
         """One table `results/<name>.parquet` of these blocks' rows, block by block; the number of rows."""
         contents = (c for n in names if (c := self._folder.read(self._block(folder, n))) is not None)
