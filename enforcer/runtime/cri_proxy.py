@@ -169,8 +169,8 @@ async def serve(settings: RuntimeSettings, decide: Decide) -> bool:
     return not proxy.failed.is_set()
 
 
-def main(words: list[str]) -> int:
-    """Serve by flags; the exit code."""
+def options_of(words: list[str]) -> argparse.Namespace:
+    """The command line's."""
     known = RuntimeSettings()
     parser = argparse.ArgumentParser(prog="python -m enforcer.runtime.cri_proxy", description="CRI runtime proxy.")
     parser.add_argument("--socket", default=known.cri_socket, help="where to listen")
@@ -179,11 +179,26 @@ def main(words: list[str]) -> int:
     parser.add_argument("--hook-seconds", type=float, default=known.cri_hook_seconds, help="limit of one hook")
     parser.add_argument("--policy", default="", help="NodeSLO file")
     parser.add_argument("--cgroup-root", default="/sys/fs/cgroup", help="where cgroup file systems are mounted")
-    options = parser.parse_args(words)
+    return parser.parse_args(words)
+
+
+def settings_of(options: argparse.Namespace) -> RuntimeSettings:
+    """What the proxy goes by."""
+    return RuntimeSettings(
+        cri_socket=options.socket,
+        cri_upstream=options.upstream,
+        cri_hook_dir=options.hook_dir,
+        cri_hook_seconds=options.hook_seconds,
+    )
+
+
+def main(words: list[str]) -> int:
+    """Serve by flags; the exit code."""
+    options = options_of(words)
     configure_logging(TelemetrySettings())
-    settings = RuntimeSettings(cri_socket=options.socket, cri_upstream=options.upstream, cri_hook_dir=options.hook_dir)
+    decide = PolicyDecision(options.policy, options.cgroup_root)
     try:
-        return 0 if asyncio.run(serve(settings, PolicyDecision(options.policy, options.cgroup_root))) else 1
+        return 0 if asyncio.run(serve(settings_of(options), decide)) else 1
     except CotenantError as error:
         log.error(error.message, fix=error.fix)
         return error.exit_code

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from enforcer.runtime.cri_proxy import options_of, settings_of
 from tests.cluster.process import Server
 from tests.cluster.waiting import wait_for
 from tests.node.cri import Cri, Outcome
@@ -23,6 +24,12 @@ from tests.node.upstreams import PlayedServer
 V1 = "/runtime.v1.RuntimeService"
 HUGE = 6 << 20
 """Over gRPC's default limit of 4 MiB."""
+
+
+def test_every_flag_of_the_command_line_is_followed() -> None:
+    words = ["--socket", "/a", "--upstream", "/b", "--hook-dir", "/c", "--hook-seconds", "2.5"]
+    found = settings_of(options_of(words))
+    assert (found.cri_socket, found.cri_upstream, found.cri_hook_dir, found.cri_hook_seconds) == ("/a", "/b", "/c", 2.5)
 
 
 def fail(_: bytes, context: Any) -> bytes:
