@@ -15,11 +15,11 @@ from cotenant.model.enforcement import Act, LaneSample, lane_of
 from cotenant.model.errors import UsageError
 from cotenant.model.node_policy import NodePolicy
 from cotenant.model.resource import MILLICORES_PER_CORE
-from enforcer.changes import Outcome
+from enforcer.changes import Outcome, Place
 from enforcer.container_resources import MICROSECONDS_PER_MILLICORE
 from enforcer.contract import NO_LIMIT, Evict, Knob, Observation, PodSpec, Value, Want
 from enforcer.cpusets import parse_cpus
-from enforcer.loop import Place, Round
+from enforcer.loop import Round
 from enforcer.status import Action, paths_of, stamp
 from enforcer.strategies.burst import NAME as BURST
 from enforcer.strategies.suppress_target import demand, target_millicores
@@ -173,23 +173,17 @@ def changes(
     """
     owners = {path: pod.spec for pod in seen.pods for path in paths_of(pod)}
     time = stamp(seen.wall_seconds)
-    wants = {(want.path, want.knob): want for want in decided.wants}
+    wants, groups = {(want.path, want.knob): want for want in decided.wants}, seen.groups()
     for place, want in wants.items():
         old = before.get(place)
         if old is None or old.value != want.value:
-            yield _set(want, old.value if old else _present(seen, place), time, owners.get(want.path)), False
+            there = groups[want.path].knobs.get(want.knob) if want.path in groups else None
+            yield _set(want, old.value if old else there, time, owners.get(want.path)), False
     for place, old in before.items():
         if place not in wants:
             yield _back(old, time, owners.get(old.path)), False
     for eviction in evictions:
         yield _eviction(eviction, time), True
-
-
-def _present(seen: Observation, place: Place) -> Value | None:
-    groups = [seen.kubepods, *seen.tiers.values()]
-    groups += [group for pod in seen.pods for group in (pod.group, *(c.group for c in pod.containers))]
-    found = next((group for group in groups if group is not None and group.path == place[0]), None)
-    return found.knobs.get(place[1]) if found is not None else None
 
 
 def _set(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> Action:

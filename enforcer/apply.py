@@ -29,7 +29,7 @@ from enforcer.journal import Journal
 from enforcer.knobs import same
 from enforcer.kubelet_values import lost_notes
 from enforcer.ordering import SETS, ancestors
-from enforcer.settle import Circumstances, groups_of, settle
+from enforcer.settle import Circumstances, settle
 
 TOLD_SECONDS: Final = 60.0
 """The same is told again after this time."""
@@ -99,7 +99,7 @@ class Applier:
         """
         self._journal.beat()
         notes = self._known(seen)
-        groups = groups_of(seen)
+        groups = seen.groups()
         strays, gone = self._strays(notes, groups)
         notes = {place: note for place, note in notes.items() if note.path not in gone}
         around = Circumstances(self._hierarchy.dialect, strays)

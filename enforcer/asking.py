@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from enforcer.cpusets import Cpus
 from enforcer.kubelet import Assignments
+from enforcer.runtime import INSTALL
 from enforcer.sources import Sources, Told
-
-INSTALL: Final = "pip install 'cotenant[node]'"
 
 
 class Kubelet(Protocol):

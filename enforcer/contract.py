@@ -333,6 +333,14 @@ class Observation:
         """Where Kubernetes' best-effort pods are, Koordinator's BE pods among them."""
         return self.tiers.get(KubeQos.BEST_EFFORT)
 
+    def groups(self) -> dict[CgroupPath, GroupReading]:
+        """Every cgroup that is there: kubepods, its tiers, pods, containers, declared applications."""
+        found = [self.kubepods, *self.tiers.values()]
+        for pod in self.pods:
+            found += [pod.group, *(container.group for container in pod.containers)]
+        found += [application.group for application in self.host_applications]
+        return {group.path: group for group in found if group is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class Want:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 from prometheus_client import Metric
@@ -20,12 +20,11 @@ from cotenant.settings.root import Settings
 from enforcer.agent import Agent
 from enforcer.container_resources import LEAVE, ContainerResources, container_resources
 from enforcer.contract import ContainerSpec, PodSpec
+from enforcer.runtime import INSTALL
 from enforcer.runtime.parents import Parents
 
 if TYPE_CHECKING:
     from enforcer.runtime.nri import Counters
-
-INSTALL: Final = "pip install 'cotenant[node]'"
 
 
 class Waker(Protocol):

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from cotenant.model.node_policy import NodePolicy
+from enforcer.changes import Place
 from enforcer.contract import (
     NO_LIMIT,
-    CgroupPath,
     Evict,
     Knob,
     Observation,
@@ -29,8 +29,6 @@ from enforcer.contract import (
     Want,
 )
 from enforcer.cpusets import parse_cpus
-
-Place: TypeAlias = tuple[CgroupPath, Knob]
 
 NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH, Knob.CPU_BURST, Knob.CPU_SHARES})
 """Knobs of which more is more, NO_LIMIT most."""
@@ -99,7 +97,7 @@ def decide(
         try:
             step = strategy.step(seen, policy, state)
         except Exception as error:  # noqa: BLE001 - one broken idea must not let all the others go
-            plans[name] = Plan(tuple(w for w in memory.plans.get(name, ()) if w.path in _paths(seen)))
+            plans[name] = Plan(tuple(w for w in memory.plans.get(name, ()) if w.path in seen.groups()))
             told.append(Verdict(seen.node.name, "StrategyFailed", f"{name}: {type(error).__name__}: {error}", True))
         else:
             states[name], plans[name] = step.state, step.plan
@@ -129,7 +127,7 @@ def merged(plans: Iterable[Plan], node: str) -> tuple[tuple[Want, ...], list[Ver
 def held(wants: Iterable[Want], before: Iterable[Want], seen: Observation) -> tuple[Want, ...]:
     """The wants, and for best effort whatever was tighter before: nothing there is loosened on old knowledge."""
     chosen = {(w.path, w.knob): w for w in wants}
-    there, root = _paths(seen), seen.best_effort_root
+    there, root = seen.groups(), seen.best_effort_root
     for old in before:
         inside = root is not None and (old.path == root.path or old.path.startswith(f"{root.path}/"))
         if not inside or old.path not in there:
@@ -150,14 +148,6 @@ def _looser(knob: Knob, new: Value, old: Value) -> bool:
     if knob is Knob.CPUSET_CPUS and isinstance(new, str) and isinstance(old, str):
         return len(parse_cpus(new)) > len(parse_cpus(old))
     return False
-
-
-def _paths(seen: Observation) -> frozenset[CgroupPath]:
-    """Every cgroup that is there."""
-    groups = [seen.kubepods, *seen.tiers.values(), *(app.group for app in seen.host_applications)]
-    for pod in seen.pods:
-        groups += [pod.group, *(container.group for container in pod.containers)]
-    return frozenset(group.path for group in groups if group is not None)
 
 
 def _released(seen: Observation, policy: NodePolicy | None) -> Verdict:

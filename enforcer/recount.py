@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from cotenant.model.enforcement import Act, LaneSample
 from cotenant.model.node_policy import NodePolicy
 from enforcer.acts import act_of, changes, sample_of
+from enforcer.changes import Place
 from enforcer.contract import Observation, Verdict, Want
 from enforcer.evictions import Asked, Rate, admitted
-from enforcer.loop import Place, Round
+from enforcer.loop import Round
 from enforcer.status import Action, stamp, told_of
 
 AGAIN_SECONDS = 60.0

@@ -69,7 +69,7 @@ def settle(
 ) -> Settled:
     """Writes in order, and the journal as it must stand before them. plans: in order of the strategies' rank."""
     around = more or Circumstances(dialect)
-    groups = {**groups_of(seen), **around.strays}
+    groups = {**seen.groups(), **around.strays}
     wants, clashes = _merged(plans)
     refusals = [_refusal(want, groups, seen) for want in wants]
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
@@ -78,15 +78,6 @@ def settle(
     writes, kept, held = _compared(targets, groups, notes, dialect)
     told = tuple(done for done in refusals if done is not None)
     return Settled(ordered(writes), kept, (*clashes, *told), held)
-
-
-def groups_of(seen: Observation) -> dict[CgroupPath, GroupReading]:
-    """Every cgroup that may be touched: kubepods, its tiers, pods, containers, declared applications."""
-    found = [seen.kubepods, *seen.tiers.values()]
-    for pod in seen.pods:
-        found += [pod.group, *(container.group for container in pod.containers)]
-    found += [application.group for application in seen.host_applications]
-    return {group.path: group for group in found if group is not None}
 
 
 # --- wants -------------------------------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ from profiler.node_metric.turn import Turn, View, outlooks, turn_of
 from scheduler_ext.extender.metric import NodeWire, node_of
 from tests.cluster import binaries
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
-from tests.cluster.crds import install_crd
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.waiting import wait_for
@@ -47,7 +46,6 @@ from tests.support import kubepods
 from tests.support.kubepods import Kubepods
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("agent-cluster")]
-CRDS = ("nodemetrics.slo.koordinator.sh", "nodeslos.slo.koordinator.sh", "usageforecasts.cotenant.dev")
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +55,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
     options = Options(frozenset({CONTROLLER_MANAGER}), heartbeats=False)
     with ControlPlane(tmp_path_factory.mktemp("agents"), options) as plane:
-        for name in CRDS:
-            install_crd(plane.api(), name)
         installed(plane)
         for prefix in "ab":
             create_nodes(plane, 1, NodeShape(prefix=prefix))
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
-        wait_for("the agent's account", lambda: plane.api().exists(path))
         yield plane
 
 

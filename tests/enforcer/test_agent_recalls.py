@@ -13,12 +13,11 @@ import pytest
 
 from tests.cluster import binaries
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
-from tests.cluster.crds import install_crd
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, KNOBS, Running
-from tests.enforcer.tokens import ACCOUNT, NAMESPACE, agent_files, installed
+from tests.enforcer.tokens import agent_files, installed
 from tests.support import kubepods
 from tests.support.kubepods import Kubepods, Pod
 
@@ -28,7 +27,6 @@ pytestmark = [
     pytest.mark.xdist_group("agent-cluster"),
     pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}"),
 ]
-CRDS = ("nodemetrics.slo.koordinator.sh", "nodeslos.slo.koordinator.sh", "usageforecasts.cotenant.dev")
 BE = "kubepods/besteffort"
 POLICY = {
     "apiVersion": "slo.koordinator.sh/v1alpha1",
@@ -44,13 +42,9 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     if not binaries.installed() and not os.environ.get("CI"):
         pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
     with ControlPlane(tmp_path / "plane", Options(frozenset({CONTROLLER_MANAGER}), heartbeats=False)) as plane:
-        for name in CRDS:
-            install_crd(plane.api(), name)
         installed(plane)
         create_nodes(plane, 1, NodeShape(prefix="a"))
         plane.api().create("/apis/slo.koordinator.sh/v1alpha1/nodeslos", POLICY)
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
-        wait_for("the agent's account", lambda: plane.api().exists(path))
         yield plane
 
 

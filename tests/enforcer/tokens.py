@@ -9,18 +9,25 @@ import yaml
 from cotenant.edges.kube import Access
 from cotenant.edges.kube.incluster import AccountFiles, service_account
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
 from tests.cluster.namespaces import unique_name
+from tests.cluster.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "cotenant"
 ACCOUNT = "cotenant-enforcer"
+CRDS = ("nodemetrics.slo.koordinator.sh", "nodeslos.slo.koordinator.sh", "usageforecasts.cotenant.dev")
 FILES = ("rbac/enforcer.yaml", "enforcer-guard.yaml")
 
 
 def installed(plane: ControlPlane) -> None:
-    """The agent's rights and guards, as they are shipped."""
+    """What the agent reads and writes, its rights and its guards, as they are shipped; its account is there."""
+    for name in CRDS:
+        install_crd(plane.api(), name)
     for name in FILES:
         plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
+    wait_for("the agent's account", lambda: plane.api().exists(account))
 
 
 def manifests() -> list[dict[str, object]]:

@@ -18,10 +18,9 @@ from cotenant.settings.runtime import RuntimeSettings
 from enforcer.runtime.bounded import Bounded
 from enforcer.runtime.nri import NriPlugin
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import Running
-from tests.enforcer.tokens import ACCOUNT, NAMESPACE, agent_files, installed
+from tests.enforcer.tokens import agent_files, installed
 from tests.node import pods
 from tests.node.containerd import Containerd
 from tests.node.kubelet import Kubelet, pod_body, pods_gone, running
@@ -29,7 +28,6 @@ from tests.node.proxying import ProxyProcess
 
 BATCH_RESOURCES = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
 LIMITED = {"cpu": "500m", "memory": "64Mi"}
-CRDS = ("nodemetrics.slo.koordinator.sh", "nodeslos.slo.koordinator.sh", "usageforecasts.cotenant.dev")
 NOT_IN_A_TEST = ["system", "network", "resctrl"]
 """What these would set belongs to the whole machine."""
 BURN = ("/bin/sh", "-c", "while :; do :; done")
@@ -165,11 +163,7 @@ class AgentTree:
 
 def agent(plane: ControlPlane, node: RealNode, folder: Path) -> Running:
     """The node agent with its own token; its policy is the NodeSLO of the API server."""
-    for name in CRDS:
-        install_crd(plane.api(), name)
     installed(plane)
-    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
-    wait_for("the agent's account", lambda: plane.api().exists(account))
     files = agent_files(plane, node.name, folder)
     settings = {
         "enforcer.pods_file": "",
