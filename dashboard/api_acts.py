@@ -207,6 +207,9 @@ def _add_acting(made: APIRouter, view: View) -> None:
     who = view.given.people
     doing("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
     doing("/changes/{change}/verify", "Judge it now; nothing while it soaks", lambda d, id_: d.verify(who(), [id_]))
+    doing("/changes/{change}/confirm", "As its second person: do it, and all that was accepted with it",
+          lambda d, id_: d.confirm(who(), id_))  # fmt: skip
+    doing("/changes/{change}/decline", "Never do what waits for a second person", lambda d, id_: d.decline(who(), id_))
     doing("/batches/{change}/rollback", "Put back all that was accepted together",
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 

@@ -19,6 +19,7 @@ from dashboard import changing, display, panels
 TONES: Final[Mapping[ChangeState, str]] = {
     ChangeState.UNKNOWN: "orange",
     ChangeState.ROLLBACK_UNKNOWN: "orange",
+    ChangeState.AWAITING: "violet",
     ChangeState.WAITING: "blue",
     ChangeState.APPLIED: "blue",
     ChangeState.VERIFIED: "teal",
@@ -27,6 +28,8 @@ TONES: Final[Mapping[ChangeState, str]] = {
 }
 EVENTS: Final[Mapping[str, str]] = {
     "accepted": "Accepted, before the cluster was touched",
+    "awaited": "Waits for a second person",
+    "confirmed": "Confirmed by the second person",
     "waiting": "Waits for those that go first",
     "resumed": "Goes on",
     "cancelled": "Cancelled",
@@ -41,15 +44,22 @@ EVENTS: Final[Mapping[str, str]] = {
 MOVES_SHOWN: Final = 40
 VERIFY: Final = "change-verify"
 SETTLE: Final = "change-settle"
+CONFIRM: Final = "change-second"
+DECLINE: Final = "change-decline"
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Why each action cannot be had now, in words; "" where it can. batch: ids that could be taken back together."""
+    """Why each action cannot be had now, in words; "" where it can. batch: ids that could be taken back together.
+
+    confirm, decline: of what waits for a second person; None where nothing waits for one.
+    """
 
     roll_back: str
     verify: str
     batch: tuple[str, ...] = ()
+    confirm: str | None = None
+    decline: str = ""
 
 
 def title(change: Change) -> str:
@@ -108,6 +118,11 @@ def _soak(standing: Standing, left_seconds: float | None) -> Component:
 
 
 def _buttons(allowed: Allowed) -> Component:
+    if allowed.confirm is not None:
+        confirming = [button("Confirm", CONFIRM, allowed.confirm), button("Decline", DECLINE, allowed.decline)]
+        note = allowed.confirm or "With it goes all that was accepted together with it."
+        said = html.P(note, className="panel-note", id="change-why")
+        return html.Div([html.Div(confirming, className="one-acts"), said])
     count = len(allowed.batch)
     whole = "" if count > 1 else allowed.roll_back or "Nothing else of its batch can be taken back."
     every = f"Roll back the batch ({count})" if count > 1 else "Roll back the batch"

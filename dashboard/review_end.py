@@ -30,8 +30,11 @@ STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.ROLLBACK_UNKNOWN: ("orange", "Being taken back, and no answer came."),
     ChangeState.ROLLED_BACK: ("gray", "Taken back: it is as it was."),
     ChangeState.WAITING: ("violet", "Waits until those that go first have soaked without harm."),
+    ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
     ChangeState.CANCELLED: ("gray", "It waited, and was never done."),
 }
+SECOND_PERSON: Final = "second-person"
+"""The guardrail."""
 MOST_TEXT: Final = 200_000
 """Characters of files that a page shows; all of them are in the download."""
 
@@ -49,11 +52,17 @@ def confirm(
         ("Written", _written(going)),
         ("Judged", f"after {soak_minutes:g} minutes of soaking; until then and later it can be rolled back"),
         *([("Passed over", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
-        *([("Second person", visible(terms.second_person))] if terms.second_person else []),
+        *([("Second person", words)] if (words := _second(going)) else []),
     ]
     rows = [html.Tr([html.Th(name, scope="row"), html.Td(words)]) for name, words in facts]
     table = html.Table(html.Tbody(rows), className="facts", id="review-facts")
     return [table, *review_steps.left_out(outs)] if going else [_none(), *review_steps.left_out(outs)]
+
+
+def _second(going: Sequence[Looked]) -> str:
+    """What the rule about a second person says of those that take one."""
+    said = [rule.why for look in going for rule in look.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")]
+    return visible("; ".join(dict.fromkeys(said)))
 
 
 def _none() -> Component:

@@ -190,7 +190,8 @@ def _second(terms: Asked) -> Component:
     return dmc.TextInput(
         id="review-second",
         label="Second person",
-        description="Who else has looked at this and agrees; the ledger keeps the name.",
+        description="Who else has looked at this and agrees. Nobody logs in here, so nobody checks the name; "
+        "the ledger keeps it.",
         value=terms.second_person,
         className="review-field",
     )

@@ -22,6 +22,7 @@ from recommender.windows import is_open, when
 __all__ = ["Around", "Guardrail", "Outcome", "blocking", "gitops_owner", "judge", "judge_batch"]
 
 HOUR_SECONDS: Final = 3600.0
+SECOND_PERSON: Final = "second-person"
 
 
 def judge(recommendations: Sequence[Recommendation], around: Around, settings: GuardrailSettings) -> list[Guardrail]:
@@ -186,7 +187,14 @@ def _webhook(around: Around) -> Iterator[Guardrail]:
 
 
 def _second(around: Around) -> Guardrail:
+    """Where people log in the change waits for one; elsewhere nobody can be asked, and a typed name has to do."""
     if around.qos not in (QosClass.LSE, QosClass.LSR):
-        return Guardrail("second-person", Outcome.PASS, f"class {around.qos or 'LS'} needs one person")
-    why = f"approved by {around.second_person}" if around.second_person else f"class {around.qos} needs a second person"
-    return made("second-person", bool(around.second_person), why)
+        return Guardrail(SECOND_PERSON, Outcome.PASS, f"class {around.qos or 'LS'} needs one person")
+    needs = f"class {around.qos} needs a second person"
+    if around.logs_in:
+        return Guardrail(SECOND_PERSON, Outcome.WARN, f"{needs}: once accepted it waits for one who may approve")
+    if around.second_person:
+        return Guardrail(
+            SECOND_PERSON, Outcome.WARN, f"approved by {around.second_person}: nobody has checked the name"
+        )
+    return Guardrail(SECOND_PERSON, Outcome.FAIL, needs)

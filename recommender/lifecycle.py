@@ -41,13 +41,14 @@ class Pace:
     """How long things take, and what may be done.
 
     soak_seconds, verify_seconds: ages at which a change is judged, and judged once more; auto_revert: take back what
-    did harm; may_change: a change window is open.
+    did harm; may_change: a change window is open; confirm_seconds: how long a change waits for a second person.
     """
 
     soak_seconds: float
     verify_seconds: float
     auto_revert: bool = False
     may_change: bool = True
+    confirm_seconds: float = float("inf")
 
 
 _BAD: Final = (ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN)
@@ -61,7 +62,12 @@ def due(standings: Iterable[Standing], now_seconds: float, pace: Pace) -> list[S
     for standing in standings:
         batches[standing.change.batch].append(standing)
     for batch in batches.values():
-        for step in (*_unsettled(batch), *_canary(batch, pace), *_alone(batch, now_seconds, pace)):
+        for step in (
+            *_unsettled(batch),
+            *_unconfirmed(batch, now_seconds, pace),
+            *_canary(batch, pace),
+            *_alone(batch, now_seconds, pace),
+        ):
             found.setdefault(step.standing.change.id, step)
     return list(found.values())
 
@@ -70,6 +76,25 @@ def next_seconds(standings: Iterable[Standing], now_seconds: float, pace: Pace) 
     """When the next judgement falls due; None when nothing soaks."""
     ages = [(s, a) for s in standings if not s.held for a in _ages(s, pace)]
     return min((s.begun_seconds + age for s, age in ages if s.begun_seconds + age > now_seconds), default=None)
+
+
+def why_not_confirm(one: Standing, name: str, now_seconds: float, pace: Pace) -> str:
+    """Why this person cannot be the second one of a change now, in words; "" when they can."""
+    if one.state is not ChangeState.AWAITING:
+        return f"it is {one.state}: it waits for no second person"
+    if same_person(one.change.actor, name):
+        return f"{name or 'nobody'} cannot be the second person of what {one.change.actor} has accepted"
+    if _expired(one, now_seconds, pace):
+        return f"it has waited for more than {pace.confirm_seconds / 3600:g} hours"
+    if not pace.may_change and not one.change.guardrails.get("change-window", "").startswith("overridden"):
+        return "no change window is open"
+    return ""
+
+
+def same_person(one: str, other: str) -> bool:
+    """Whether two names may be of one person: a cluster's prefix (`oidc:`) makes no other one, and "" is anybody."""
+    first, second = sorted((one.casefold(), other.casefold()), key=len)
+    return not first or first == second or second.endswith((f":{first}", f"#{first}"))
 
 
 def judged_once_more(standing: Standing, pace: Pace) -> bool:
@@ -81,6 +106,16 @@ def _unsettled(batch: Sequence[Standing]) -> Iterator[Step]:
     for one in batch:
         if not one.state.settled:
             yield Step(Due.SETTLE, one, "nobody saw its end")
+
+
+def _unconfirmed(batch: Sequence[Standing], now_seconds: float, pace: Pace) -> Iterator[Step]:
+    for one in batch:
+        if one.state is ChangeState.AWAITING and _expired(one, now_seconds, pace):
+            yield Step(Due.CANCEL, one, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours")
+
+
+def _expired(one: Standing, now_seconds: float, pace: Pace) -> bool:
+    return now_seconds >= one.accepted_seconds + pace.confirm_seconds
 
 
 def _canary(batch: Sequence[Standing], pace: Pace) -> Iterator[Step]:

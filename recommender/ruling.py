@@ -60,7 +60,8 @@ class Around:
 
     live: the workload's object; disruptions: pods that its PodDisruptionBudgets let go now, None without one;
     changed_seconds: when it was last changed through us, None if never; seconds: now; method: how it would be applied;
-    windows: when changes may be made; webhook: why new pods would not get annotated values, "" when they would.
+    logs_in: who asks is known by a login, so that a second person can be asked too; windows: when changes may be made;
+    webhook: why new pods would not get annotated values, "" when they would.
     """
 
     live: Json
@@ -70,6 +71,7 @@ class Around:
     disruptions: int | None = None
     changed_seconds: float | None = None
     second_person: str = ""
+    logs_in: bool = False
     method: Method = Method.TEMPLATE
     windows: Sequence[str] = ()
     windows_spare_memory: bool = True

@@ -27,7 +27,7 @@ from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.settings.actions import ActionSettings
 from recommender.changing import hpa_writes, inverse
-from recommender.guardrails import Guardrail, Outcome, blocking, gitops_owner, judge, judge_batch
+from recommender.guardrails import SECOND_PERSON, Guardrail, Outcome, blocking, gitops_owner, judge, judge_batch
 from recommender.in_place import RESIZE, judged
 from recommender.methods import Subject, first_of, impossible, suggested, waves, writes
 from recommender.patches import by_workload
@@ -68,6 +68,11 @@ class Review:
     def blocked(self, overridden: Iterable[str]) -> list[Guardrail]:
         """Failed rules that nobody overrode."""
         return blocking(self.guardrails, overridden)
+
+    @property
+    def takes_two(self) -> bool:
+        """Whether it takes a second person."""
+        return any(one.rule == SECOND_PERSON and one.outcome is not Outcome.PASS for one in self.guardrails)
 
     @property
     def saved_millicores(self) -> int:
@@ -113,7 +118,7 @@ class Actions:
         self.client = client
         self.journal = journal
         self.settings = settings
-        self._person = person
+        self.person = person
         self.reached = reached
         self.teller = Teller(journal, client)
         self._writer = Writer(client, FIELD_MANAGER)
@@ -146,12 +151,25 @@ class Actions:
             names = [str(review.workload) for review in reviews]
             self.journal.note([(STOPPED, terms.batch, {"workloads": names, "words": f"{error.message}. {error.fix}"})])
             raise
-        changes = self._changes([review for review in reviews if review.writes], terms)
-        self.teller.accept(changes)
+        going = [review for review in reviews if review.writes]
+        changes = self._changes(going, terms)
+        asked = self.person.logs_in and SECOND_PERSON not in terms.overridden
+        self.teller.accept(changes, second=asked and any(review.takes_two for review in going))
         self.reached("accepted")
         standings = self.journal.standings()
         found = [standings[change.id] for change in changes]
-        done = [standing if standing.change.wave else self.send(standing) for standing in found]
+        return self._sent(found)
+
+    def confirm(self, standings: Sequence[Standing]) -> list[Standing]:
+        """Do what waited for a second person, who is the one that asks; all of it is written down before."""
+        self.journal.confirm(standings)
+        self.reached("confirmed")
+        now = self.journal.standings()
+        return self._sent([now[standing.change.id] for standing in standings])
+
+    def _sent(self, standings: Sequence[Standing]) -> list[Standing]:
+        """Those that wait for nothing are sent."""
+        done = [standing if standing.state.settled else self.send(standing) for standing in standings]
         self.finish()
         return done
 
@@ -276,6 +294,7 @@ class Actions:
             seconds=self.journal.clock.now_seconds(),
             changed_seconds=changed.get(str(review.workload)),
             second_person=second,
+            logs_in=self.person.logs_in,
             method=review.method,
         )
         rules = judge(review.recommendations, seen, self.settings.guardrails)
@@ -316,8 +335,8 @@ class Actions:
             namespace=review.workload.namespace,
             kind=review.workload.kind,
             name=review.workload.name,
-            actor=self._person.name,
-            groups=self._person.groups,
+            actor=self.person.name,
+            groups=self.person.groups,
             method=review.method.value,
             recommendation=f"{first.settings_digest}@{first.end_seconds}",
             writes=review.writes,
@@ -351,7 +370,7 @@ def undo_note(change: Change) -> str:
 
 def _kept(rule: Guardrail, terms: Terms) -> str:
     """How a rule came out, as the ledger keeps it, with why it was passed over."""
-    passed_over = rule.outcome is Outcome.FAIL and rule.rule in terms.overridden
+    passed_over = rule.outcome is not Outcome.PASS and rule.rule in terms.overridden
     return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")
 
 

@@ -30,10 +30,11 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who the cluster says we are."""
+    """Who the cluster, or a login, says we are. logs_in: it is a login, where others can be asked as well."""
 
     name: str
     groups: tuple[str, ...] = ()
+    logs_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)

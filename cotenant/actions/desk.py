@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from cotenant.actions import seconding
 from cotenant.actions.accepting import Actions, Compare, Review, Terms, Trace, nothing_compared, nothing_traced
 from cotenant.actions.around import Person
 from cotenant.actions.around import who as asked_who
@@ -37,7 +38,7 @@ from cotenant.model.change import ChangeState, Standing
 from cotenant.model.desk import Form, LedgerHealth, Looked, Method, Permission, Postponed, Told, Wanted, required
 from cotenant.model.errors import ClusterForbidden, CotenantError, KeyTaken, NoData, StoreBusy, UsageError
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import Right, Someone
+from cotenant.model.people import NotAllowed, Right, Someone, Way
 from cotenant.model.recommendation import Recommendation
 from cotenant.settings.actions import ActionSettings
 from cotenant.settings.recommender import RecommenderSettings
@@ -146,6 +147,18 @@ class ClusterDesk:
             chosen = _chosen(actions, who, changes)
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
+    def confirm(self, who: Someone, change: str) -> list[Standing]:
+        """As the second person: do what waits, with all that was accepted together with it."""
+        if who.way is Way.LOOPBACK:
+            raise NotAllowed("nobody logs in here, so nobody is a second person", fix="See docs/access.md for a login.")
+        with self._acting(who, f"{who.name} confirms what another has accepted") as actions:
+            return seconding.confirm(actions, who, change)
+
+    def decline(self, who: Someone, change: str) -> list[Standing]:
+        """Never do what waits for a second person: for that one, and for whoever accepted it."""
+        with self._acting(who, f"{who.name} declines what waits for a second person") as actions:
+            return seconding.decline(actions, who, change)
+
     def verify(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
         """Those that have soaked."""
         with self._acting(who, f"{len(changes)} changes are judged for {who.name}") as actions:
@@ -239,7 +252,8 @@ class ClusterDesk:
 
     def _actions(self, client: KubeClient, ledger: Ledger, who: Someone) -> Actions:
         office = self._office
-        person = Person(who.name, who.groups) if who.name else asked_who(client)
+        known = Person(who.name, who.groups, who.way is not Way.LOOPBACK)
+        person = known if who.name else asked_who(client)
         journal = Journal(ledger, office.clock, person.name, self._known, who.source)
         journal.cluster = client.access.cluster
         actions = Actions(client, journal, office.settings, person)

@@ -41,13 +41,30 @@ class Journal:
         """Every change by id, in the order in which they were accepted."""
         return self._known.upto(self.ledger)
 
-    def accept(self, changes: list[Change]) -> None:
-        """Write changes ahead of doing them, all or none; those of a later wave wait from the same moment on."""
+    def accept(self, changes: list[Change], *, second: bool = False) -> None:
+        """Write changes ahead of doing them, all or none; those of a later wave wait from the same moment on.
+
+        second: all of them wait for a second person before that.
+        """
         more = {**self._source, **({"cluster": self.cluster} if self.cluster else {})}
         rows = [(Happened.ACCEPTED.value, c.id, {**msgspec.to_builtins(c), **more}) for c in changes]
-        waits = {"words": "it waits until those that went first have soaked", **self._source}
-        rows += [(Happened.WAITING.value, c.id, waits) for c in changes if c.wave]
+        awaits = {"words": "it waits for a second person", **self._source}
+        rows += [(Happened.AWAITED.value, c.id, awaits) for c in changes] if second else self._later(changes)
         self.ledger.append(self.clock.now_seconds(), self.actor, rows)
+
+    def confirm(self, standings: Sequence[Standing]) -> None:
+        """Write that the actor is the second person of these, all or none; UsageError when one does not wait."""
+        seconds = self.clock.now_seconds()
+        body = {"words": f"confirmed by {self.actor}", **self._source}
+        for standing in standings:
+            standing.moved(Happened.CONFIRMED, seconds, self.actor)
+        rows = [(Happened.CONFIRMED.value, s.change.id, body) for s in standings]
+        self.ledger.append(seconds, self.actor, [*rows, *self._later([s.change for s in standings])])
+
+    def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
+        """Rows of those that wait for the ones that go first."""
+        body = {"words": "it waits until those that went first have soaked", **self._source}
+        return [(Happened.WAITING.value, change.id, body) for change in changes if change.wave]
 
     def note(self, rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
         """Write (event, subject, body) rows that are about no change, all or none."""

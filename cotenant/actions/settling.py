@@ -61,7 +61,9 @@ def verify(actions: Actions, standing: Standing) -> Standing:
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
     """How long changes soak, by the settings; the second age is never before the first."""
     soak = 60 * settings.soak_minutes
-    return Pace(soak, max(soak, 3600 * settings.verify_hours), settings.auto_revert, may_change)
+    return Pace(
+        soak, max(soak, 3600 * settings.verify_hours), settings.auto_revert, may_change, 3600 * settings.confirm_hours
+    )
 
 
 def judged_now(actions: Actions, standing: Standing) -> tuple[str, str]:

@@ -35,9 +35,9 @@ class Teller:
         self.journal = journal
         self._events = EventRecorder(client, FIELD_MANAGER, journal.clock)
 
-    def accept(self, changes: Sequence[Change]) -> None:
-        """Write changes ahead of doing them, all or none; those that go later wait from the same moment on."""
-        self.journal.accept(list(changes))
+    def accept(self, changes: Sequence[Change], *, second: bool = False) -> None:
+        """Write changes ahead of doing them, all or none; what waits (second: for a person) waits from then on."""
+        self.journal.accept(list(changes), second=second)
 
     def tell(self, standing: Standing, happened: Happened, words: str = "") -> Standing:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""

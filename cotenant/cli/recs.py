@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.cli import recs_listing, recs_sending
+from cotenant.cli import recs_listing, recs_seconding, recs_sending
 from cotenant.cli.acting import one, opened, recommended, requested_millicores
 from cotenant.cli.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
@@ -31,7 +31,7 @@ class DryRun(StrEnum):
 
 
 app = new_app()
-for _part in (recs_listing, recs_sending):
+for _part in (recs_listing, recs_sending, recs_seconding):
     app.registered_commands.extend(_part.app.registered_commands)
 
 

@@ -16,7 +16,7 @@ Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", 
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 Workloads = Annotated[list[str], typer.Argument(metavar="NAMESPACE/KIND/NAME...", help="The kind may be left out.")]
 Second = Annotated[
-    str, typer.Option("--approved-by", metavar="NAME", help="The second person, for workloads of class LSE and LSR.")
+    str, typer.Option("--approved-by", metavar="NAME", help="The second person, for classes LSE and LSR; not checked.")
 ]
 MethodOption = Annotated[
     Method,

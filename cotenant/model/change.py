@@ -22,6 +22,9 @@ class Happened(StrEnum):
     ACCEPTED = "accepted"
     WAITING = "waiting"
     """It waits until those of its batch that went first have soaked."""
+    AWAITED = "awaited"
+    """It waits until a second person has confirmed it."""
+    CONFIRMED = "confirmed"
     RESUMED = "resumed"
     CANCELLED = "cancelled"
     APPLIED = "applied"
@@ -42,6 +45,8 @@ class ChangeState(StrEnum):
     """Accepted, and nobody has written what became of it: read the cluster."""
     WAITING = "waiting"
     """Accepted, and kept back until the first of its batch have soaked; the cluster holds none of it."""
+    AWAITING = "awaiting"
+    """Accepted, and kept back until a second person confirms it; the cluster holds none of it."""
     CANCELLED = "cancelled"
     """It waited, and was never done."""
     APPLIED = "applied"
@@ -69,6 +74,9 @@ TRANSITIONS: Final[Mapping[tuple[ChangeState | None, Happened], ChangeState]] = 
     (ChangeState.UNKNOWN, Happened.APPLIED): ChangeState.APPLIED,
     (ChangeState.UNKNOWN, Happened.REFUSED): ChangeState.FAILED,
     (ChangeState.UNKNOWN, Happened.WAITING): ChangeState.WAITING,
+    (ChangeState.UNKNOWN, Happened.AWAITED): ChangeState.AWAITING,
+    (ChangeState.AWAITING, Happened.CONFIRMED): ChangeState.UNKNOWN,
+    (ChangeState.AWAITING, Happened.CANCELLED): ChangeState.CANCELLED,
     (ChangeState.WAITING, Happened.RESUMED): ChangeState.UNKNOWN,
     (ChangeState.WAITING, Happened.CANCELLED): ChangeState.CANCELLED,
     (ChangeState.APPLIED, Happened.VERIFIED): ChangeState.VERIFIED,
@@ -134,8 +142,8 @@ class Change:
 class Standing:
     """A change and where it is: since when, and the words of the last event.
 
-    begun_seconds: when it was about to be sent (accepted, or resumed): what soaks, soaks from then on; held: taking it
-    back was refused once, so that no program tries that again by itself.
+    begun_seconds: when it was about to be sent (accepted, confirmed or resumed): what soaks, soaks from then on; held:
+    taking it back was refused once, so that no program tries that again by itself.
     """
 
     change: Change
@@ -155,7 +163,7 @@ class Standing:
             since_seconds=seconds,
             actor=actor,
             words=words,
-            begun_seconds=seconds if happened is Happened.RESUMED else self.begun_seconds,
+            begun_seconds=seconds if happened in (Happened.RESUMED, Happened.CONFIRMED) else self.begun_seconds,
             held=self.held or happened is Happened.ROLLBACK_REFUSED,
         )
 

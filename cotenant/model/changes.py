@@ -26,7 +26,12 @@ CHANGES: Final = Schema(
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
         Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
         Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
-        Column("state", "State", Kind.TEXT, "unknown, waiting, applied, failed, verified, regressed, rolled-back."),
+        Column(
+            "state",
+            "State",
+            Kind.TEXT,
+            "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back.",
+        ),
         Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),
         Column("moved", "Before -> after", Kind.TEXT, "Each field that moves, before and after."),
         Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody passed over."),

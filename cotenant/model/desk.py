@@ -187,6 +187,12 @@ class Desk(Protocol):
     def roll_back(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
         """By id; each on its own."""
 
+    def confirm(self, who: Someone, change: str) -> list[Standing]:
+        """As the second person: do what waits, with all that was accepted together with it."""
+
+    def decline(self, who: Someone, change: str) -> list[Standing]:
+        """Never do what waits for a second person."""
+
     def verify(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
         """Judge now; those that still soak are left out."""
 

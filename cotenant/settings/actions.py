@@ -70,6 +70,10 @@ class ActionSettings(Section, frozen=True):
     verify_hours: Annotated[
         float, setting("Time after which a change is judged once more.", unit="hours", ge=0, le=720)
     ] = 24.0
+    confirm_hours: Annotated[
+        float,
+        setting("How long a change waits for its second person, where people log in.", unit="hours", gt=0, le=720),
+    ] = 24.0
     auto_revert: Annotated[
         bool, setting("The watcher (`cotenant recs watch`) takes back what did harm, without asking.")
     ] = False

@@ -193,8 +193,19 @@ def allowed(view: View, standing: Standing, others: Any, left_seconds: float | N
     holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to take back."
     judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to judge."
     soaking = f"It soaks for {display.duration(left_seconds)} more." if left_seconds else ""
+    if standing.state is ChangeState.AWAITING:
+        return _seconding(view, standing, why)
     together = [s.change.id for s in others if s.change.batch == standing.change.batch and s.state.in_force]
     return Allowed(why or holds, why or judged or soaking, () if why else tuple(together))
+
+
+def _seconding(view: View, standing: Standing, why: str) -> Allowed:
+    """Whether the person who asks may be the second one; whoever accepted it may only take that back."""
+    who, change = view.given.people(), standing.change
+    approves = acting.why_not(view, Right.APPROVE, change.namespace)
+    own = who.name == change.actor
+    confirm = approves or ("You accepted it: somebody else has to confirm it." if own else "")
+    return Allowed(why, why, confirm=confirm, decline=why if own else approves)
 
 
 def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
@@ -226,6 +237,7 @@ def register(app: Dash, view: View) -> None:
     _register_looking(app, view)
     _register_asking(app, view)
     _register_acting(app, view)
+    _register_seconding(app, view)
 
 
 def _register_looking(app: Dash, view: View) -> None:
@@ -327,6 +339,36 @@ def _register_acting(app: Dash, view: View) -> None:
             return no_update
         done = changing.required(view).settle(view.given.people())
         acting.tell(visible(changing.done_words(done, "settle")))
+        return _version(view)
+
+
+def _register_seconding(app: Dash, view: View) -> None:
+    @app.callback(
+        Output(NEWS, "data", allow_duplicate=True),
+        Input(change_story.CONFIRM, "n_clicks"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.APPROVE)
+    def _confirm(clicks: int | None, search: str | None) -> Any:
+        if not clicks:
+            return no_update
+        done = changing.required(view).confirm(view.given.people(), opened(search or ""))
+        acting.tell(visible(changing.done_words(done, "confirm")))
+        return _version(view)
+
+    @app.callback(
+        Output(NEWS, "data", allow_duplicate=True),
+        Input(change_story.DECLINE, "n_clicks"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _decline(clicks: int | None, search: str | None) -> Any:
+        if not clicks:
+            return no_update
+        done = changing.required(view).decline(view.given.people(), opened(search or ""))
+        acting.tell(visible(changing.done_words(done, "decline")))
         return _version(view)
 
 

@@ -16,6 +16,7 @@ from cotenant.edges.ledger import Entry, Ledger
 from cotenant.settings.access import AccessSettings
 from cotenant.sim.api_server import Account, Rule
 from dashboard import reviewing
+from tests.actions.test_seconding import reserved
 from tests.support import access as support
 from tests.support import acting
 from tests.support.access import Browser
@@ -160,3 +161,31 @@ def test_behind_a_proxy_the_cluster_is_asked_whether_the_person_may(scene: Scene
     assert change["state"] == state and (as_it_was(scene) != before) == (state == "applied")
     assert state == "applied" or "the cluster does not let pia patch" in change["words"]
     assert {row.actor for row in rows(scene)} == {"pia"}
+
+
+# --- two people -------------------------------------------------------------------------------------------------------
+def test_by_script_what_takes_two_waits_for_another_who_may_approve(scene: Scene) -> None:
+    assert scene.server is not None
+    scene.server.account("oidc:pay-team", Account("oidc:pay-team", (EVERYTHING,)))
+    ref = reserved(scene, scene.acceptable()[0])
+    before = scene.resources(ref)
+    roles = [{"role": "owner", "user": "pia"}, {"role": "approver", "user": "tom"}, {"role": "viewer", "user": "vic"}]
+    access = support.by_proxy("127.0.0.1/32", roles=roles, proxy={"cluster_group_prefix": "oidc:"})
+    with opened(scene, access) as url:
+        pia, tom, vic = (
+            Browser(url, **{"X-Forwarded-User": name, "X-Forwarded-Groups": "pay-team"})
+            for name in ("pia", "tom", "vic")
+        )
+        for browser in (pia, tom, vic):
+            browser.get("/", page=True)
+        body, headers = {"workloads": [reviewing.name_of(ref)]}, {"Idempotency-Key": "k1"}
+        (change,) = pia.post("/api/v1/changes", json=body, headers=headers).json()["changes"]
+        assert change["state"] == "awaiting" and scene.resources(ref) == before
+        confirm = f"/api/v1/changes/{change['change']}/confirm"
+        assert [browser.post(confirm).status_code for browser in (pia, vic)] == [403, 403]
+        assert scene.resources(ref) == before
+        answer = tom.post(confirm)
+        assert answer.json()["changes"][0]["state"] == "applied", answer.text
+        assert tom.post(confirm).status_code == 422
+    assert scene.resources(ref) != before
+    assert [(row.event, row.actor) for row in rows(scene)][2:] == [("confirmed", "tom"), ("applied", "tom")]

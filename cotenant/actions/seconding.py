@@ -1,0 +1,56 @@
+"""EDGE: the second person of a change: what waits for one is done once they confirm it, or never.
+
+One answer is for all that was accepted together, so that a canary is confirmed with its rest. Whether somebody may is
+asked in each namespace; the rules themselves are `recommender.lifecycle`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from cotenant.actions.accepting import Actions
+from cotenant.actions.settling import pace_of
+from cotenant.model.change import ChangeState, Standing
+from cotenant.model.errors import UsageError
+from cotenant.model.people import Right, Someone
+from recommender.lifecycle import same_person, why_not_confirm
+from recommender.windows import is_open
+
+FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
+
+
+def confirm(actions: Actions, who: Someone, change: str) -> list[Standing]:
+    """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
+    found = _waiting(actions, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
+    now = actions.journal.clock.now_seconds()
+    pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
+    for one in found:
+        if why := why_not_confirm(one, who.name, now, pace):
+            raise UsageError(f"change {one.change.id} cannot be confirmed: {why}", fix=FIX)
+    return actions.confirm(found)
+
+
+def decline(actions: Actions, who: Someone, change: str) -> list[Standing]:
+    """Cancel it; whoever accepted it may take that back as well."""
+
+    def may(one: Standing) -> None:
+        own = same_person(one.change.actor, who.name)
+        who.require(Right.ACCEPT if own else Right.APPROVE, one.change.namespace)
+
+    return [actions.cancel(one, f"declined by {who.name}") for one in _waiting(actions, change, may)]
+
+
+def _waiting(actions: Actions, change: str, may: Callable[[Standing], None]) -> list[Standing]:
+    """The named change and those that wait with it, each of which the person may decide on."""
+    standings = actions.journal.standings()
+    named = standings.get(change)
+    if named is None:
+        raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists them.")
+    may(named)
+    if named.state is not ChangeState.AWAITING:
+        raise UsageError(f"change {change} waits for no second person: it is {named.state}", fix=FIX)
+    together = [s for s in standings.values() if s.change.batch == named.change.batch and s.state is named.state]
+    for one in together:
+        may(one)
+    return together

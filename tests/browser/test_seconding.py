@@ -1,0 +1,94 @@
+"""A change that takes two people, in two real browsers: one accepts it, the other confirms or declines it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from cotenant.cli.desk import desk_of, kubeconfig_door
+from cotenant.edges.clock import FixedClock
+from cotenant.model.people import Someone
+from dashboard import reviewing
+from tests.actions.test_seconding import reserved
+from tests.browser.conftest import Open
+from tests.browser.test_browsing import serious
+from tests.support import access, acting
+from tests.support.acting import Prepared, Scene
+from tests.support.dashboard import served
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+ROLES = [{"role": "approver", "group": "leads"}]
+ADA = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "leads"}
+BEA = {"X-Forwarded-User": "bea", "X-Forwarded-Groups": "leads"}
+
+
+@dataclass(frozen=True)
+class House:
+    """A dashboard behind a proxy that says who one is, and a workload of class LSR."""
+
+    scene: Scene
+    url: str
+    name: str
+    open_page: Open
+
+    def page(self, person: dict[str, str], path: str) -> Page:
+        """A browser of that person's own."""
+        page = self.open_page("about:blank")
+        page.context.set_extra_http_headers(person)
+        page.goto(f"{self.url}/{path}")
+        return page
+
+    def accepted(self) -> Page:
+        """Ada's browser once she has accepted the change."""
+        page = self.page(ADA, f"{reviewing.PATH}?ids={self.name}&step=confirm&key=abcdef01")
+        expect(page.locator("#review-facts")).to_contain_text("once accepted it waits for one who may approve")
+        page.locator("#review-accept").click()
+        expect(page.locator("#review-outcome")).to_contain_text("Waits for a second person", timeout=60_000)
+        return page
+
+    @property
+    def change(self) -> str:
+        """The id of the one change."""
+        (found,) = self.scene.desk().changes(Someone("x"))
+        return found.change.id
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return acting.prepared(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def house(made: Prepared, tmp_path: Path, open_page: Open) -> Iterator[House]:
+    with acting.embedded(tmp_path, made) as scene:
+        ref = reserved(scene, scene.acceptable()[0])
+        door, clock = kubeconfig_door(scene.settings.kube), FixedClock(scene.end_seconds)
+        desk = desk_of(scene.settings, scene.store, door, clock)
+        with served(acting.app_of(scene, access=access.by_proxy("127.0.0.1/32", roles=ROLES), desk=desk)) as url:
+            yield House(scene, url, reviewing.name_of(ref), open_page)
+
+
+def test_one_accepts_another_confirms_and_the_first_cannot(house: House, axe: str) -> None:
+    first = house.accepted()
+    first.goto(f"{house.url}/changes?open={house.change}")
+    expect(first.locator("#change-second")).to_be_disabled()
+    expect(first.locator("#change-why")).to_have_text("You accepted it: somebody else has to confirm it.")
+    second = house.page(BEA, f"changes?open={house.change}")
+    expect(second.locator("#change-second")).to_be_enabled()
+    assert serious(second, axe) == []
+    second.locator("#change-second").click()
+    expect(second.locator("#change-told")).to_contain_text("Confirmed by the second person", timeout=60_000)
+    expect(second.locator("#change-told")).to_contain_text("Roll back")
+    assert [s.state.value for s in house.scene.desk().changes(Someone("x"))] == ["applied"]
+
+
+def test_the_second_person_declines_and_nothing_was_done(house: House) -> None:
+    house.accepted()
+    page = house.page(BEA, f"changes?open={house.change}")
+    page.locator("#change-decline").click()
+    expect(page.locator("#change-told")).to_contain_text("declined by bea", timeout=60_000)
+    assert [s.state.value for s in house.scene.desk().changes(Someone("x"))] == ["cancelled"]
