@@ -16,18 +16,24 @@ from enforcer.runtime.pod_resources import asked
 from enforcer.sources import FileSources
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
+from tests.enforcer.agents import Running
 from tests.node.containerd import Containerd
 from tests.node.kubelet import Kubelet, pod_body, pods_gone, running
+from tests.node.pods import labels
 
 WHOLE = {"cpu": "1", "memory": "32Mi"}
+POLICY = """
+resourceUsedThresholdWithBE: {enable: true, cpuSuppressPolicy: cpuset, cpuSuppressThresholdPercent: 100}
+"""
 
 
-@pytest.fixture
-def kubelet(control_plane: ControlPlane, containerd: Containerd, kubelet_binary: None) -> Iterator[Kubelet]:
+@pytest.fixture(scope="module")
+def kubelet(control_plane: ControlPlane, _debian_containerd: Containerd, kubelet_binary: None) -> Iterator[Kubelet]:
     if (os.cpu_count() or 1) < 2:
         pytest.skip("the kubelet needs a CPU to keep and one to give out")
     static = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "cpuManagerReconcilePeriod": "1s"}
-    with Kubelet(control_plane, containerd, containerd.socket, "static", **static) as found:
+    runtime = _debian_containerd
+    with Kubelet(control_plane, runtime, runtime.socket, "static", **static) as found:
         yield found
 
 
@@ -67,3 +73,58 @@ def test_it_says_which_cpus_it_gave_to_whom_and_keeps_saying_so_over_its_restart
             assert sources.read().kubelet.exclusive == {own: real}
         finally:
             sources.stop()
+
+
+class Listed:
+    """What `Running` wants to know of a node; its pods are the API server's at the start."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, kubelet: Kubelet) -> None:
+        self.base = kubelet.runtime.base
+        self._plane, self._namespace = plane, namespace
+
+    def write_pods(self, path: Path) -> None:
+        path.write_text(self._plane.kubectl("get", "pods", "-n", self._namespace, "-o", "json"))
+
+
+def test_best_effort_is_kept_off_a_cpu_that_the_kubelet_gave_away(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    bodies = {
+        "own": pod_body("own", kubelet.name, {"requests": WHOLE, "limits": WHOLE}, labels=labels("LS")),
+        "etl": pod_body("etl", kubelet.name, {}, labels=labels("BE")),
+    }
+    settings = {
+        "enforcer.kubelet_config": kubelet.config_file,
+        "enforcer.pod_resources_socket": kubelet.pod_resources,
+        "enforcer.strategies_off": '["system", "network", "resctrl"]',
+    }
+    with pods_gone(control_plane, namespace):
+        for body in bodies.values():
+            control_plane.api().create(path, body)
+        own, etl = (running(control_plane, namespace, name) for name in bodies)
+        groups = {
+            "own": kubelet.cgroup(own, "").replace("//", "/"),
+            "etl": kubelet.cgroup(etl, "besteffort"),
+        }
+
+        def cpus(name: str) -> frozenset[int]:
+            return parse_cpus(kubelet.runtime.read("cpuset", groups[name], "cpuset.cpus"))
+
+        given = wait_for("the CPU", lambda: found if len(found := cpus("own")) == 1 else None)
+        every = frozenset(range(os.cpu_count() or 1))
+        tree = Listed(control_plane, namespace, kubelet)
+        with Running(tree, tmp_path / "agent", policy=POLICY, settings=settings) as agent:  # type: ignore[arg-type]
+            wait_for("a target", lambda: wanted(agent, "etl"))
+            agent.ticked(5)
+            # more CPUs than best effort's target asks for are left, but for the one that is given away
+            assert parse_cpus(wanted(agent, "etl")) <= every - given
+            assert cpus("etl") <= every - given
+            assert (cpus("own"), wanted(agent, "own")) == (given, "")
+            assert agent.end() == 0, agent.log()
+
+
+def wanted(agent: Running, pod: str) -> str:
+    """CPUs that the agent wants for a pod's container; "" = it wants none."""
+    pods = (p for p in agent.status().get("pods", ()) if p["name"] == pod)
+    return next((str(v["value"]) for p in pods for v in p["values"] if v["knob"] == "cpuset.cpus"), "")
