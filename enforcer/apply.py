@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.model.errors import StoreError
+from cotenant.model.errors import NodeUnreadable, StoreError
 from enforcer.cgroupfs import Hierarchy, Lack
 from enforcer.changes import Done, Note, Notes, Outcome, Place, Settled, Write
 from enforcer.contract import CgroupPath, GroupReading, Knob, Level, NodeReading, Observation, Plan, Value
@@ -124,7 +124,12 @@ class Applier:
 
     def give_back(self) -> list[Done]:
         """Everything to what stood there before; needs no observation. What cannot be given back stays noted."""
-        return [] if self._dry_run else self.apply((), _NOWHERE)
+        if self._dry_run:
+            return []
+        try:
+            return self.apply((), _NOWHERE)
+        except NodeUnreadable:  # files ran out; those that were held open are closed now, and no tick comes to try again
+            return self.apply((), _NOWHERE)
 
     # --- what is known beforehand ------------------------------------------------------------------------------------
     def _known(self, seen: Observation) -> Notes:
