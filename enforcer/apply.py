@@ -128,7 +128,7 @@ class Applier:
             return []
         try:
             return self.apply((), _NOWHERE)
-        except NodeUnreadable:  # files ran out; those that were held open are closed now, and no tick comes to try again
+        except NodeUnreadable:  # files ran out; those that were held open are closed now, and no tick follows
             return self.apply((), _NOWHERE)
 
     # --- what is known beforehand ------------------------------------------------------------------------------------
