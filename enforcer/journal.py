@@ -25,7 +25,7 @@ from cotenant.model.errors import StoreError, UsageError
 from enforcer.changes import Note, Notes, Place
 from enforcer.knobs import objection
 from enforcer.layout import checked_path
-from enforcer.whole_files import replace_whole, set_aside
+from enforcer.whole_files import UNUSABLE, replace_whole, set_aside
 
 FILE: Final = "originals.json"
 LOCK: Final = "agent.lock"
@@ -51,7 +51,7 @@ class Journal:
         self.notes: Notes = {}
         try:
             self.notes = self._read()
-        except (OSError, ValueError, UsageError, msgspec.DecodeError) as bad:
+        except UNUSABLE as bad:
             self.damaged = set_aside(folder / FILE, bad)
         self._stamp = self._stat()
 

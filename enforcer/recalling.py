@@ -22,7 +22,7 @@ from cotenant.model.errors import UsageError
 from cotenant.model.node_policy import NodePolicy
 from enforcer.contract import PodSpec
 from enforcer.sources import NEVER, Sources, Told
-from enforcer.whole_files import replace_whole, set_aside
+from enforcer.whole_files import UNUSABLE, replace_whole, set_aside
 from enforcer.wire import NodeFacts
 
 FILE: Final = "known.json"
@@ -64,7 +64,7 @@ class KnownFile:
             return self._read(now)
         except FileNotFoundError:
             return Known()
-        except (OSError, ValueError, UsageError, msgspec.DecodeError) as bad:
+        except UNUSABLE as bad:
             self.problem = set_aside(self._path, bad)
             return Known()
 

@@ -24,7 +24,7 @@ from enforcer.cgroupfs import Hierarchy
 from enforcer.contract import ResctrlReading, Surface, SurfaceWant
 from enforcer.knobs import Version
 from enforcer.surfaces import ResctrlGroup, values_of
-from enforcer.whole_files import replace_whole
+from enforcer.whole_files import UNUSABLE, replace_whole
 
 FILE: Final = "resctrl-groups.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -182,7 +182,7 @@ class ResctrlKeeper:
         return said if said and said != "ok" else str(refused.strerror)
 
     def _read_note(self) -> frozenset[str]:
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(*UNUSABLE):
             found = msgspec.json.decode(self._note.read_bytes(), type=list[str])
             return frozenset(name for name in found if _NAME.fullmatch(name))
         return frozenset()

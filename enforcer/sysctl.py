@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from enforcer.contract import Surface, SurfaceWant
-from enforcer.whole_files import replace_whole
+from enforcer.whole_files import UNUSABLE, replace_whole
 
 KEYS: Final = frozenset({"vm/min_free_kbytes", "vm/watermark_scale_factor"})
 FILE: Final = "sysctl-originals.json"
@@ -85,7 +85,7 @@ class SysctlKeeper:
         return (self._root / key).read_text().strip()
 
     def _read_note(self) -> dict[str, Kept]:
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(*UNUSABLE):
             found = msgspec.json.decode(self._note.read_bytes(), type=dict[str, Kept])
             return {key: kept for key, kept in found.items() if key in KEYS}
         return {}

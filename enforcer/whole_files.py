@@ -5,6 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cotenant.model.errors import UsageError
+
+UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.DecodeError)
+"""What reading such a file as JSON may raise, also one that is nested for its own sake."""
 
 
 def replace_whole(path: Path, data: bytes, on_disk: bool = True) -> None:

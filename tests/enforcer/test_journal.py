@@ -88,6 +88,13 @@ def test_a_note_that_no_agent_writes_spoils_the_file(tmp_path: Path) -> None:
         assert "not one" in journal.damaged
 
 
+def test_a_file_that_is_nested_for_its_own_sake_is_damaged_and_no_agent_stumbles_over_it(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"boot":"","notes":[],"x":' + "[" * 200_000)
+    with Journal(tmp_path) as journal:
+        assert journal.notes == {}
+        assert "set aside" in journal.damaged
+
+
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):

@@ -114,7 +114,7 @@ def test_a_file_that_is_cut_or_changed_is_set_aside_and_told_of_and_never_half_u
     life.begin(HEARD).read()
     whole = (life.folder / FILE).read_bytes()
     cut = data.draw(st.integers(0, len(whole) - 1))
-    (life.folder / FILE).write_bytes(whole[:cut] + data.draw(st.sampled_from([b"", b"\x00", b"}", b"\xff" * 9])))
+    (life.folder / FILE).write_bytes(whole[:cut] + data.draw(st.sampled_from([b"", b"\x00", b",", b"\xff" * 9])))
     told = life.begin().read()
     assert told.policy is None and told.pods == () and told.recalled == ()
     assert "set aside as known.json.damaged" in told.notes[0]
@@ -127,6 +127,7 @@ def test_a_file_that_is_cut_or_changed_is_set_aside_and_told_of_and_never_half_u
         ('"cpuSuppressThresholdPercent":65', '"cpuSuppressThresholdPercent":6500'),
         ('"kube_qos":"BestEffort"', '"kube_qos":"Best"'),
         ('"policy_at":1000.0', '"policy_at":9e9'),
+        ('"policy_at":1000.0', '"x":' + "[" * 200_000),
     ],
 )
 def test_a_value_that_nobody_could_have_said_refuses_the_whole_file(life: Life, old: str, new: str) -> None:

@@ -143,8 +143,9 @@ def test_no_schemata_but_cache_and_bandwidth_is_written(tmp_path: Path) -> None:
     assert kernel.writes == []
 
 
-def test_a_damaged_note_is_no_note(tmp_path: Path) -> None:
-    (tmp_path / "resctrl-groups.json").write_text('["BE"')
+@pytest.mark.parametrize("text", ["{", '["BE"', "[" * 200_000], ids=["cut", "list", "nested"])
+def test_a_damaged_note_is_no_note(tmp_path: Path, text: str) -> None:
+    (tmp_path / "resctrl-groups.json").write_text(text)
     assert keeper(tmp_path, Kernel()).give_back() == []
 
 

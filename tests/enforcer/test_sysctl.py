@@ -68,8 +68,9 @@ def test_without_permission_it_says_so(tmp_path: Path) -> None:
     assert SysctlKeeper(tmp_path, tmp_path / "absent").apply(want("1")) == [f"{KEY}: No such file or directory"]
 
 
-def test_a_damaged_note_is_no_note(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "sysctl-originals.json").write_text("{")
+@pytest.mark.parametrize("text", ["{", '["BE"', "[" * 200_000], ids=["cut", "list", "nested"])
+def test_a_damaged_note_is_no_note(root: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "sysctl-originals.json").write_text(text)
     assert SysctlKeeper(tmp_path, root).give_back() == []
 
 
