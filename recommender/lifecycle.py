@@ -51,6 +51,15 @@ class Pace:
     confirm_seconds: float = float("inf")
 
 
+@dataclass(frozen=True, slots=True)
+class Regressed:
+    """What the Recommendation's condition Regressed says: whether, why in one word, and in words."""
+
+    true: bool
+    reason: str
+    message: str
+
+
 _BAD: Final = (ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN)
 _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
 
@@ -76,6 +85,19 @@ def next_seconds(standings: Iterable[Standing], now_seconds: float, pace: Pace) 
     """When the next judgement falls due; None when nothing soaks."""
     ages = [(s, a) for s in standings if not s.held for a in _ages(s, pace)]
     return min((s.begun_seconds + age for s, age in ages if s.begun_seconds + age > now_seconds), default=None)
+
+
+def regressed(standing: Standing) -> Regressed | None:
+    """The condition after the last step; None where that says nothing of harm, so that the one before it stays.
+
+    What was taken back stays marked: the same recommendation would do the same harm again.
+    """
+    what = f"change {standing.change.id}: {standing.words}"
+    if standing.state is ChangeState.REGRESSED:
+        return Regressed(True, "DidHarm", what)
+    if standing.state is ChangeState.VERIFIED:
+        return Regressed(False, "Held", what)
+    return None
 
 
 def why_not_confirm(one: Standing, name: str, now_seconds: float, pace: Pace) -> str:

@@ -2,53 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from cotenant.model.judgement import Ruled, Unit, Verdict
 from cotenant.settings.actions import ActionSettings
 
 
 class Measure(StrEnum):
-    """What is compared; each is a share of time or of periods, 0 to 1."""
+    """What is compared: shares of time or of periods, 0 to 1, and a latency in seconds."""
 
     THROTTLED = "throttled CPU periods"
     """cAdvisor's container_cpu_cfs_throttled_periods_total of container_cpu_cfs_periods_total."""
     PRESSURE = "time waiting for a CPU (PSI)"
     """cAdvisor's container_pressure_cpu_waiting_seconds_total."""
+    LATENCY = "p99 latency"
+    """What the workload's own query says."""
+
+
+NO_SOURCE: Final = "no metric source is at hand"
+ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A measure of one workload's pods in as long a time before the change as after it; None: no sample."""
+    """A measure of one workload's pods in as long a time before the change as after it; None: no sample.
+
+    error: why the source did not answer, in its words.
+    """
 
     measure: Measure
     before: float | None
     after: float | None
+    error: str = ""
 
     @property
     def words(self) -> str:
         """For people."""
         if self.after is None:
-            return f"{self.measure}: no samples"
-        before = "no samples" if self.before is None else f"{self.before:.1%}"
-        return f"{self.measure} {before} -> {self.after:.1%}"
+            return f"{self.measure}: {self.error or 'no samples'}"
+        before = "no samples" if self.before is None else self._said(self.before)
+        return f"{self.measure} {before} -> {self._said(self.after)}"
+
+    def _said(self, value: float) -> str:
+        return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else f"{value:.1%}"
 
 
-def worse(found: Sequence[Compared], settings: ActionSettings) -> str:
-    """The first measure that rose by more than is allowed, in words; "" when none did.
+def ruled(found: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[Ruled]:
+    """How each measure came out. latency: a query for it is configured, so that its silence is an answer too."""
+    known = {one.measure: one for one in found}
+    wanted = [m for m in Measure if latency or m is not Measure.LATENCY]
+    silent = "no samples" if found else NO_SOURCE
+    return [
+        _judged(known[m], settings) if m in known else Ruled(m, Verdict.NO_DATA, _unit(m), words=f"{m}: {silent}")
+        for m in wanted
+    ]
 
-    Without a sample before, what is there afterwards counts as the rise.
-    """
-    allowed = {Measure.THROTTLED: settings.most_throttled_rise, Measure.PRESSURE: settings.most_pressure_rise}
-    for one in found:
-        rise = (one.after or 0.0) - (one.before or 0.0)
-        if rise > allowed[one.measure] + 1e-9:
-            return f"{one.words}, more than {allowed[one.measure]:.0%} up"
-    return ""
+
+def unanswered(rules: Iterable[Ruled]) -> str:
+    """Why the latency that somebody asked to be looked at could not be judged, in words; "" when it was."""
+    return next((r.words for r in rules if r.rule == Measure.LATENCY and r.verdict is Verdict.NO_DATA), "")
 
 
 def said(found: Sequence[Compared]) -> str:
     """What was compared, in one line."""
     known = "; ".join(one.words for one in found)
-    return known or "throttling and pressure were not compared: no metric source is at hand"
+    return known or f"throttling and pressure were not compared: {NO_SOURCE}"
+
+
+def _judged(one: Compared, settings: ActionSettings) -> Ruled:
+    unit = _unit(one.measure)
+    if one.after is None:
+        return Ruled(one.measure, Verdict.NO_DATA, unit, one.before, words=one.words)
+    if one.measure is Measure.LATENCY:
+        if not one.before or one.before < 0:
+            words = f"{one.words}: nothing before to compare with"
+            return Ruled(one.measure, Verdict.NO_DATA, unit, one.before, one.after, words=words)
+        factor = settings.most_latency_factor
+        return _against(one, one.before * factor, f"more than {factor:g} times as long")
+    rises = {Measure.THROTTLED: settings.most_throttled_rise, Measure.PRESSURE: settings.most_pressure_rise}
+    allowed = rises[one.measure]
+    # Without a sample before, what is there afterwards counts as the rise.
+    return _against(one, (one.before or 0.0) + allowed, f"more than {allowed:.0%} up")
+
+
+def _against(one: Compared, most: float, beyond: str) -> Ruled:
+    assert one.after is not None
+    worse = one.after > most + ROUNDING
+    verdict = Verdict.WORSE if worse else Verdict.HELD
+    words = f"{one.words}, {beyond}" if worse else one.words
+    return Ruled(one.measure, verdict, _unit(one.measure), one.before, one.after, most, words)
+
+
+def _unit(measure: Measure) -> Unit:
+    return Unit.SECONDS if measure is Measure.LATENCY else Unit.RATIO

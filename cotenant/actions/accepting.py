@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cotenant.actions.advice import told
 from cotenant.actions.around import Live, Person, Surroundings, around
@@ -23,6 +23,7 @@ from cotenant.model.desk import Method
 from cotenant.model.errors import ClusterUnreachable, CotenantError, UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Patch
+from cotenant.model.judgement import Traced
 from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.settings.actions import ActionSettings
@@ -33,6 +34,10 @@ from recommender.methods import Subject, first_of, impossible, suggested, waves,
 from recommender.patches import by_workload
 from recommender.worse import Compared
 
+Compare: TypeAlias = Callable[[Change, float, float, str], Sequence[Compared]]
+"""Measures of a change's workload, from its beginning to now (Unix time); the text is its latency query, or ""."""
+Trace: TypeAlias = Callable[[Change, float, float], Sequence[Traced]]
+"""Usage of a change's workload around its beginning, until now (Unix time)."""
 STOPPED: Final = "stopped"
 """Event of the ledger: something was asked for that a guardrail does not allow; its subject is the batch."""
 
@@ -41,8 +46,15 @@ def unheard(_: str) -> None:
     """Nobody listens to the gaps."""
 
 
-def nothing_compared(_change: Change, _begun_seconds: float, _now_seconds: float) -> Sequence[Compared]:
+def nothing_compared(
+    _change: Change, _begun_seconds: float, _now_seconds: float, _latency: str = ""
+) -> Sequence[Compared]:
     """No metric source is at hand."""
+    return ()
+
+
+def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) -> Sequence[Traced]:
+    """The same of usage over time."""
     return ()
 
 
@@ -124,8 +136,8 @@ class Actions:
         self._writer = Writer(client, FIELD_MANAGER)
         self.anchor_namespace = ""
         """Namespace in which the ledger's head is kept; empty: it is not."""
-        self.compare: Callable[[Change, float, float], Sequence[Compared]] = nothing_compared
-        """Measures of a change's workload, from its beginning to now (Unix time)."""
+        self.compare: Compare = nothing_compared
+        self.trace: Trace = nothing_traced
 
     def review(
         self, recommendations: Iterable[Recommendation], second_person: str = "", method: Method = Method.TEMPLATE

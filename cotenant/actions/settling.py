@@ -1,25 +1,20 @@
-"""EDGE: what became of changes whose end nobody saw, and whether applied ones did harm: asked of the cluster itself."""
+"""EDGE: what became of changes whose end nobody saw, asked of the cluster itself; and verdicts on those that soaked."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from cotenant.actions.accepting import Actions, undo_note
-from cotenant.actions.around import pod_labels
-from cotenant.model.change import Change, ChangeState, Happened, Standing, Write
+from cotenant.actions.judging import judged_now
+from cotenant.model.change import ChangeState, Happened, Standing, Write
 from cotenant.model.errors import CotenantError, NoData
-from cotenant.model.identity import WorkloadRef
 from cotenant.settings.actions import ActionSettings
-from recommender.changing import address_of, carries
-from recommender.in_place import RESIZE, answer, judged
+from recommender.changing import carries
+from recommender.in_place import RESIZE, judged
 from recommender.lifecycle import Pace
-from recommender.worse import said, worse
-
-Json = Mapping[str, Any]
 
 FOUND: Final = "found so in the cluster"
 QUIET_SECONDS: Final = 2.0
@@ -43,16 +38,18 @@ def settle_one(actions: Actions, standing: Standing) -> Standing:
 def verify(actions: Actions, standing: Standing) -> Standing:
     """Judge a change after its soak time, and one that was found good once more at its second age.
 
-    Restarts, OOM kills, missing replicas, resizes that nodes refuse, and more throttling or pressure than before make
-    it a regression. NoData while it soaks; the words say what was compared.
+    What makes it a regression: see `judging`. Where a latency is to be compared and nobody can say how it is, the
+    change is neither good nor bad and stays as it is. NoData while it soaks.
     """
     pace, now = pace_of(actions.settings), actions.journal.clock.now_seconds()
     age = pace.verify_seconds if standing.state is ChangeState.VERIFIED else pace.soak_seconds
     left = standing.begun_seconds + age - now
     if left > 0:
         raise NoData(f"change {standing.change.id} soaks for {left / 60:.0f} more minutes", fix="Come back then.")
-    why, words = judged_now(actions, standing)
-    found = actions.teller.tell(standing, Happened.REGRESSED if why else Happened.VERIFIED, why or words)
+    happened, words, judgement = judged_now(actions, standing)
+    if happened is Happened.UNJUDGED and standing.words == words:
+        return standing
+    found = actions.teller.tell(standing, happened, words, judgement)
     actions.reached("judged")
     actions.finish()
     return found
@@ -64,42 +61,6 @@ def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
     return Pace(
         soak, max(soak, 3600 * settings.verify_hours), settings.auto_revert, may_change, 3600 * settings.confirm_hours
     )
-
-
-def judged_now(actions: Actions, standing: Standing) -> tuple[str, str]:
-    """(what went wrong with the workload since the change, or ""; what was looked at)."""
-    change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
-    why, looked = harm(actions, change, since)
-    compared = actions.compare(change, since, now)
-    after = f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}"
-    return why or worse(compared, actions.settings), after
-
-
-def harm(actions: Actions, change: Change, since_seconds: float) -> tuple[str, str]:
-    """(what went wrong with the workload's pods since then, or ""; what was seen)."""
-    ref = WorkloadRef(change.namespace, change.kind, change.name)
-    live = actions.client.get(address_of(ref).path)
-    if live is None:
-        return "", "the workload is gone"
-    wanted = (live.get("spec") or {}).get("replicas")
-    ready = (live.get("status") or {}).get("readyReplicas") or 0
-    pods = _pods(actions, change, pod_labels(live))
-    killed, restarts = _kills(pods, since_seconds), _restarts(pods, since_seconds)
-    if killed:
-        return f"{killed} containers were OOM-killed since", ""
-    if restarts > actions.settings.most_restarts:
-        return f"{restarts} containers restarted since", ""
-    if wanted and ready < wanted:
-        return f"{ready} of {wanted} replicas are ready", ""
-    refused, _ = judged([answer(pod, write) for pod, write in _resized(pods, change)])
-    replicas = f"{ready} of {wanted} replicas ready" if wanted else "no replicas wanted"
-    return refused, f"no OOM kill, {restarts} restarts, {replicas}"
-
-
-def _resized(pods: list[Json], change: Change) -> list[tuple[Json, Write]]:
-    """Pods that were resized by the change and are still there."""
-    by_uid = {(pod.get("metadata") or {}).get("uid"): pod for pod in pods}
-    return [(by_uid[w.uid], w) for w in change.writes if w.subresource == RESIZE and w.uid in by_uid]
 
 
 def _settled(actions: Actions, standing: Standing) -> Standing:
@@ -141,29 +102,3 @@ def _holds(actions: Actions, write: Write, note: str, back: bool) -> bool | None
         return None if write.subresource == RESIZE else False
     wanted = replace(write, before=write.after, after=write.before) if back else write
     return carries(live, wanted, note)
-
-
-def _pods(actions: Actions, change: Change, labels: Mapping[str, str]) -> list[Json]:
-    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return list(actions.client.list(f"/api/v1/namespaces/{change.namespace}/pods", labelSelector=selector))
-
-
-def _statuses(pods: list[Json]) -> list[Json]:
-    return [s for pod in pods for s in (pod.get("status") or {}).get("containerStatuses") or []]
-
-
-def _kills(pods: list[Json], since_seconds: float) -> int:
-    ends = [((s.get("lastState") or {}).get("terminated") or {}) for s in _statuses(pods)]
-    return sum(e.get("reason") == "OOMKilled" and _seconds(e.get("finishedAt")) >= since_seconds for e in ends)
-
-
-def _restarts(pods: list[Json], since_seconds: float) -> int:
-    ends = [((s.get("lastState") or {}).get("terminated") or {}) for s in _statuses(pods) if s.get("restartCount")]
-    return sum(_seconds(e.get("finishedAt")) >= since_seconds for e in ends)
-
-
-def _seconds(text: Any) -> float:
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return 0.0

@@ -1,19 +1,28 @@
-"""EDGE: what happens to changes is told to the ledger first, and then as Events of the workload.
+"""EDGE: what happens to changes is told to the ledger first, then as Events of the workload and on its Recommendation.
 
-The ledger's row is what counts; an Event that may not be written stops nothing.
+The ledger's row is what counts; an Event or a condition that may not be written stops nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
+import msgspec
 import structlog
 
 from cotenant.actions.journal import FIELD_MANAGER, Journal
-from cotenant.edges.kube import EventRecorder, KubeClient, Regarding
+from cotenant.edges.kube import EventRecorder, KubeClient, Regarding, Writer
 from cotenant.model.change import Change, Happened, Standing
+from cotenant.model.errors import CotenantError
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.intent import Address, Apply
+from cotenant.model.judgement import Judgement
+from cotenant.model.protocol import ANALYSIS_GROUP
+from cotenant.model.recommendation import PLURAL, object_name
 from recommender.changing import RESOURCES
+from recommender.lifecycle import Regressed, regressed
 
 REASONS: Final[Mapping[Happened, tuple[str, bool]]] = {
     Happened.APPLIED: ("ChangeApplied", False),
@@ -24,7 +33,18 @@ REASONS: Final[Mapping[Happened, tuple[str, bool]]] = {
 }
 """Event of the workload, and whether it is a warning."""
 
+REGRESSED: Final = "Regressed"
+"""Condition of a workload's Recommendation."""
+
 log = structlog.get_logger(__name__)
+
+
+class _Status(msgspec.Struct):
+    conditions: list[dict[str, Any]] = []
+
+
+class _Object(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 class Teller:
@@ -33,20 +53,47 @@ class Teller:
     def __init__(self, journal: Journal, client: KubeClient) -> None:
         """Nothing is told yet."""
         self.journal = journal
+        self._client = client
+        self._writer = Writer(client, FIELD_MANAGER)
         self._events = EventRecorder(client, FIELD_MANAGER, journal.clock)
 
     def accept(self, changes: Sequence[Change], *, second: bool = False) -> None:
         """Write changes ahead of doing them, all or none; what waits (second: for a person) waits from then on."""
         self.journal.accept(list(changes), second=second)
 
-    def tell(self, standing: Standing, happened: Happened, words: str = "") -> Standing:
-        """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""
-        moved = self.journal.tell(standing, happened, words)
+    def tell(
+        self, standing: Standing, happened: Happened, words: str = "", judged: Judgement | None = None
+    ) -> Standing:
+        """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
+
+        judged: what it was judged by, which the ledger keeps with the verdict.
+        """
+        more = {} if judged is None else {"judged": msgspec.to_builtins(judged)}
+        moved = self.journal.tell(standing, happened, words, **more)
+        self._mark(moved)
         reason, warning = REASONS.get(happened, ("", False))
         if reason:
             note = f"{happened.value} by {moved.actor}, change {moved.change.id}: {words or moved.change.method}"
             self._events.record(_regarding(moved.change), reason, note, warning, template=moved.change.id)
         return moved
+
+    def _mark(self, standing: Standing) -> None:
+        """Say on the workload's Recommendation whether it did harm; False is only said where True stood."""
+        said = regressed(standing)
+        if said is None:
+            return
+        change = standing.change
+        name = object_name(WorkloadRef(change.namespace, change.kind, change.name))
+        address = Address(ANALYSIS_GROUP, PLURAL, name, change.namespace)
+        try:
+            found = self._client.get(address.path, _Object)
+            there = next((c for c in found.status.conditions if c["type"] == REGRESSED), {}) if found else {}
+            if found is not None and (said.true or there):
+                now = there if there.get("status") == str(said.true) else {}
+                body = _condition(address, said, now.get("lastTransitionTime") or _moment(standing.since_seconds))
+                self._writer.send(Apply(address, body, "status", why="a change was judged"), whole=False)
+        except CotenantError as error:
+            log.info("no condition was written", object=str(address), err=error.message)
 
     def flush(self) -> None:
         """Write the Events; those that the person may not write are left out."""
@@ -54,6 +101,24 @@ class Teller:
         if self._events.error is not None:
             log.info("no Event was written", err=self._events.error.message)
         self._events.close()
+
+
+def _condition(address: Address, said: Regressed, since: str) -> dict[str, Any]:
+    """A Recommendation of which we say this one condition; the rest is the manager's."""
+    made = {
+        "type": REGRESSED,
+        "status": str(said.true),
+        "reason": said.reason,
+        "message": said.message,
+        "lastTransitionTime": since,
+    }
+    head = {"apiVersion": ANALYSIS_GROUP, "kind": "Recommendation"}
+    meta = {"name": address.name, "namespace": address.namespace}
+    return {**head, "metadata": meta, "status": {"conditions": [made]}}
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _regarding(change: Change) -> Regarding:

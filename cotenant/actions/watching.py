@@ -124,6 +124,8 @@ def _worked(actions: Actions) -> list[Standing]:
             except CotenantError as error:
                 log.warning("a step failed", due=step.due, change=step.standing.change.id, err=error.message)
                 continue
+            if moved_to == step.standing:
+                continue  # it could not be judged, still
             log.info("a step was done", due=step.due, change=moved_to.change.id, state=moved_to.state)
             moved[moved_to.change.id] = moved_to
     return list(moved.values())

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -52,8 +52,21 @@ def desk_of(settings: Settings, store: Store, door: Door | None = None, clock: C
         recommended=recommended_of(store),
         requested_millicores=lambda: requested_millicores(store),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+        **_metrics(settings),
     )
     return ClusterDesk(office)
+
+
+def _metrics(settings: Settings) -> dict[str, Any]:
+    """By what changes are judged beside their pods: the metric source, where one is named."""
+    prometheus = settings.profiler.prometheus
+    if not prometheus.url:
+        return {}
+    from cotenant.actions.comparing import PrometheusComparison
+    from profiler.prometheus.client import Client
+
+    metrics = PrometheusComparison(Client(prometheus), prometheus.labels)
+    return {"compare": metrics, "trace": metrics.trace}
 
 
 def plan_desk_of(settings: Settings, door: Door | None = None, clock: Clock | None = None) -> ClusterPlanDesk:

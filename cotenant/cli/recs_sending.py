@@ -119,7 +119,8 @@ def compared(settings: Settings, what: str = "the watcher looks") -> Iterator[Ac
 
         client = Client(prometheus)
         try:
-            actions.compare = PrometheusComparison(client, prometheus.labels)
+            metrics = PrometheusComparison(client, prometheus.labels)
+            actions.compare, actions.trace = metrics, metrics.trace
             yield actions
         finally:
             client.close()

@@ -26,17 +26,18 @@ from cotenant.model.intent import Address, Apply
 from cotenant.model.protocol import ANALYSIS_GROUP
 from cotenant.model.quantity import format_amount, parse_amount
 from cotenant.model.reasons import SENTENCES, Reason
+from cotenant.model.recommendation import PLURAL, object_name
 from cotenant.model.resource import Resource
 from cotenant.model.usage import HOUR_SECONDS
 from cotenant.settings.manager import ManagerSettings
 
-PLURAL: Final = "recommendations"
 EVIDENCE_ANNOTATION: Final = "cotenant.dev/evidence"
 STATE_LABEL: Final = "cotenant.dev/state"
 CURRENT: Final = "current"
 WITHHELD: Final = "withheld"
 STALE: Final = "stale"
-LONGEST_NAME: Final = 253
+CONDITIONS: Final = ("Ready", "Stale", "Withheld")
+"""Ours; Regressed belongs to whoever judges accepted changes."""
 
 
 class _Workload(msgspec.Struct):
@@ -129,16 +130,6 @@ def _before(intents: Sequence[Apply], there: Mapping[tuple[str, str], Recommenda
     """Amounts that are published of the workloads to be written."""
     known = {i.address: there.get((i.address.namespace, i.address.name)) for i in intents}
     return {a: msgspec.json.encode(r.amounts()).decode() for a, r in known.items() if r is not None}
-
-
-def object_name(ref: WorkloadRef) -> str:
-    """Name of a workload's CR: kind and name, because a Deployment and a StatefulSet may share one."""
-    name = f"{ref.kind.lower()}-{ref.name}"
-    if len(name) <= LONGEST_NAME:
-        return name
-    import hashlib
-
-    return f"{name[: LONGEST_NAME - 13].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 def _write(
@@ -320,7 +311,8 @@ def _amounts(resources: Mapping[str, str | int]) -> dict[Resource, int]:
 
 
 def _said(there: RecommendationObject) -> set[tuple[str, bool, str]]:
-    return {(c.type, c.status == "True", c.reason) for c in there.status.conditions or ()}
+    found = there.status.conditions or ()
+    return {(c.type, c.status == "True", c.reason) for c in found if c.type in CONDITIONS}
 
 
 def _marks(there: RecommendationObject) -> tuple[str, str]:

@@ -22,6 +22,8 @@ RESOURCES_LABEL: Final = "cotenant.dev/resources"
 """On the same object, so that the webhook need not know the others."""
 LABEL_VALUE: Final = "annotated"
 CHANGE_ANNOTATION: Final = "cotenant.dev/change"
+LATENCY_ANNOTATION: Final = "cotenant.dev/latency-query"
+"""The workload's own query for its p99 latency, in place of the setting `actions.latency_query`."""
 WEBHOOK_CONFIGURATION: Final = "cotenant-webhook"
 """The MutatingWebhookConfiguration through which new pods get it."""
 KINDS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}

@@ -31,6 +31,8 @@ class Happened(StrEnum):
     REFUSED = "refused"
     VERIFIED = "verified"
     REGRESSED = "regressed"
+    UNJUDGED = "unjudged"
+    """It was to be judged, and what it is judged by could not be told: neither good nor bad."""
     ROLLBACK_ACCEPTED = "rollback-accepted"
     ROLLED_BACK = "rolled-back"
     ROLLBACK_REFUSED = "rollback-refused"
@@ -81,7 +83,9 @@ TRANSITIONS: Final[Mapping[tuple[ChangeState | None, Happened], ChangeState]] = 
     (ChangeState.WAITING, Happened.CANCELLED): ChangeState.CANCELLED,
     (ChangeState.APPLIED, Happened.VERIFIED): ChangeState.VERIFIED,
     (ChangeState.APPLIED, Happened.REGRESSED): ChangeState.REGRESSED,
+    (ChangeState.APPLIED, Happened.UNJUDGED): ChangeState.APPLIED,
     (ChangeState.VERIFIED, Happened.VERIFIED): ChangeState.VERIFIED,
+    (ChangeState.VERIFIED, Happened.UNJUDGED): ChangeState.VERIFIED,
     (ChangeState.VERIFIED, Happened.REGRESSED): ChangeState.REGRESSED,
     **{(state, Happened.ROLLBACK_ACCEPTED): ChangeState.ROLLBACK_UNKNOWN for state in _IN_FORCE},
     (ChangeState.ROLLBACK_UNKNOWN, Happened.ROLLED_BACK): ChangeState.ROLLED_BACK,

@@ -6,15 +6,20 @@ short the value is withheld (`amount` None and a reason), never guessed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from enum import StrEnum
+from typing import Final
 
 from cotenant.model.cluster import ContainerRole
-from cotenant.model.identity import ContainerRef
+from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.reasons import Reason
 from cotenant.model.resource import Resource
+
+PLURAL: Final = "recommendations"
+LONGEST_NAME: Final = 253
 
 
 class Field(StrEnum):
@@ -159,3 +164,11 @@ class Recommendation:
     def severity(self) -> Severity:
         """The worst severity among the fields."""
         return max((v.severity for v in self.values), key=lambda s: s.rank, default=Severity.UNKNOWN)
+
+
+def object_name(ref: WorkloadRef) -> str:
+    """Name of a workload's CR: kind and name, because a Deployment and a StatefulSet may share one."""
+    name = f"{ref.kind.lower()}-{ref.name}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 13].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

@@ -110,6 +110,17 @@ class ActionSettings(Section, frozen=True):
         float,
         setting("The same of the share of time that a container waited for a CPU (PSI).", ge=0, le=1),
     ] = 0.1
+    latency_query: Annotated[
+        str,
+        setting(
+            "PromQL of a workload's p99 latency in seconds, one series, that is compared before and after a change; "
+            "$namespace, $workload, $pods (a regular expression) and $window are filled in. The annotation "
+            "cotenant.dev/latency-query of a workload goes before it. Empty: latency is not compared."
+        ),
+    ] = ""
+    most_latency_factor: Annotated[
+        float, setting("Times as long as before that the latency may be; more counts as a regression.", ge=1, le=100)
+    ] = 1.2
     most_restarts: Annotated[
         int, setting("Container restarts since the change above which it counts as a regression.", ge=0, le=1000)
     ] = 0

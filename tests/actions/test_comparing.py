@@ -14,11 +14,12 @@ from cotenant.actions.comparing import PrometheusComparison
 from cotenant.actions.notifying import send
 from cotenant.actions.watching import News
 from cotenant.model.change import Change
+from cotenant.model.judgement import Judgement
 from cotenant.settings.actions import ActionSettings
 from cotenant.settings.notify import NotifySettings
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.prometheus.client import Client
-from recommender.worse import Compared, Measure, said, worse
+from recommender.worse import Compared, Measure, ruled, said
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
 BEGUN = 1_700_000_000 - 1_700_000_000 % 60
@@ -28,6 +29,10 @@ SETTINGS = ActionSettings()
 
 def change(name: str = "web", kind: str = "Deployment") -> Change:
     return Change("c1", "b1", "shop", kind, name, "ann", (), "template", "d@0", ())
+
+
+def harm(found: list[Compared]) -> str:
+    return Judgement(0, 0, tuple(ruled(found, SETTINGS))).harm
 
 
 def samples(pod: str, start: int, rates: dict[str, float]) -> list[str]:
@@ -73,12 +78,12 @@ def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Pat
         assert [(one.before, one.after) for one in nobody] == [(None, None), (None, None)]
         assert compare(change(), BEGUN, BEGUN + 60) == []
         client.close()
-    assert worse(list(seen.values()), SETTINGS).startswith("throttled CPU periods 5.0% -> 30.0%, more than 10% up")
+    assert harm(list(seen.values())).startswith("throttled CPU periods 5.0% -> 30.0%, more than 10% up")
 
 
 def test_what_rises_little_is_no_harm_and_what_was_not_compared_is_said() -> None:
     calm = [Compared(Measure.THROTTLED, 0.05, 0.15), Compared(Measure.PRESSURE, 0.2, 0.1)]
-    assert worse(calm, SETTINGS) == "" and worse([Compared(Measure.PRESSURE, None, 0.2)], SETTINGS) != ""
+    assert harm(calm) == "" and harm([Compared(Measure.PRESSURE, None, 0.2)]) != ""
     assert "5.0% -> 15.0%" in said(calm) and "no metric source is at hand" in said([])
     assert said([Compared(Measure.PRESSURE, 0.1, None)]) == "time waiting for a CPU (PSI): no samples"
 

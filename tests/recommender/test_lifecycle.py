@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cotenant.model.change import TRANSITIONS, Change, ChangeState, Happened, Standing, after, folded
 from cotenant.model.errors import UsageError
-from recommender.lifecycle import Due, Pace, due, next_seconds
+from recommender.lifecycle import Due, Pace, Regressed, due, next_seconds, regressed
 
 PACE = Pace(soak_seconds=1800.0, verify_seconds=86_400.0)
 MINUTE = 60.0
@@ -44,6 +44,13 @@ def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> 
     reverting = replace(PACE, auto_revert=True)
     assert steps(bad, now=9e9) == [] and steps(bad, pace=reverting) == [(Due.ROLL_BACK, "a")]
     assert steps(replace(bad, held=True), pace=reverting) == []
+
+
+def test_a_recommendation_is_marked_by_harm_cleared_by_a_verdict_and_left_as_it_is_by_all_else() -> None:
+    said = {state: regressed(standing("a", state, words="12 of 12")) for state in ChangeState}
+    assert said.pop(ChangeState.REGRESSED) == Regressed(True, "DidHarm", "change a: 12 of 12")
+    assert said.pop(ChangeState.VERIFIED) == Regressed(False, "Held", "change a: 12 of 12")
+    assert set(said.values()) == {None}
 
 
 def test_the_rest_waits_for_all_of_the_first_and_for_a_window() -> None:

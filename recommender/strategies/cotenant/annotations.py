@@ -105,7 +105,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "exclude-containers": Rule("container names separated by commas", _names),
     "skip": _FLAG,
 }
-ELSEWHERE: Final = frozenset({"node-group"})
+ELSEWHERE: Final = frozenset({"change", "latency-query", "node-group", "resources"})
 """Keys of the same domain that others read."""
 
 
