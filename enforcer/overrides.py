@@ -15,6 +15,7 @@ from cotenant.model.conformity import without_nulls
 from cotenant.model.node_policy import Part
 from cotenant.model.qos import QosClass
 from enforcer.contract import KubeQos, PodSpec, Verdict
+from enforcer.cpusets import NO_JSON
 
 PartT = TypeVar("PartT", bound=Part)
 UNREADABLE: Final = "AnnotationUnreadable"
@@ -42,7 +43,7 @@ def annotated(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verd
         return {}, ()
     try:
         return without_nulls(msgspec.json.decode(text, type=dict[str, Any])), ()
-    except (msgspec.DecodeError, RecursionError) as bad:
+    except NO_JSON as bad:
         return {}, (unreadable(pod, annotation, bad),)
 
 

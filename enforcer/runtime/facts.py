@@ -16,6 +16,7 @@ from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.model.qos import priority_of, qos_of
 from enforcer.container_resources import ContainerResources
 from enforcer.contract import ContainerSpec, KubeQos, PodSpec
+from enforcer.cpusets import NO_JSON
 
 Decide = Callable[[PodSpec, ContainerSpec, str], ContainerResources]
 """What a container shall have, below this cgroup parent ("" = not known); called while its creation waits."""
@@ -67,5 +68,5 @@ def kube_qos_of(cgroup_parent: str) -> KubeQos:
 def _named(annotations: Mapping[str, str]) -> tuple[str, ...]:
     try:
         return tuple(msgspec.json.decode(annotations.get(EXTENDED_SPEC_ANNOTATION, "{}"), type=_Names).containers)
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+    except NO_JSON:
         return ()  # the decision reads the annotation itself, and says what is wrong with it

@@ -32,6 +32,7 @@ from enforcer.contract import (
     SurfaceWant,
     Verdict,
 )
+from enforcer.cpusets import NO_JSON
 from enforcer.overrides import active, class_of, unreadable
 from enforcer.surfaces import ResctrlGroup, text_of
 
@@ -158,7 +159,7 @@ def _own_groups(pods: list[PodReading], offers: ResctrlReading) -> tuple[dict[st
     for pod in pods:
         try:
             lines = pod_schemata(pod.spec, offers)
-        except (msgspec.DecodeError, RecursionError) as bad:
+        except NO_JSON as bad:
             told.append(unreadable(pod.spec, RESCTRL_ANNOTATION, bad))
             continue
         if lines:

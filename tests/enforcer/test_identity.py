@@ -70,7 +70,7 @@ def test_a_pod_may_ask_for_another_identity() -> None:
     assert values(plan, Knob.CPU_BVT) == {BURSTABLE: 2, BEST_EFFORT: -1, f"{BURSTABLE}/podu-a": -1}
 
 
-@pytest.mark.parametrize("note", ["{", '{"groupIdentity": 3}', '{"groupIdentity": "2"}', "[]"])
+@pytest.mark.parametrize("note", ["{", '{"groupIdentity": 3}', '{"groupIdentity": "2"}', "[]", "\ud800", "[" * 200_000])
 def test_an_annotation_that_cannot_be_read_leaves_the_class(note: str) -> None:
     plan = decided(noted("a", note))
     assert values(plan, Knob.CPU_BVT)[f"{BURSTABLE}/podu-a"] == 2
