@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from msgspec.structs import replace
+
 from cotenant.model.enforcement import Act, LaneSample, lane_of
 from cotenant.model.errors import UsageError
 from cotenant.model.node_policy import NodePolicy
@@ -187,32 +189,24 @@ def changes(
 
 
 def _set(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> Action:
-    return Action(
-        time=time,
-        action="write",
-        subject=want.path,
-        outcome=Outcome.WOULD_WRITE.value,
-        strategy=want.strategy,
-        why=want.why,
-        knob=want.knob.value,
-        before=before,
-        value=want.value,
-        pod=pod.key if pod else "",
-        dry_run=True,
-    )
+    about = _about(want, time, pod)
+    return replace(about, action="write", outcome=Outcome.WOULD_WRITE.value, before=before, value=want.value)
 
 
 def _back(old: Want, time: str, pod: PodSpec | None) -> Action:
+    about = replace(_about(old, time, pod), action="restore", outcome=Outcome.RESTORED.value)
+    return replace(about, why="nobody wants it any more", before=old.value, value=old.back_to)
+
+
+def _about(want: Want, time: str, pod: PodSpec | None) -> Action:
     return Action(
         time=time,
-        action="restore",
-        subject=old.path,
-        outcome=Outcome.RESTORED.value,
-        strategy=old.strategy,
-        why="nobody wants it any more",
-        knob=old.knob.value,
-        before=old.value,
-        value=old.back_to,
+        action="",
+        subject=want.path,
+        outcome="",
+        strategy=want.strategy,
+        why=want.why,
+        knob=want.knob.value,
         pod=pod.key if pod else "",
         dry_run=True,
     )

@@ -245,7 +245,7 @@ class Agent:
         self._keep_surfaces(decided.surfaces, seen.wall_seconds)
         self._evict(decided.evictions, seen)
         parts.teller.done(results, seen, seen.wall_seconds)
-        parts.teller.verdicts(decided.verdicts, seen, seen.at_seconds)
+        parts.teller.verdicts(decided.verdicts, seen)
         parts.metrics.state(decided.mode, seen, len(parts.hand.held))
         sample = sample_of(seen, decided, told.policy)
         parts.metrics.lanes(seen.node.name, sample, parts.settings.dry_run)

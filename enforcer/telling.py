@@ -26,11 +26,11 @@ from enforcer.acts import BAD, EVENT_REASONS, EVICTION_REASONS, REFUSED, act_of
 from enforcer.changes import Done, Outcome
 from enforcer.contract import Evict, Observation, PodSpec, Surface, SurfaceWant, Verdict
 from enforcer.loop import Mode
-from enforcer.status import LAST_ACTIONS, Action, action_of, paths_of, stamp, told_of
+from enforcer.recount import Verdicts
+from enforcer.status import LAST_ACTIONS, Action, action_of, paths_of, stamp
 
 LOG_FILE: Final = "actions.jsonl"
 LOG_CAP_BYTES: Final = 16 << 20
-AGAIN_SECONDS: Final = 60.0
 TICK_BUCKETS_SECONDS: Final = (0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
@@ -110,7 +110,7 @@ class Teller:
         self._log = _Log(folder / LOG_FILE)
         self._metrics, self._recorder, self._node, self._dry_run = metrics, recorder, node, dry_run
         self._lines = structlog.get_logger(__name__)
-        self._said: dict[Verdict, float] = {}
+        self._verdicts = Verdicts()
         self._surfaces: dict[tuple[Surface, str], SurfaceWant] = {}
         self._wrong: dict[Surface, list[str]] = {}
 
@@ -185,21 +185,15 @@ class Teller:
         about = _About(None, EVENT_REASONS[outcome], outcome in BAD)
         self._event(about, note, f"{want.strategy} {subject} {outcome.value}", action)
 
-    def verdicts(self, found: Iterable[Verdict], seen: Observation, at_seconds: float) -> None:
-        """Findings that are new, or that have not been told for a minute. at_seconds: monotonic."""
-        self._said = {v: at for v, at in self._said.items() if at_seconds - at < AGAIN_SECONDS}
+    def verdicts(self, found: Iterable[Verdict], seen: Observation) -> None:
+        """Findings that are new, or that have not been told for a minute."""
         pods: Mapping[str, PodSpec] | None = None
-        for verdict in found:
-            same = Verdict(verdict.subject, verdict.reason, "", verdict.warning)
-            if same in self._said:
-                continue
-            self._said[same] = at_seconds
-            self._metrics.verdicts.labels(verdict.reason).inc()
-            action = told_of(verdict, stamp(seen.wall_seconds))
+        for action, warning in self._verdicts.news(found, seen):
+            reason = action.outcome
+            self._metrics.verdicts.labels(reason).inc()
             self._keep(action)
             pods = pods or {pod.spec.key: pod.spec for pod in seen.pods}
-            pod = pods.get(verdict.subject)
-            self._event(_About(pod, verdict.reason, verdict.warning), verdict.message, verdict.reason, action)
+            self._event(_About(pods.get(action.subject), reason, warning), action.message, reason, action)
 
     def close(self) -> None:
         """End the log."""
