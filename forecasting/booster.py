@@ -1,7 +1,7 @@
-"""One gradient booster for all series of a shard: what the choice's quantiles are off by, told by how members differ.
+"""One gradient booster for all series of a shard: what the mixture's quantiles are off by, told by how members differ.
 
 Pure and deterministic (a seed draws the rows); scikit-learn is loaded when a booster is trained, never on import. Rows
-are half hours of rehearsed days: features and targets are distances from the median of the choice, in units of a
+are half hours of rehearsed days: features and targets are distances from the median of the mixture, in units of a
 scale that each series takes from its own band and past losses, so that millicores and bytes, idle and busy series
 teach each other. It learns from rehearsed days but the newest, and is weighed by how it did on that one.
 """
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 SEED: Final = 0
 TRAINED_LEVELS: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Levels with a model of their own; those between are linear between them, those above lie as in the choice."""
+"""Levels with a model of their own; those between are linear between them, those above lie as in the mixture."""
 _ITERATIONS, _RATE, _LEAVES, _FEWEST_IN_LEAF, _BINS = 30, 0.15, 15, 60, 63
 _FARTHEST: Final = 60.0
 """Targets are held within this many scales: one outlier must not bend a tree."""
@@ -37,7 +37,7 @@ _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """What is known at an origin: history (n, T), members' forecasts (M, n, H, L), the choice's path (n, H, L).
+    """What is known at an origin: history (n, T), members' forecasts (M, n, H, L), the mixture's path (n, H, L).
 
     base (n,): mean absolute change from day to day before the origin. The slots may be thinned: every `stride`-th.
     """
@@ -65,11 +65,11 @@ def feature_names(members: Sequence[str]) -> tuple[str, ...]:
     of_members = [f"{kind} of {name}" for kind in ("median", "q10", "q90") for name in members]
     recent = [f"mean of the last {slots} slots" for slots in _RECENT_SLOTS]
     own = ["deviation of the last day", "mean", "deviation of the last 2 h", "slots ahead"]
-    return (*of_members, *recent, *own, "q10 of the choice", "q90 of the choice", "q95 of the choice", "log scale")
+    return (*of_members, *recent, *own, "q10 of the mixture", "q90 of the mixture", "q95 of the mixture", "log scale")
 
 
 def features(moment: Moment, scale: Floats) -> Array:
-    """Columns (n, H, F) of every slot ahead, in units of `scale` from the choice's median."""
+    """Columns (n, H, F) of every slot ahead, in units of `scale` from the mixture's median."""
     count, slots = moment.path.shape[:2]
     unit, centre = scale[:, None, None], moment.path[:, :, _MIDDLE, None]
     of_members = [

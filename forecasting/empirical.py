@@ -61,7 +61,7 @@ def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array
 def smooth_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array:
     """Weighted quantiles along the last axis, NaN ignored, linear between the middles of the values' weights.
 
-    values: (n, k); weights: (k,), positive; result (n, len(levels)); NaN where a row holds no value.
+    values: (n, k); weights: (k,) or (n, k), >= 0; result (n, len(levels)); NaN where a row holds no value.
     """
     if not values.shape[-1]:
         return np.full((len(values), len(levels)), np.nan, dtype=np.float32)

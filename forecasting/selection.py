@@ -1,12 +1,11 @@
-"""Which model serves which series: rolling daily back-tests before the origin, judged against the seasonal naive. Pure.
+"""What each model counts for on each series: rolling daily back-tests, judged against the seasonal naive. Pure.
 
 Score of a member on a series = mean over its back-tests, newer ones weighing more, of log(pinball / pinball of the
 baseline), as if the mean over all series had been seen on a few days more (few back-tests must not overrule what holds
 for most series), plus a share of the near test: the same ratio on the last two hours, forecast two hours ago. A level
 that changed this morning shows there and nowhere else; a small difference there is noise and is damped away.
 
-From the scores come two candidates: the choice (the best member, or the quantile average of the best two when they are
-close) and the blend (all members, better ones weighing more). Which of these serves is for `mixing` to say.
+From the scores come weights, better members weighing more; `mixing` joins the forecasts by them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from forecasting.losses import pinball
 Floats = npt.NDArray[np.float64]
 
 REHEARSALS: Final = 5
-"""Newest back-tests whose choice is rehearsed from older ones."""
+"""Newest back-tests whose mixture is rehearsed from older ones."""
 RATIO_LIMIT: Final = np.log(100.0)
 
 
@@ -50,7 +49,7 @@ class BackTests:
 
     @property
     def rehearsals(self) -> int:
-        """Back-tests that have an older one to choose from."""
+        """Back-tests that have an older one to weigh by."""
         return max(0, min(REHEARSALS, len(self.actual) - 1))
 
 
@@ -96,18 +95,6 @@ def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
 def damped(log_ratio: Floats) -> Floats:
     """Small log ratios towards 0, large ones as they are: r^3 / (r^2 + 1)."""
     return log_ratio**3 / (log_ratio**2 + 1)
-
-
-def choose(score: Floats, settings: ForecastingSettings) -> Floats:
-    """Weight of each member for each series, (M, n), summing to 1 over members: one 1, or two halves."""
-    weights = np.zeros(score.shape)
-    order = score.argsort(axis=0, kind="stable")
-    column = np.arange(score.shape[1])
-    best, second = order[0], order[min(1, len(score) - 1)]
-    close = score[second, column] - score[best, column] <= np.log1p(settings.average_within)
-    np.add.at(weights, (best, column), np.where(close, 0.5, 1.0))
-    np.add.at(weights, (second, column), np.where(close, 0.5, 0.0))
-    return weights
 
 
 def blend(score: Floats, sharpness: float) -> Floats:

@@ -1,7 +1,7 @@
-"""One shard of series, from half hours to quantile paths: members, choice, booster, mix, calibration. Pure.
+"""One shard of series, from half hours to quantile paths: members, mixture, booster, calibration. Pure.
 
-back-tests (`selection`) -> choice and blend, rehearsed (`mixing`) -> booster from the rehearsed days (`booster`) ->
-what each candidate counts for -> upper levels lifted (`calibration`). The series of a shard share what is shrunk to,
+back-tests (`selection`) -> members mixed, rehearsed (`mixing`) -> booster from the rehearsed days (`booster`) -> its
+share beside the mixture -> upper levels lifted (`calibration`). The series of a shard share what is shrunk to,
 what is pooled and what is trained.
 """
 
@@ -21,7 +21,7 @@ from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.base import Array, Forecaster
 from forecasting.booster import SEED, TRAINED_LEVELS, Booster, Moment, feature_names, scale_of, train
 from forecasting.calibration import Rehearsed, daily_classes, lift, lifted
-from forecasting.mixing import Rehearsal, candidates, forward, measure, rehearse, weigh
+from forecasting.mixing import booster_share, measure, mixed, rehearse
 from forecasting.selection import BackTests, back_test, combine, level_of, log_loss_ratio, standing
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -39,7 +39,7 @@ _LEAST_CHANGE: Final = 1e-9
 class ShardForecast:
     """Paths (n, H, L), the models that serve each series, the error measured before, and the booster's card.
 
-    losses: (n, members), what each member lost in the back-tests relative to the first, as the choice saw it.
+    losses: (n, members), what each member lost in the back-tests relative to the first, as the weights saw it.
     """
 
     path: Array
@@ -80,47 +80,49 @@ def forecast_shard(
     tests = back_test(members, history, grid, settings)
     shard = _Shard(history, grid, tests, settings, tuple(m.name for m in members))
     ahead = np.stack([member.quantiles(history, grid, grid.slots_per_day) for member in members])
-    paths, chosen = candidates(ahead, tests, 0, settings)
-    rehearsal = rehearse(tests, settings)
-    served = forward(rehearsal, settings)
-    boosted = _boosted(shard, rehearsal, ahead, paths)
-    ratio, near = (boosted.log_ratio, boosted.near) if boosted else (rehearsal.log_ratio, rehearsal.near)
-    weights = weigh(ratio, near, settings)
+    path, weights = mixed(ahead, tests, 0, settings)
+    served = rehearse(tests, settings)
+    boosted = _boosted(shard, served, ahead, path)
+    share = boosted.share if boosted else np.zeros(len(history))
     if boosted:
-        paths = np.append(paths, boosted.path[None], axis=0)
+        path = combine(np.stack([path, boosted.path]), np.stack([1 - share, share]))
     lifter = _Lifter(shard, daily_classes(history, grid.slots_per_day))
     error = measure(tests, lifter.each(served))
-    path = lifter.now(combine(paths, weights), served)
     losses = np.exp(standing(tests, 0, settings)).T.astype(np.float32)
-    return ShardForecast(path, _model(shard.names, chosen, weights), error, losses, _card(shard, boosted, weights))
+    named = _model(shard.names, weights, share)
+    return ShardForecast(lifter.now(path, served), named, error, losses, _card(shard, boosted))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Boosted:
+    """The booster's path, its log ratio to the mixture on the day held out, NaN where not judged, and its share."""
+
     booster: Booster
     path: Array
     log_ratio: npt.NDArray[np.float64]
-    near: npt.NDArray[np.float64]
+    share: npt.NDArray[np.float64]
 
 
-def _boosted(shard: _Shard, rehearsal: Rehearsal, ahead: Array, paths: Array) -> _Boosted | None:
+def _boosted(shard: _Shard, served: Array, ahead: Array, path: Array) -> _Boosted | None:
     """Booster trained on the rehearsed days but the newest, its path and how it did on that day and the last hours."""
-    tests, chosen = shard.tests, rehearsal.paths[0]
-    older = range(1, len(rehearsal.actual))
-    moments = [shard.moment(day + 1, tests.forecasts[:, day], chosen[day]) for day in older]
-    booster = train(moments, rehearsal.actual[1:], shard.settings)
+    tests, settings = shard.tests, shard.settings
+    older = range(1, len(served))
+    moments = [shard.moment(day + 1, tests.forecasts[:, day], served[day]) for day in older]
+    booster = train(moments, tests.actual[1 : len(served)], settings)
     if booster is None:
         return None
-    newest = shard.moment(1, tests.forecasts[:, 0], chosen[0])
-    now = shard.moment(0, ahead, paths[0])
+    now = shard.moment(0, ahead, path)
     scale = scale_of(now.path, now.base)
     hours = tests.near_actual.shape[1]
-    near_path = candidates(tests.near_forecasts, tests, 0, shard.settings)[0][0]
+    near_path = mixed(tests.near_forecasts, tests, 0, settings)[0]
     before = Moment(shard.history[:, : shard.grid.size - hours], tests.near_forecasts, near_path, now.base)
-    near = np.stack([near_path, booster.quantiles(before, scale)])
-    ratio = np.nan_to_num(log_loss_ratio(tests.near_actual, near, rehearsal.level)[1])
-    held = booster.quantiles(newest.thinned(_HELD_STRIDE), scale_of(newest.path, newest.base))
-    return _Boosted(booster, booster.quantiles(now, scale), *rehearsal.joined(held, _HELD_STRIDE, ratio))
+    level = level_of(tests.actual[: len(served)])
+    near = log_loss_ratio(tests.near_actual, np.stack([near_path, booster.quantiles(before, scale)]), level)[1]
+    newest = shard.moment(1, tests.forecasts[:, 0], served[0]).thinned(_HELD_STRIDE)
+    both = np.stack([newest.path, booster.quantiles(newest, scale_of(served[0], newest.base))])
+    held = log_loss_ratio(tests.actual[0, :, ::_HELD_STRIDE], both, level)[1]
+    held[np.isnan(tests.log_ratio[0, 0])] = np.nan
+    return _Boosted(booster, booster.quantiles(now, scale), held, booster_share(held, np.nan_to_num(near), settings))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,14 +155,11 @@ class _Lifter:
         return np.array(days, dtype=np.float32).reshape(served.shape)
 
 
-def _model(names: Sequence[str], chosen: Floats, weights: Floats) -> tuple[str, ...]:
-    """Which models serve each series: the choice's, "blend" and "booster" where they count for a tenth or more."""
-    found = []
-    for members, shares in zip(chosen.T.tolist(), weights.T.tolist(), strict=True):
-        best = " + ".join(name for name, share in zip(names, members, strict=True) if share > 0)
-        parts = [name for name, share in zip((best, "blend", "booster"), shares, strict=False) if share >= _NAMED_FROM]
-        found.append(" + ".join(parts))
-    return tuple(found)
+def _model(names: Sequence[str], weights: Floats, share: Floats) -> tuple[str, ...]:
+    """What serves each series: its two heaviest members, and "booster" where that counts for a tenth or more."""
+    heaviest = np.argsort(-weights, axis=0, kind="stable")[:2].T.tolist()
+    boosted = [("booster",) if part >= _NAMED_FROM else () for part in share.tolist()]
+    return tuple(" + ".join((*(names[i] for i in two), *more)) for two, more in zip(heaviest, boosted, strict=True))
 
 
 _NAMED_FROM: Final = 0.1
@@ -168,12 +167,11 @@ _HELD_STRIDE: Final = 4
 """Slots of the booster's held-out day that are compared: every fourth tells as much at a quarter of the cost."""
 
 
-def _card(shard: _Shard, boosted: _Boosted | None, weights: Floats) -> ModelCard | None:
+def _card(shard: _Shard, boosted: _Boosted | None) -> ModelCard | None:
     if boosted is None:
         return None
     grid, day = shard.grid, shard.grid.slots_per_day * shard.grid.step_seconds
-    held = boosted.log_ratio[2, 0]
-    known = held[~np.isnan(held)]
+    known = boosted.log_ratio[~np.isnan(boosted.log_ratio)]
     return ModelCard(
         name="quantile booster",
         trained_seconds=grid.end_seconds,
@@ -186,5 +184,5 @@ def _card(shard: _Shard, boosted: _Boosted | None, weights: Floats) -> ModelCard
         seed=SEED,
         settings_digest=digest(shard.settings),
         relative_loss=float(np.exp(known.mean())) if known.size else float("nan"),
-        weight=float(weights[2].mean()),
+        weight=float(boosted.share.mean()),
     )

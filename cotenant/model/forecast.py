@@ -62,7 +62,7 @@ class ModelCard:
 
     trained_seconds: the origin it was trained for (Unix time); rows, series: what it learned from, all inside
     [first_seconds, last_seconds); relative_loss: pinball loss on the newest day, which it had not seen, relative to the
-    choice among the members (geometric mean over series, < 1 is better); weight: its mean share in what is served.
+    mixture of the members (geometric mean over series, < 1 is better); weight: its mean share in what is served.
     """
 
     name: str

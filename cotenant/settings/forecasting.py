@@ -62,30 +62,30 @@ class ForecastingSettings(Section, frozen=True):
         float, setting("Silence after which the portrait's quantiles stand in.", unit="hours", ge=1, le=168)
     ] = 24.0
     origins: Annotated[
-        int, setting("Daily back-tests behind the choice of a model, when history allows.", unit="days", ge=1, le=28)
+        int,
+        setting("Daily back-tests behind the models' weights, when history allows.", unit="days", ge=1, le=28),
     ] = 7
     origin_decay: Annotated[
         float, setting("Weight of a back-test relative to the one a day later.", unit="ratio", gt=0, le=1)
     ] = 0.8
     prior_days: Annotated[
-        float, setting("Back-tests that the mean over all series counts for in each series' choice.", unit="days", ge=0)
-    ] = 2.0
-    average_within: Annotated[
         float,
-        setting("The two best models are averaged when the second's loss is at most this share above the best.", ge=0),
-    ] = 0.1
+        setting("Back-tests that the mean over all series counts for in each one's weights.", unit="days", ge=0),
+    ] = 2.0
     near_weight: Annotated[
         float,
         setting("Share of the last two hours' error in the score of a model, beside its daily back-tests.", ge=0, le=2),
     ] = 0.3
     near_mix_weight: Annotated[
-        float, setting("The same where the choice, the blend and the booster are weighed.", ge=0, le=2)
+        float, setting("The same where the mixture of models and the booster are weighed.", ge=0, le=2)
     ] = 0.5
     blend_sharpness: Annotated[
-        float, setting("How fast a model's weight in the blend falls with the log of its relative loss.", ge=0, le=100)
+        float,
+        setting("How fast a model's weight in the mixture falls with the log of its loss.", ge=0, le=100),
     ] = 4.0
     mix_sharpness: Annotated[
-        float, setting("How fast a candidate's weight falls with the log of its relative loss.", ge=0, le=100)
+        float,
+        setting("How fast the booster's weight beside it falls with the log of its loss.", ge=0, le=100),
     ] = 10.0
     booster_rows: Annotated[
         int, setting("Most rows that the booster learns from in one shard; 0 turns it off.", ge=0, le=1_000_000)

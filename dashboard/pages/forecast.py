@@ -175,8 +175,8 @@ def models(row: Row) -> Component:
     )
     table = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
     mixed = html.P(
-        "A series is served by its best models, by the blend of all and by the trained booster, as they did on days "
-        f"that none of them had seen: here {row['model']}.",
+        "A series is served by a mixture of models and by the trained booster, each the more the better it did on "
+        f"days that it had not seen: here mostly {row['model']}.",
         className="panel-note",
     )
     return html.Details([html.Summary(summary), table, mixed], className="more", id="models")

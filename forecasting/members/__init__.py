@@ -1,4 +1,4 @@
-"""The forecast models, one small file each; `MEMBERS` is the pool that selection chooses from, the baseline first."""
+"""The forecast models, one small file each; `MEMBERS` is the pool that selection weighs, the baseline first."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from forecasting.base import Forecaster
 from forecasting.members.recent import RecentQuantiles
 from forecasting.members.seasonal_naive import SeasonalNaive
 from forecasting.members.shift import ShiftedProfile
+from forecasting.members.similar import SimilarMoments
 from forecasting.members.slot import SlotQuantiles
 
 BASELINE: Final = SeasonalNaive(days=1, name="seasonal-naive-day")
@@ -19,9 +20,8 @@ MEMBERS: Final[tuple[Forecaster, ...]] = (
     RecentQuantiles(half_life_hours=12, name="recent-12h"),
     RecentQuantiles(half_life_hours=3, name="recent-3h"),
     RecentQuantiles(half_life_hours=1, name="recent-1h"),
-    RecentQuantiles(half_life_hours=0.25, name="recent-15m", smooth=True),
-    SlotQuantiles(days=14, reach=3, name="slots-14d"),
     SlotQuantiles(days=10, reach=1, name="slots-10d"),
     ShiftedProfile(days=14, level_half_life_hours=1, fade_hours=6, name="shift-14d"),
     ShiftedProfile(days=14, level_half_life_hours=3, fade_hours=96, name="scale-14d", relative=True),
+    SimilarMoments(count=24, name="similar-moments"),
 )

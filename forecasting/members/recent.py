@@ -11,7 +11,7 @@ import numpy as np
 
 from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from forecasting.base import LEVEL_ARRAY, Array, conform
-from forecasting.empirical import smooth_quantiles, weighted_quantiles
+from forecasting.empirical import weighted_quantiles
 
 _HALF_LIVES_KEPT = 10
 """Older values weigh less than a thousandth."""
@@ -23,14 +23,11 @@ class RecentQuantiles:
 
     half_life_hours: float
     name: str
-    smooth: bool = False
-    """Quantiles between the values instead of at them: for half lives of a slot or less."""
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """See Forecaster."""
         half_life = self.half_life_hours * HOUR_SECONDS / grid.step_seconds
         tail = history[:, max(0, history.shape[1] - int(np.ceil(_HALF_LIVES_KEPT * half_life))) :]
         age = np.arange(tail.shape[1])[::-1]
-        find = smooth_quantiles if self.smooth else weighted_quantiles
-        flat = find(tail, np.exp2(-age / half_life), LEVEL_ARRAY)
+        flat = weighted_quantiles(tail, np.exp2(-age / half_life), LEVEL_ARRAY)
         return conform(np.repeat(flat[:, None, :], horizon, axis=1), history)

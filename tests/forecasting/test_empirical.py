@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from forecasting.empirical import row_quantiles, weighted_quantiles
+from forecasting.empirical import row_quantiles, smooth_quantiles, weighted_quantiles
 
 LEVELS = np.array([0.0, 0.1, 0.5, 0.95, 1.0])
 values = hnp.arrays(
@@ -45,3 +45,15 @@ def test_whole_weights_are_repetitions(matrix: np.ndarray, data: st.DataObject) 
 def test_rows_without_columns_have_no_quantile() -> None:
     assert np.isnan(row_quantiles(np.empty((2, 0)), LEVELS)).all()
     assert np.isnan(weighted_quantiles(np.empty((2, 0)), np.empty(0), LEVELS)).all()
+
+
+def test_smooth_quantiles_lie_between_the_middles_of_the_weights() -> None:
+    # Weights 1, 1/4, 1/16 of 10, 20, 30: shares end at 0.762, 0.952 and 1, their middles are 0.381, 0.857 and 0.976.
+    levels = np.array([0.3, 0.5, 0.98])
+    found = smooth_quantiles(np.array([[30.0, 20.0, 10.0]]), np.array([0.0625, 0.25, 1.0]), levels)[0]
+    np.testing.assert_allclose(found, [10, 10 + 10 * (0.5 - 0.38095) / (0.85714 - 0.38095), 30], rtol=1e-4)
+
+
+def test_smooth_quantiles_take_weights_of_each_row() -> None:
+    found = smooth_quantiles(np.array([[1.0, 2.0], [1.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.5]))
+    assert found[:, 0].tolist() == [1, 2]

@@ -182,13 +182,3 @@ def test_a_shifted_profile_keeps_the_shape_and_lets_the_shift_fade() -> None:
     assert median[4] == pytest.approx(153, abs=13)
     assert median[20] == pytest.approx(118.75, abs=6)
     assert median[40] == pytest.approx(307.4, abs=3)
-
-
-def test_smooth_recent_quantiles_lie_between_the_newest_values() -> None:
-    recent = next(m for m in MEMBERS if m.name == "recent-15m")
-    # Half life half a slot: weights 1, 1/4, 1/16 of 10, 20, 30. Shares end at 0.762, 0.952 and 1; their middles are
-    # 0.381, 0.857 and 0.976.
-    found = answer(recent, np.array([[30.0, 20.0, 10.0]]))[0, 0]
-    assert found[LEVELS.index(0.3)] == 10
-    assert found[LEVELS.index(0.5)] == pytest.approx(10 + 10 * (0.5 - 0.38095) / (0.85714 - 0.38095), abs=0.01)
-    assert found[LEVELS.index(0.98)] == 30

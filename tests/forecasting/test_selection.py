@@ -1,4 +1,4 @@
-"""Choice by back-test: who wins, how strongly others count, what the last two hours say, and the error shown."""
+"""Weights by back-test: who wins, how strongly others count, what the last two hours say, and the error shown."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cotenant.model.forecast import MeasuredError
 from cotenant.model.usage import TimeGrid
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.members import MEMBERS
-from forecasting.mixing import Rehearsal, forward, measure, rehearse, weigh
-from forecasting.selection import BackTests, back_test, blend, choose, combine, damped, scores, standing
+from forecasting.mixing import booster_share, measure, rehearse
+from forecasting.selection import BackTests, back_test, blend, combine, damped, scores, standing
 
 DEFAULTS = ForecastingSettings()
-ALONE = msgspec.structs.replace(DEFAULTS, prior_days=0.0, average_within=0.0)
+ALONE = msgspec.structs.replace(DEFAULTS, prior_days=0.0)
 NAMES = [m.name for m in MEMBERS]
 
 
@@ -37,12 +37,12 @@ def walk(series: int, seed: int = 0) -> np.ndarray:
 
 
 def measured(tests: BackTests) -> tuple[MeasuredError, ...]:
-    return measure(tests, forward(rehearse(tests, DEFAULTS), DEFAULTS))
+    return measure(tests, rehearse(tests, DEFAULTS))
 
 
 def winners(history: np.ndarray) -> list[str]:
-    weights = choose(standing(back_test(MEMBERS, history, grid_of(history), ALONE), 0, ALONE), ALONE)
-    return [NAMES[i] for i in weights.argmax(axis=0)]
+    score = standing(back_test(MEMBERS, history, grid_of(history), ALONE), 0, ALONE)
+    return [NAMES[i] for i in score.argmin(axis=0)]
 
 
 def test_a_season_is_won_by_a_seasonal_member_and_a_random_walk_by_one_that_follows_the_level() -> None:
@@ -71,12 +71,9 @@ def test_scores_by_hand_with_decay_and_shrinkage() -> None:
     # Two members (the second is not the baseline), two origins, two series. Weights 1 and 0.8, prior 2 days.
     log_ratio = np.zeros((2, 2, 2))
     log_ratio[1] = [[-0.5, 0.3], [-0.5, 0.3]]
-    # Own means -0.5 and 0.3, everyone's -0.1. Shrunk: (1.8 x 0.3 - 2 x 0.1) / 3.8 = +0.089: series 1 keeps the
-    # baseline, series 0 at (-0.9 - 0.2) / 3.8 = -0.29 changes. log(1 + 0.1) = 0.095, so series 1 averages both.
+    # Own means -0.5 and 0.3, everyone's -0.1. Shrunk: (-0.9 - 0.2) / 3.8 and (1.8 x 0.3 - 2 x 0.1) / 3.8.
     score = scores(log_ratio, DEFAULTS)
     np.testing.assert_allclose(score[1], [-1.1 / 3.8, 0.34 / 3.8])
-    assert choose(score, DEFAULTS).tolist() == [[0.0, 0.5], [1.0, 0.5]]
-    assert choose(score, msgspec.structs.replace(DEFAULTS, average_within=0.05)).tolist() == [[0, 1], [1, 0]]
 
 
 def test_a_series_without_back_tests_follows_everyone() -> None:
@@ -90,7 +87,6 @@ def test_a_series_without_back_tests_follows_everyone() -> None:
 def test_weights_sum_to_one_over_members() -> None:
     history = np.append(daily(10, 30), walk(10), axis=0)
     score = standing(back_test(MEMBERS, history, grid_of(history), DEFAULTS), 0, DEFAULTS)
-    assert choose(score, DEFAULTS).sum(axis=0).tolist() == [1.0] * 20
     np.testing.assert_allclose(blend(score, 4.0).sum(axis=0), 1.0)
 
 
@@ -122,7 +118,7 @@ def test_a_level_that_changed_an_hour_ago_is_followed_at_once() -> None:
     history = np.append(walk(30), walk(1, seed=9), axis=0)
     history[-1, -6:] = 5.0
     score = standing(back_test(MEMBERS, history, grid_of(history), DEFAULTS), 0, DEFAULTS)
-    assert NAMES[score[:, -1].argmin()] in {"recent-15m", "recent-1h"}
+    assert NAMES[score[:, -1].argmin()] in {"recent-1h", "recent-3h"}
 
 
 def test_small_near_differences_are_noise_and_large_ones_count() -> None:
@@ -136,23 +132,16 @@ def test_the_blend_weighs_by_the_exponential_of_the_score() -> None:
     np.testing.assert_allclose(weights[:, 0], [0.7311, 0.2689], atol=1e-4)
 
 
-def test_a_candidate_that_was_better_in_rehearsal_gets_the_weight() -> None:
-    log_ratio = np.zeros((2, 4, 2))
-    log_ratio[1, :, 0], log_ratio[1, :, 1] = -0.3, 0.3
-    weights = weigh(log_ratio, np.zeros((2, 2)), msgspec.structs.replace(DEFAULTS, prior_days=0.0))
-    # exp(-10 x 0) : exp(-10 x -0.3) = 1 : 20.1.
-    np.testing.assert_allclose(weights[1], [20.09 / 21.09, 1 / 21.09], atol=1e-3)
+def test_a_booster_that_was_better_on_the_day_held_out_gets_the_weight() -> None:
+    share = booster_share(np.array([-0.3, 0.3]), np.zeros(2), msgspec.structs.replace(DEFAULTS, prior_days=0.0))
+    # exp(10 x 0.3) : 1 = 20.1 : 1, and the reverse.
+    np.testing.assert_allclose(share, [20.09 / 21.09, 1 / 21.09], atol=1e-3)
 
 
-def test_a_late_candidate_is_judged_on_the_day_it_knows() -> None:
-    actual = np.full((3, 1, 48), 100.0, dtype=np.float32)
-    wrong = np.full((1, 3, 1, 48, 11), 120.0, dtype=np.float32)
-    rehearsal = Rehearsal(actual, wrong, np.zeros((1, 3, 1)), np.zeros((1, 1)), np.array([100.0]))
-    log_ratio, near = rehearsal.joined(np.full((1, 12, 11), 110.0, dtype=np.float32), 4, np.array([-1.0]))
-    # Half the error is half the loss; on the other days nothing is known of it.
-    assert log_ratio[1, 0, 0] == pytest.approx(np.log(0.5), abs=1e-4)
-    assert np.isnan(log_ratio[1, 1:]).all()
-    assert near[:, 0].tolist() == [0, -1]
+def test_a_booster_that_fails_in_the_last_hours_loses_weight() -> None:
+    share = booster_share(np.zeros(2), np.array([0.0, 1.0]), DEFAULTS)
+    # Damped 1 is 0.5, half of it counts: 1 : exp(10 x 0.25) = 0.076.
+    np.testing.assert_allclose(share, [0.5, 1 / (1 + np.exp(2.5))])
 
 
 def test_two_back_tests_are_needed_for_a_measured_error() -> None:

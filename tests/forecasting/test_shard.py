@@ -72,7 +72,7 @@ def test_the_booster_does_not_read_what_comes_after() -> None:
 
 
 def test_every_series_names_what_serves_it() -> None:
-    names = {m.name for m in MEMBERS} | {"blend", "booster"}
+    names = {m.name for m in MEMBERS} | {"booster"}
     for model in with_booster().model:
         assert set(model.split(" + ")) <= names
 

@@ -1,0 +1,98 @@
+"""Similar moments: what followed when the last half day looked as it does now. Pure.
+
+Knows rhythms that no clock tells: a job that runs every five and a half hours, load that swings every other half hour,
+a day of a kind that has been before. Nearest neighbours in a series' own past (Lorenz 1969, "analogues").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.usage import FloatMatrix, TimeGrid
+from forecasting.base import LEVEL_ARRAY, Array, conform
+from forecasting.empirical import row_quantiles
+
+Floats = npt.NDArray[np.floating[Any]]
+
+_FARTHEST: Final = 4.0
+"""Squared distance of one slot, in variances of the series, beyond which it is just different; a gap is."""
+_SLOT_DECAY: Final = 0.95
+"""Weight of a slot relative to the one after it."""
+_AGE_PER_WEEK: Final = 0.3
+"""What a week adds to the distance of a moment: what was long ago must be more alike."""
+_OTHER_TIME: Final = 0.4
+"""What half a day apart on the clock adds to it."""
+_DEVIATION: Final = 1.25
+"""Standard deviation of normal noise / its mean absolute deviation."""
+_SERIES_PER_BLOCK: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarMoments:
+    """Quantiles of what came after the `count` past moments whose last 12 hours were most like those before now."""
+
+    count: int
+    name: str
+
+    def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
+        """See Forecaster."""
+        day, size = grid.slots_per_day, history.shape[1]
+        moments = np.arange(day, size - horizon + 1)
+        if len(moments) < self.count:
+            return conform(np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan, dtype=np.float32), history)
+        apart = _apart(moments - size, day)
+        blocks = (history[i : i + _SERIES_PER_BLOCK] for i in range(0, len(history), _SERIES_PER_BLOCK))
+        parts = [self._after_similar(block, moments, apart, horizon) for block in blocks]
+        raw = np.concatenate(parts) if parts else np.empty((0, horizon, len(LEVEL_ARRAY)))
+        return conform(raw, history)
+
+    def _after_similar(self, history: FloatMatrix, moments: npt.NDArray[np.intp], apart: Floats, horizon: int) -> Array:
+        distance = _unlike(_standardised(history), moments, int(moments[0])) + apart
+        nearest = moments[np.argpartition(distance, self.count - 1, axis=1)[:, : self.count]]
+        slots = nearest[:, None, :] + np.arange(horizon)[:, None]
+        came = np.take_along_axis(history, slots.reshape(len(history), -1), axis=1)
+        return row_quantiles(came.reshape(slots.shape), LEVEL_ARRAY)
+
+
+def _standardised(history: FloatMatrix) -> Array:
+    """Logarithm of use in deviations of the series: half of a peak is as far from it as twice of it.
+
+    Level and deviation are such that a burst, however high, hardly moves them.
+    """
+    root = _mean(np.sqrt(history)) ** 2
+    logs = np.log1p(history / np.where(root > 0, root / 10, 1.0))
+    spread = _DEVIATION * _mean(np.abs(logs - _mean(logs)))
+    units: Array = (logs / np.maximum(spread, 1e-6)).astype(np.float32)
+    return units
+
+
+def _mean(values: Floats) -> Floats:
+    """Mean of each row without gaps, (n, 1), 0 where nothing is known."""
+    seen = ~np.isnan(values)
+    total = np.where(seen, values, 0.0).sum(axis=1, keepdims=True, dtype=np.float64)
+    mean: Floats = total / np.maximum(seen.sum(axis=1, keepdims=True), 1)
+    return mean
+
+
+def _unlike(units: Array, moments: npt.NDArray[np.intp], day: int) -> Array:
+    """Weighted mean squared distance of the 12 hours before each moment from those before now, (n, moments)."""
+    total, weight = np.zeros((len(units), len(moments)), dtype=np.float32), 0.0
+    first = int(moments[0])
+    for back in range(1, day // 2 + 1):
+        then = units[:, first - back : first - back + len(moments)]
+        away = np.square(then - units[:, -back, None])
+        total += np.float32(_SLOT_DECAY**back) * np.fmin(away, np.float32(_FARTHEST))
+        weight += _SLOT_DECAY**back
+    return total / np.float32(weight)
+
+
+def _apart(since: npt.NDArray[np.intp], day: int) -> Array:
+    """What age and time of day add to the distance of moments that many slots ago (negative), (moments,)."""
+    phase = since % day / day
+    clock = 2 * np.minimum(phase, 1 - phase)
+    added: Array = (_OTHER_TIME * clock**2 - _AGE_PER_WEEK * since / day / 7).astype(np.float32)
+    return added

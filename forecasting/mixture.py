@@ -1,0 +1,43 @@
+"""Forecasts joined as distributions: each is right with its weight, so the answer admits what any expects. Pure.
+
+An average of quantiles is as narrow as its members and lies between them where they disagree, as on a series that is
+either idle or busy. A mixture of their distributions (the linear opinion pool, Stone 1961) keeps both answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from forecasting.base import LEVEL_ARRAY, Array
+from forecasting.empirical import smooth_quantiles
+
+Floats = npt.NDArray[np.floating[Any]]
+
+MOST: Final = 5
+"""Forecasts that are mixed for one series, those of most weight: the rest would add little but work."""
+_BORDERS: Final = (LEVEL_ARRAY[1:] + LEVEL_ARRAY[:-1]) / 2
+_SHARES: Final = np.diff(_BORDERS, prepend=0.0, append=1.0).astype(np.float32)
+"""Share of a forecast's distribution that each of its quantiles stands for."""
+_SERIES_PER_BLOCK: Final = 128
+
+
+def mixture(forecasts: Array, weights: Floats) -> Array:
+    """Quantiles (n, H, L) of the mixture of forecasts (M, n, H, L) by weights (M, n) that are not all 0."""
+    order = np.argsort(-weights, axis=0, kind="stable")[:MOST]
+    heaviest = np.take_along_axis(weights, order, axis=0).T.astype(np.float32)
+    blocks = [slice(i, i + _SERIES_PER_BLOCK) for i in range(0, weights.shape[1], _SERIES_PER_BLOCK)]
+    parts = [_mixed(forecasts[:, rows], order[:, rows], heaviest[rows]) for rows in blocks]
+    return np.concatenate(parts) if parts else np.empty(forecasts.shape[1:], dtype=np.float32)
+
+
+def _mixed(forecasts: Array, order: npt.NDArray[np.intp], heaviest: Array) -> Array:
+    used = np.moveaxis(np.take_along_axis(forecasts, order[:, :, None, None], axis=0), 0, 2)
+    size, horizon, many, levels = used.shape
+    shares = (heaviest[:, None, :, None] * _SHARES).reshape(size, 1, -1).repeat(horizon, axis=1)
+    flat = smooth_quantiles(
+        used.reshape(size * horizon, many * levels), shares.reshape(size * horizon, -1), LEVEL_ARRAY
+    )
+    return flat.reshape(size, horizon, levels)
