@@ -76,12 +76,24 @@ class HookServers:
         self._folder = Path(folder) if folder else None
         self._seconds = seconds
         self._stamp: object = None
+        self._refused: int | None = None
+        """Why the folder could not be read when it was looked at last."""
         self._servers: tuple[HookServer, ...] = ()
         self._channels: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        """Read the folder if something in it changed; a file that cannot be read is told and left out."""
-        stamp = self._look()
+        """Read the folder if something in it changed; a file that cannot be read is told and left out.
+
+        While the folder itself cannot be read, those that were registered stay.
+        """
+        try:
+            stamp = self._look()
+        except OSError as error:
+            if error.errno != self._refused:
+                log.warning("hook servers stay as they are", folder=str(self._folder), reason=error.strerror)
+            self._refused = error.errno
+            return
+        self._refused = None
         if stamp == self._stamp:
             return
         self._stamp = stamp

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import resource
 import socket
 import subprocess
 import threading
@@ -24,6 +22,7 @@ from tests.enforcer.agents import BATCH, KNOBS, Running
 from tests.enforcer.own_cgroups import Subtree
 from tests.support import kubepods
 from tests.support.kubepods import Kubepods
+from tests.support.open_files import none_left
 
 pytestmark = pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
 BE = "kubepods/besteffort"
@@ -117,26 +116,12 @@ def test_a_lock_file_that_cannot_be_touched_keeps_nobody_from_giving_back(held: 
 
 def test_an_agent_that_has_used_up_its_files_closes_what_it_holds_and_gives_back(held: tuple[Subtree, Path]) -> None:
     subtree, folder = held
-    hierarchy, limits = subtree.hierarchy(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    hierarchy = subtree.hierarchy()
     with Journal(folder, "b") as journal:
         applier = Applier(hierarchy, journal, dry_run=False)
         Observer(hierarchy, Layout()).read([], [], NodeFacts("n"))  # holds what it reads each tick
         assert hierarchy.held_files
-        taken = list(filling_up(resource.RLIMIT_NOFILE))
-        try:
+        with none_left():
             done = applier.give_back()
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            for descriptor in taken:
-                os.close(descriptor)
     assert [one.outcome for one in done] == ["restored"]
     assert subtree.read("cpu", BE, "cpu.cfs_quota_us") == "-1"
-
-
-def filling_up(limit: int) -> Iterator[int]:
-    """No more files may be opened than are open now: every free number below the highest one is taken."""
-    highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(limit, (highest + 1, resource.getrlimit(limit)[1]))
-    with contextlib.suppress(OSError):
-        while True:
-            yield os.dup(0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -22,6 +24,7 @@ from enforcer.runtime.hook_servers import HookServers
 from enforcer.runtime.messages import cri
 from tests.node import pods
 from tests.node.cri import Pod, container
+from tests.support.open_files import none_left
 
 T = TypeVar("T")
 UNKNOWN = b"\xc2\x3e\x03new"
@@ -106,6 +109,20 @@ def test_containers_that_are_made_at_the_same_time_are_all_decided_on() -> None:
     sent = [cri.CreateContainerRequest.FromString(passage.request) for passage in run(together(at))]
     assert [one.config.linux.resources.cpu_shares for one in sent] == [pods.SHARES, pods.SHARES]
     assert at.counters.failed == 0
+
+
+def test_hook_servers_stay_registered_while_their_folder_cannot_be_read(tmp_path: Path) -> None:
+    """A proxy that has used up its files for a moment goes on; it used to give its socket up."""
+    servers = HookServers(str(tmp_path), 1.0)
+    registration = {"remote-endpoint": "/run/x.sock", "runtime-hooks": ["PreCreateContainer"]}
+    (tmp_path / "one.json").write_text(json.dumps(registration))
+    servers.refresh()
+    with none_left():
+        servers.refresh()
+        assert servers.wanted("PreCreateContainer")
+    (tmp_path / "one.json").unlink()
+    servers.refresh()
+    assert not servers.wanted("PreCreateContainer")
 
 
 def test_what_was_set_is_kept_when_a_later_decision_fails() -> None:
