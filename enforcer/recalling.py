@@ -161,7 +161,7 @@ def recalled(told: Told, known: Known, now: float) -> Told:
         changes |= {"policy": known.policy, "policy_age_seconds": now - known.policy_at, "policy_origin": origin}
     if told.pods_age_seconds == NEVER and known.pods is not None:
         changes |= {"pods": known.pods, "pods_age_seconds": now - known.pods_at}
-    if not told.node.uid and known.node is not None:
+    if changes and not told.node.uid and known.node is not None:  # else the API server says that there is none
         changes["node"] = known.node
     what = tuple(name for name in ("policy", "pods") if name in changes)
     return replace(told, **changes, recalled=what) if changes else told

@@ -97,6 +97,13 @@ def test_what_is_heard_at_last_takes_the_place_of_what_was_recalled(life: Life) 
     assert sources.read() == off
 
 
+def test_a_node_that_was_deleted_is_not_recalled(life: Life) -> None:
+    sources = life.begin(HEARD)
+    sources.read()
+    life.says.told = replace(HEARD, node=NodeFacts("n1"))
+    assert sources.read().node == NodeFacts("n1")
+
+
 @pytest.mark.parametrize("change", [{"boot": "another"}, {"node": "n2"}, {"boot": ""}], ids=str)
 def test_a_file_of_another_boot_or_node_is_nothing(life: Life, change: dict[str, str]) -> None:
     life.begin(HEARD).read()
