@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 import msgspec
+import numpy as np
 import structlog
 
 from cotenant.edges.clock import Clock
@@ -137,14 +138,12 @@ class ExtenderApp:
         rows = snapshot.rows_of(names)
         known = self._of_now(snapshot, now)
         judged, stance = decide.judge(snapshot, pod, rows, now, self._settings, known)
-        refused = judged.refused()
-        self._note(pod, len(names), stance, refused.counts())
-        quoted = wire.quoted_names(snapshot, names, rows)
-        if len(refused.at) == len(names):
-            return wire.refused_all(quoted, refused)
-        if len(refused.at):
-            quoted, rows = quoted[judged.passed], rows[judged.passed]
-        return wire.filtered(quoted[decide.best(snapshot, pod, rows, now, self._settings, known)])
+        self._note(pod, len(names), stance, judged.counts())
+        places = np.flatnonzero(judged.passed)
+        if not len(places):
+            return wire.refused_all(wire.quoted_names(snapshot, names, rows), judged.refused())
+        places = places[decide.best(snapshot, pod, rows[places], now, self._settings, known)]
+        return wire.filtered(wire.quoted_names(snapshot, [names[place] for place in places.tolist()], rows[places]))
 
     def _prioritize(self, body: bytes) -> bytes:
         asked = wire.EXTENDER_ARGS.decode(body)

@@ -26,6 +26,9 @@ from scheduler_ext.extender.snapshot import RESERVING, Rows, Snapshot
 Floats = npt.NDArray[np.float64]
 MOST: Final = 10
 """Points of the best node in an answer; the scheduler takes any number, and multiplies it on."""
+GOLDEN: Final = 2_654_435_769
+"""2 ** 32 divided by the golden ratio: its multiples modulo 2 ** 32 lie evenly."""
+_MASK: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +99,24 @@ def points(
     return graded(opinions.points(snapshot, pod, rows, now.unix), settings.score_span)
 
 
-def best(
-    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known
-) -> npt.NDArray[np.bool_]:
-    """Which of the rows to hand back when all pass, (n,): the `most_nodes` best; nodes of equal points take turns.
+def best(snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known) -> Rows:
+    """Places of the rows to hand back when all pass, in their order: the `most_nodes` best.
 
-    All of them when the pod weighs nodes by preferences of its own, and when load rules have no opinion.
+    Nodes that are less than one of the scheduler's eleven steps apart take turns. All of them when the pod weighs nodes
+    by preferences of its own, and when load rules have no opinion.
     """
     most = settings.most_nodes
     silent = not len(snapshot.names) or pod.unread or known.posture.load_off
     if not 0 < most < len(rows) or pod.choosy or silent:
-        return np.ones(len(rows), dtype=np.bool_)
+        return np.arange(len(rows))
     found = known.opinions.points(snapshot, pod, rows, now.unix)
-    # uid's hash as seed: another pod sees other nodes of equal points, the same pod the same ones
-    found += np.random.default_rng(crc32(pod.identity.uid.encode())).random(len(rows), dtype=np.float64)
-    kept = np.zeros(len(rows), dtype=np.bool_)
-    kept[np.argpartition(found, len(rows) - most)[len(rows) - most :]] = True
-    return kept
+    found += (settings.score_span / MOST) * turns(rows, pod.identity.uid)
+    return np.sort(np.argpartition(found, len(rows) - most)[len(rows) - most :])
+
+
+def turns(rows: Rows, uid: str) -> Floats:
+    """0 to 1 for each row, evenly spread: another pod sees other rows first, the same pod the same ones."""
+    return ((rows * GOLDEN + crc32(uid.encode())) & _MASK) / (_MASK + 1)
 
 
 def graded(points: Floats, span: int) -> Rows:

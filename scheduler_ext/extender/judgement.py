@@ -5,6 +5,7 @@ A refusal of 5,000 nodes has a dozen different texts at most; each is made once 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -80,10 +81,22 @@ class Judgement:
         at = np.flatnonzero(self.codes)
         if not len(at):
             return Refused(at, at, (), ())
-        keys = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
-        distinct, which = np.unique(keys, return_inverse=True)
-        parts = [(key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24) for key in distinct.tolist()]
+        distinct, which = np.unique(self._keys(at), return_inverse=True)
+        parts = [_parted(key) for key in distinct.tolist()]
         return Refused(at, which, tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts))
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """(rule, words) -> number of nodes refused by it, most first."""
+        found: dict[tuple[str, str], int] = {}
+        for key, number in Counter(self._keys(np.flatnonzero(self.codes)).tolist()).items():
+            part = _parted(key)
+            found[RULES[Code(part[0])], text_of(*part)] = number
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def _keys(self, at: npt.NDArray[np.intp]) -> Integers:
+        """Code, percentage and half hour of some nodes, each as one number."""
+        found: Integers = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +113,10 @@ class Refused:
         words = self.words
         return [words[i] for i in self.which.tolist()]
 
-    def counts(self) -> dict[tuple[str, str], int]:
-        """(rule, words) -> number of nodes refused by it, most first."""
-        numbers = np.bincount(self.which, minlength=len(self.words)).tolist()
-        found = {(RULES[c], w): n for c, w, n in zip(self.codes, self.words, numbers, strict=True)}
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+def _parted(key: int) -> tuple[int, int, int]:
+    """Code, percentage, half hour."""
+    return key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24
 
 
 @lru_cache(maxsize=4096)

@@ -124,9 +124,9 @@ class PodFacts:
     """What the rules ask of a pod. Pairs are (millicores, bytes).
 
     estimate: what LoadAware expects it to use; predicted: the same where the pod's own forecast is known, else the
-    estimate. run_seconds: how long it is expected to run (infinity: no end in sight). assigned_seconds,
-    initialized_seconds: Unix time, None = not yet. choosy: it has preferences among nodes that the
-    scheduler weighs. unread: why its amounts could not be read, or "".
+    estimate. run_seconds: how long it is expected to run (infinity: no end in sight). assigned_seconds: Unix time,
+    None = not yet. choosy: it has preferences among nodes that the scheduler weighs. unread: why its amounts could not
+    be read, or "".
     """
 
     identity: PodIdentity
@@ -138,7 +138,6 @@ class PodFacts:
     predicted: Pair = (0.0, 0.0)
     run_seconds: float = math.inf
     assigned_seconds: float | None = None
-    initialized_seconds: float | None = None
     young_until: float | None = None
     ended: bool = False
     choosy: bool = False
@@ -182,7 +181,6 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         daemon=any(o.kind == "DaemonSet" for o in owners),
         run_seconds=_run_seconds(annotations, spec.active_deadline_seconds),
         assigned_seconds=assigned,
-        initialized_seconds=initialized,
         young_until=_young_until(annotations, (assigned, initialized), settings),
         ended=wire.status.phase in ("Succeeded", "Failed"),
         choosy=_given(spec.affinity) or _given(spec.topology_spread_constraints),

@@ -70,16 +70,18 @@ class Table:
 
     def put_pod(self, key: Key, pod: PodFacts | None, now_seconds: float) -> None:
         """A pod was placed, changed or vanished; one whose placing nobody dated was placed when it was first seen."""
-        before = self.pods.pop(key, None)
+        before = self.pods.get(key)
+        if pod is not None and pod.assigned_seconds is None:
+            seen = before.assigned_seconds if before is not None and before.node == pod.node else None
+            pod = replace(pod, assigned_seconds=now_seconds if seen is None else seen)
         if before is not None:
-            self._on[before.node].pop(key, None)
+            if pod == before:  # most of what a kubelet writes is about things that no rule asks
+                return
+            del self.pods[key], self._on[before.node][key]
             self._changed.add(before.node)
             if pod is None or pod.identity.uid != before.identity.uid:
                 self._gone.add(before.identity.uid)
         if pod is not None and pod.node and not pod.ended:
-            if pod.assigned_seconds is None:
-                seen = before.assigned_seconds if before is not None and before.node == pod.node else None
-                pod = replace(pod, assigned_seconds=now_seconds if seen is None else seen)
             self.pods[key] = self._on[pod.node][key] = pod
             self._changed.add(pod.node)
         held = (before and before.placeholder_of, pod and pod.placeholder_of)

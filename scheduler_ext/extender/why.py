@@ -101,7 +101,7 @@ def explained(
     points = decide.points(snapshot, pod, passing, now, settings)
     order = passing[np.argsort(-points, kind="stable")][:BEST]
     counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
-    refusals = refusals_of(judged.refused().counts()) + refusals_of(counted)
+    refusals = refusals_of(judged.counts()) + refusals_of(counted)
     return Explanation(
         pod=pod.key,
         nodes=len(rows),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,21 @@ def test_of_many_nodes_only_the_best_come_back_unless_the_pod_has_preferences() 
         assert running.post("/filter", args(choosy, names))["NodeNames"] == names
     with serving(world.view, ExtenderSettings(most_nodes=0)) as running:
         assert running.post("/filter", args(POD, names))["NodeNames"] == names
+
+
+def test_when_one_node_comes_back_pods_take_turns_on_nodes_that_are_alike() -> None:
+    now, world, names = time.time(), World(), [f"n{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        # half of the nodes are 30 points of CPU worse, 15 of the mean: more than a step of 2.5
+        world.node(name).metric(name, cpu="100m" if number < 10 else "3100m", updated=now)
+    world.view.take(world.table.take(SOURCES, (now, time.monotonic())))
+    with serving(world.view, ExtenderSettings(most_nodes=1)) as running:
+        pods = [pod_json(f"p{number}", {"cpu": "10m"}, labels=LS) for number in range(200)]
+        found = [running.post("/filter", args(pod, names))["NodeNames"] for pod in pods]
+    assert {len(one) for one in found} == {1}
+    taken = Counter(one[0] for one in found)
+    assert set(taken) == set(names[:10])
+    assert max(taken.values()) <= 60  # of 200 on ten nodes: 20 each, and no node has most of them
 
 
 def test_prioritize_leaves_out_who_gets_nothing(extender: Serving) -> None:

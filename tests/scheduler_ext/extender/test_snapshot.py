@@ -73,6 +73,18 @@ def test_a_pod_whose_placing_nobody_dated_was_placed_when_it_was_first_seen() ->
     assert world.table.pods["default", "p"].assigned_seconds == NOW
 
 
+def test_what_a_kubelet_writes_of_a_pod_without_moving_it_is_no_change_of_its_node() -> None:
+    world = World().node("n1").metric("n1", cpu="1")
+    young = pod_json("p", {"cpu": "1"}, node="n1", scheduled=NOW, phase="Pending")
+    before = world.pod(young).show().snapshot
+    running = pod_json("p", {"cpu": "1"}, node="n1", scheduled=NOW, initialized=NOW + 2, phase="Running")
+    assert world.pod(running).show().snapshot.steps == before.steps
+    resized = pod_json("p", {"cpu": "2"}, node="n1", scheduled=NOW, phase="Running")
+    assert world.pod(resized).show().snapshot.steps == before.steps + 1
+    ended = pod_json("p", {"cpu": "2"}, node="n1", scheduled=NOW, phase="Succeeded")
+    assert world.pod(ended).show().snapshot.steps == before.steps + 2
+
+
 def test_pods_of_nodes_that_are_not_there_yet_count_once_they_are() -> None:
     world = World().pod(pod_json("p", {"cpu": "1"}, node="late", scheduled=NOW))
     assert world.show().snapshot.names == ()
