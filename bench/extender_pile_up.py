@@ -74,7 +74,7 @@ def main() -> None:
             with scheduler(plane, folder, {}):
                 stock = pods_over(plane, options.pods, min(options.seconds, 10.0))
             emptied(plane, "bench")
-            with extender(plane, folder) as entries, scheduler(plane, folder, {"extenders": entries}):
+            with extender(plane, folder) as asked, scheduler(plane, folder, {"extenders": asked.entries}):
                 report(plane.api(), names)
                 ours = pods_over(plane, options.pods, options.seconds)
     show(names, stock, ours, options.seconds)
