@@ -2,8 +2,8 @@
 
 Each past day, laid over the horizon by the time of day, says two things of a run of slots: how much of that day's
 highest run it held (squared: the top counts), and whether it was the highest run itself. Their mean over the days,
-newer ones weighing slightly more, plus what the median path says, is a curve whose highest run is the one that most
-probably holds the most.
+newer ones weighing slightly more, plus twice what the median path says likewise, is a curve whose highest run is the one
+that most probably holds the most.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Floats = npt.NDArray[np.floating[Any]]
 _RUN_HOURS: Final = 2
 _DAYS: Final = 14
 _DAY_DECAY: Final = 0.97
+_PATH_WEIGHT: Final = 2.0
+"""What the median path counts for beside the mean over the days: it knows what the models made of them."""
 _FEWEST_KNOWN: Final = 0.7
 """Share of a day's slots that must be known for its peak to count."""
 
@@ -32,7 +34,7 @@ def peak_timing(history: FloatMatrix, grid: TimeGrid, median: Array) -> Array:
     """
     day, width = grid.slots_per_day, max(1, _RUN_HOURS * HOUR_SECONDS // grid.step_seconds)
     whole = min(_DAYS, history.shape[1] // day)
-    path = _share_of_highest(median[:, None, :].astype(np.float64), width)[:, 0]
+    path = _PATH_WEIGHT * _share_of_highest(median[:, None, :].astype(np.float64), width)[:, 0] ** 2
     if not whole:
         return path.astype(np.float32)
     past = history[:, history.shape[1] - whole * day :].reshape(len(history), whole, day).astype(np.float64)

@@ -56,6 +56,17 @@ def test_without_a_whole_day_the_path_decides() -> None:
     assert best_run(peak_timing(history, grid_of(history), median)[0]) == 30
 
 
+def test_the_path_tips_the_scale_between_hours_that_were_highest_equally_often() -> None:
+    # Fourteen days, every other one at slot 8 and at slot 36; models have seen what the days followed, and say 36.
+    history = np.full((1, 14, 48), 10.0)
+    history[:, ::2, 8:12] = history[:, 1::2, 36:40] = 100.0
+    flat = history.reshape(1, -1).astype(np.float32)
+    for start in (8, 36):
+        median = np.full((1, 48), 10.0, np.float32)
+        median[0, start : start + 4] = 60.0
+        assert best_run(peak_timing(flat, grid_of(flat), median)[0]) == start
+
+
 def test_scale_does_not_matter() -> None:
     history = np.random.default_rng(1).gamma(2, 50, (3, 480)).astype(np.float32)
     median = history[:, -48:]
