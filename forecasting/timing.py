@@ -2,8 +2,8 @@
 
 Each past day, laid over the horizon by the time of day, says two things of a run of slots: how much of that day's
 highest run it held (squared: the top counts), and whether it was the highest run itself. Their mean over the days,
-newer ones weighing slightly more, plus twice what the median path says likewise, is a curve whose highest run is the one
-that most probably holds the most.
+newer ones weighing slightly more, plus twice what the median path says likewise, is a curve whose highest run is the
+one that most probably holds the most.
 """
 
 from __future__ import annotations
