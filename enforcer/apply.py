@@ -28,7 +28,7 @@ from enforcer.contract import CgroupPath, GroupReading, Knob, Level, NodeReading
 from enforcer.journal import Journal
 from enforcer.knobs import same
 from enforcer.kubelet_values import lost_notes
-from enforcer.ordering import SETS, ancestors
+from enforcer.ordering import SETS, ancestors, within
 from enforcer.settle import Circumstances, settle
 
 TOLD_SECONDS: Final = 60.0
@@ -249,9 +249,9 @@ class Applier:
     def _put(self, write: Write, one: _Pass) -> None:
         one.tried.add(write.place)
         refused = self._hierarchy.write_knob(write.path, write.knob, write.value, write.present)
-        if refused == errno.ENOSPC and write.knob is Knob.CPUSET_CPUS and write.value == "":
-            # v2: a list cannot be cleared while tasks run; all CPUs come to the same
-            write = replace(write, value=self._hierarchy.usable_cpus())
+        other = self._cpus_instead(write, refused)
+        if other:
+            write = replace(write, value=other)
             refused = self._hierarchy.write_knob(write.path, write.knob, write.value)
         if refused == 0:
             if not write.on_the_way:
@@ -268,6 +268,17 @@ class Applier:
             self.denied = f"{write.path}: {write.knob} cannot be written: {os.strerror(refused)}"
             self._denied_until = self._monotonic() + DENIED_SECONDS
             one.done.append(_answer(write, Outcome.DENIED, refused, self.denied))
+
+    def _cpus_instead(self, write: Write, refused: int) -> str:
+        """The list that comes to the same as one that the kernel refuses, "" = none."""
+        if write.knob is not Knob.CPUSET_CPUS or not refused:
+            return ""
+        if write.value == "":  # v2: a list cannot be cleared while tasks run; all CPUs come to the same
+            return self._hierarchy.usable_cpus() if refused == errno.ENOSPC else ""
+        if not write.restores or refused not in (errno.EINVAL, errno.ERANGE):
+            return ""
+        there = str(within(write.value, self._hierarchy.usable_cpus()))  # without CPUs that have gone since
+        return there if there != write.value else ""
 
     def _read_back(self, write: Write, one: _Pass) -> None:
         found = self._hierarchy.read_knob(write.path, write.knob)

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from enforcer.apply import Applier
+from enforcer.changes import Note
 from enforcer.contract import NO_LIMIT, Knob, Level, Plan, Want
+from enforcer.cpusets import format_cpus, parse_cpus
 from enforcer.journal import FILE, LOCK, Journal
 from enforcer.layout import Layout
 from enforcer.observe import NodeFacts, Observer
@@ -125,3 +127,24 @@ def test_an_agent_that_has_used_up_its_files_closes_what_it_holds_and_gives_back
             done = applier.give_back()
     assert [one.outcome for one in done] == ["restored"]
     assert subtree.read("cpu", BE, "cpu.cfs_quota_us") == "-1"
+
+
+def test_cpus_that_have_gone_meanwhile_do_not_keep_the_others_from_being_given_back(
+    subtree: Subtree, tmp_path: Path
+) -> None:
+    """What stood there before names a CPU that was taken offline since, which the kernel refuses."""
+    subtree.make(f"{BE}/pod1")
+    hierarchy = subtree.hierarchy()
+    every = parse_cpus(subtree.read("cpuset", BE, "cpuset.cpus"))
+    if len(every) < 2:
+        pytest.skip("one CPU cannot be narrowed")
+    first = str(min(every))
+    subtree.write("cpuset", f"{BE}/pod1", "cpuset.cpus", first)
+    subtree.write("cpuset", BE, "cpuset.cpus", first)
+    note = Note(BE, Knob.CPUSET_CPUS, Level.QOS, format_cpus(every | {4000}), (first,), "test")
+    with Journal(tmp_path, "b") as journal:
+        journal.save({note.place: note})
+        done = Applier(hierarchy, journal, dry_run=False).give_back()
+        assert [one.outcome for one in done] == ["restored"]
+        assert journal.notes == {}
+    assert parse_cpus(subtree.read("cpuset", BE, "cpuset.cpus")) == every
