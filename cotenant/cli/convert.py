@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cotenant.cli.command import examples, new_app
+from cotenant.cli.documents import documents
 from cotenant.cli.output import DocumentFormat, message, print_document
-from cotenant.model.errors import UsageError
 
 app = new_app()
 
@@ -51,19 +50,3 @@ def reservation(
         if index and output is Written.YAML:
             sys.stdout.write("---\n")
         print_document(result.body, DocumentFormat(output.value))
-
-
-def documents(file: str) -> list[Any]:
-    """The documents of a YAML or JSON file; UsageError when it cannot be read, is no YAML or is empty."""
-    import yaml
-
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
-        found = [document for document in yaml.safe_load_all(text) if document is not None]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}", fix="Give the path of a YAML or JSON file.") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UsageError(f"{file} is not YAML: {error}", fix="Look at the line that is named.") from error
-    if not found:
-        raise UsageError(f"{file} holds no object", fix="Give a file with a Reservation.")
-    return found

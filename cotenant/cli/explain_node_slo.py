@@ -90,10 +90,10 @@ def _shown(value: Any) -> str:
 
 def data_of(file: str) -> dict[str, str]:
     """Data of the ConfigMap slo-controller-config in a YAML or JSON file; UsageError when there is none."""
-    from cotenant.cli.convert import documents
+    from cotenant.cli.documents import documents, mapping
 
     maps = [d for d in documents(file) if isinstance(d, dict) and d.get("kind", "ConfigMap") == "ConfigMap"]
-    named = [d for d in maps if (d.get("metadata") or {}).get("name") == SLO_CONFIG_MAP]
+    named = [d for d in maps if mapping(d.get("metadata")).get("name") == SLO_CONFIG_MAP]
     found = (named or maps)[:1]
     data = found[0].get("data") if found else None
     if not isinstance(data, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,7 +134,7 @@ def read_status(url: str, file: Path) -> NodeStatus:
         raise NoData(
             f"no agent has written {file}", fix="Run `cotenant enforcer`, or name its folder by enforcer.state_dir."
         ) from error
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError) as error:
         raise SourceUnreachable(f"no status from {url or file}: {error}") from error
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.cli import reservation_skips
 from cotenant.cli.command import examples, new_app, session_of
 from cotenant.cli.install import ContextOption, KubeconfigOption
 from cotenant.cli.output import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cotenant.settings.root import Settings
 
 app = new_app()
+app.registered_commands.extend(reservation_skips.app.registered_commands)
 
 PlanArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The plan.", show_default=False)]
 WorkloadArgument = Annotated[
@@ -186,7 +188,7 @@ def plan(
     title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
     if yes:
         recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
-        _desk(settings).make(_person(getpass.getuser()), ref, PlanTerms(pods, window, recurring), title)
+        _desk(settings).make(_person(_login()), ref, PlanTerms(pods, window, recurring), title)
         message(f"reservationplans/{ref.namespace}/{title}: written")
     else:
         client = _client(settings)
@@ -336,7 +338,7 @@ def _decide(
     from cotenant.model.plan_desk import PlanRef
 
     once, reason, by, yes = said
-    scope, who = Scope.ONCE if once else Scope.SERIES, by or getpass.getuser()
+    scope, who = Scope.ONCE if once else Scope.SERIES, by or _login()
     if not yes:
         client = _client(settings)
         _check(client, decided(read(client, *name), Approval(word, scope, who, _now(), reason)))
@@ -357,6 +359,14 @@ def _desk(settings: Settings) -> ClusterPlanDesk:
     from cotenant.cli.desk import plan_desk_of
 
     return plan_desk_of(settings)
+
+
+def _login() -> str:
+    """Name of the account; UsageError where it has none, as in a container with a user of its own number."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError) as error:
+        raise UsageError("this account has no name", fix="Give --by NAME, or set LOGNAME.") from error
 
 
 def _person(name: str) -> Someone:

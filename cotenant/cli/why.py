@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.cli.command import examples, new_app, session_of
+from cotenant.cli.documents import documents, mapping
 from cotenant.cli.install import ContextOption, KubeconfigOption
 from cotenant.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.model.errors import UsageError
@@ -87,25 +88,20 @@ def _explained(settings: Settings, name: tuple[str, str], file: Path | None) -> 
 
 def template_of(file: Path, namespace: str) -> dict[str, Any]:
     """The pod of a manifest: itself, or the template of a Deployment, Job, CronJob and their like; UsageError."""
-    import yaml
-
-    try:
-        given = yaml.safe_load(file.read_text("utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}", fix="Give one object in YAML or JSON.") from error
+    given, *more = documents(str(file))
     found = given
-    while isinstance(found, dict) and "containers" not in (found.get("spec") or {}):
-        spec = found.get("spec") or {}
-        found = spec.get("template") or spec.get("jobTemplate") if isinstance(spec, dict) else None
-    if not isinstance(found, dict):
-        raise UsageError(f"{file} holds no pod and no pod template", fix="Give one object in YAML or JSON.")
-    outer = given.get("metadata") or {}
+    while isinstance(found, dict) and "containers" not in (spec := mapping(found.get("spec"))):
+        found = spec.get("template") or spec.get("jobTemplate")
+    if more or not isinstance(found, dict):
+        words = "several objects" if more else "no pod and no pod template"
+        raise UsageError(f"{file} holds {words}", fix="Give one object in YAML or JSON.")
+    outer = mapping(given.get("metadata"))
     meta = {"name": outer.get("name", ""), "namespace": outer.get("namespace") or namespace}
-    return {**found, "metadata": {**meta, **(found.get("metadata") or {})}}
+    return {**found, "metadata": {**meta, **mapping(found.get("metadata"))}}
 
 
 def _condition(body: Mapping[str, Any]) -> str:
-    conditions = (body.get("status") or {}).get("conditions") or ()
+    conditions = [mapping(c) for c in mapping(body.get("status")).get("conditions") or ()]
     return next((str(c.get("message") or "") for c in conditions if c.get("type") == "PodScheduled"), "")
 
 

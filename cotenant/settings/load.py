@@ -151,9 +151,18 @@ def _convert(setting: Setting, given: _Given) -> Any:
         converted = msgspec.convert(value, setting.type, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         raise _outside(setting, given) from error
-    if isinstance(converted, float) and not math.isfinite(converted):
+    if not _finite(converted):
         raise _outside(setting, given)
     return converted
+
+
+def _finite(value: Any) -> bool:
+    """Whether no number in it is NaN or infinite."""
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _split(setting: Setting, given: _Given) -> Any:

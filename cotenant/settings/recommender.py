@@ -344,6 +344,9 @@ class BacktestSettings(Section, frozen=True):
     ] = 0.01
 
 
+Price = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class PriceSettings(Section, frozen=True):
     """The price sheet behind every sum of money; the defaults are OpenCost's for a cluster without a provider."""
 
@@ -353,10 +356,10 @@ class PriceSettings(Section, frozen=True):
         0.004237
     )
     core_hour_by_node_label: Annotated[
-        dict[str, float],
+        dict[str, Price],
         setting("Other core prices for nodes with a label, written label=value; the first that fits counts."),
     ] = msgspec.field(default_factory=dict)
-    gib_hour_by_node_label: Annotated[dict[str, float], setting("The same for a GiB of memory.")] = msgspec.field(
+    gib_hour_by_node_label: Annotated[dict[str, Price], setting("The same for a GiB of memory.")] = msgspec.field(
         default_factory=dict
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +86,22 @@ def test_without_an_agent_status_says_how_to_get_one(tmp_path: Path) -> None:
 def test_an_address_that_does_not_answer_is_an_error_and_a_file_is_no_address(url: str) -> None:
     done = run("node", "status", "--url", url)
     assert done.exit_code in (1, 2) and "error:" in done.stderr and "root:" not in done.stdout
+
+
+def test_what_answers_in_no_http_is_an_error_in_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def babble() -> None:
+            with server.accept()[0] as asker:
+                asker.recv(4096)
+                asker.sendall(b"HTTP/1.1 maybe\r\n\r\n")
+
+        answering = threading.Thread(target=babble)
+        answering.start()
+        done = run("node", "status", "--url", f"http://127.0.0.1:{server.getsockname()[1]}/status")
+        answering.join()
+    assert done.exit_code == 1
+    assert "no status from http://127.0.0.1" in done.stderr
 
 
 def test_replay_of_no_file_says_how_to_record_one(tmp_path: Path) -> None:

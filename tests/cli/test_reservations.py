@@ -66,6 +66,16 @@ def test_a_back_test_shows_the_quantiles_beside_the_baselines(tmp_path: Path) ->
     assert float(rows["nothing"]["held_core_hours"]) == 0
 
 
+def test_an_account_without_a_name_is_told_to_give_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000730000")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    done = run("approve", "shop/deployment-web", "--yes")
+    assert done.exit_code == 2
+    assert "--by NAME" in done.stderr
+
+
 @pytest.mark.parametrize("word", ["shop", "shop/", "/web", "a/b/c"])
 def test_a_name_that_is_none_is_refused_with_an_example(word: str) -> None:
     done = run("show", word)

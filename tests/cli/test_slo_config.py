@@ -97,6 +97,7 @@ def test_a_good_file_passes_and_a_bad_key_fails_with_path_range_and_fix(file: Pa
     [
         ("kind: Secret\ndata: {a: b}", "no ConfigMap with data"),
         ("kind: ConfigMap\ndata: {colocation-config: {enable: true}}", "data.colocation-config is not a text"),
+        ("kind: ConfigMap\nmetadata: [1]", "no ConfigMap with data"),
         ("a: [", "is not YAML"),
     ],
 )

@@ -181,6 +181,14 @@ def test_an_infinite_number_is_refused_even_without_limits() -> None:
             joined(flags={"kitchen.slope": text})
 
 
+@pytest.mark.parametrize("price", ["nan", "1e999", "-0.01"])
+def test_a_number_in_a_map_is_held_to_its_domain_too(price: str) -> None:
+    path = "recommender.prices.core_hour_by_node_label"
+    assert value_at(load(None, {}, {path: "{pool=gpu: 0.5}"}).settings, path) == {"pool=gpu": 0.5}
+    with pytest.raises(SettingsError, match=f"{path} is .*, it must be map of text to number"):
+        load(None, {}, {path: f"{{pool=gpu: {price}}}"})
+
+
 def test_values_that_do_not_fit_together_name_their_places() -> None:
     with pytest.raises(SettingsError, match=r"COTENANT_KITCHEN__HIGH, s.yaml line 1: .*low 7 is above high 3"):
         joined("kitchen: {low: 7}", {"COTENANT_KITCHEN__HIGH": "3"})
