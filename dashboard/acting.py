@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
-from dash import ctx, no_update, set_props
+from dash import Dash, Input, Output, State, ctx, dcc, no_update, set_props
 from dash.development.base_component import Component
 
 from cotenant.model.errors import CotenantError
@@ -16,6 +16,8 @@ from dashboard.view import View
 
 SAID: Final = "said"
 """Id of the frame's live region, in which every action says how it went."""
+AWAY: Final = "cluster-away"
+"""Id of the store that holds why the cluster cannot be acted on; "" while it answers."""
 
 
 def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -45,9 +47,33 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
     """Why a button is disabled, in words; "" when whoever asks may use it."""
+    return why_not_note(view, right, namespace) or away(view)
+
+
+def why_not_note(view: View, right: Right, namespace: str = "") -> str:
+    """The same of what is only noted in the ledger, and waits for no cluster."""
     if view.given.desk is None:
         return "Read-only: start it with `cotenant dashboard --act`."
     return refused(view, right, namespace)
+
+
+def away(view: View) -> str:
+    """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers."""
+    return view.given.desk.trouble() if view.given.desk else ""
+
+
+def awaited(view: View) -> Component:
+    """For a page that acts: what it listens to (`AWAY`), so that it is drawn again when the cluster goes or is back."""
+    return dcc.Store(id=AWAY, data=away(view))
+
+
+def register(app: Dash, view: View) -> None:
+    """Keep `AWAY` as it is."""
+
+    @app.callback(Output(AWAY, "data"), Input("tick", "n_intervals"), State(AWAY, "data"), prevent_initial_call=True)
+    def _away(_ticks: int | None, known: str | None) -> Any:
+        now = away(view)
+        return no_update if now == (known or "") else now
 
 
 def refused(view: View, right: Right, namespace: str = "") -> str:

@@ -147,6 +147,11 @@ def _add_acts(api: APIRouter, view: View) -> None:
         start = moment_of(asked.start, "start") or 0.0
         return _json(desk.skip(view.given.people(), ref, start, asked.reason))
 
+    @api.post("/{namespace}/{name}/unskip", summary="Let a skipped occurrence happen after all")
+    def unskip(namespace: str, name: str, body: Given) -> Response:
+        asked, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
+        return _json(desk.restore(view.given.people(), ref, moment_of(asked.start, "start") or 0.0))
+
     @api.put("/{namespace}/{name}", summary="Change it, if it still is the generation that was looked at")
     def edit(namespace: str, name: str, body: Given) -> Response:
         asked, desk, ref = _read(body, Edited), _desk(view), PlanRef(namespace, name)

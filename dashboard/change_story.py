@@ -16,16 +16,6 @@ from cotenant.model.desk import Told
 from cotenant.model.text import visible
 from dashboard import changing, display, panels
 
-TONES: Final[Mapping[ChangeState, str]] = {
-    ChangeState.UNKNOWN: "orange",
-    ChangeState.ROLLBACK_UNKNOWN: "orange",
-    ChangeState.AWAITING: "violet",
-    ChangeState.WAITING: "blue",
-    ChangeState.APPLIED: "blue",
-    ChangeState.VERIFIED: "teal",
-    ChangeState.REGRESSED: "red",
-    ChangeState.FAILED: "red",
-}
 EVENTS: Final[Mapping[str, str]] = {
     "accepted": "Accepted, before the cluster was touched",
     "awaited": "Waits for a second person",
@@ -37,6 +27,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "refused": "Refused by the cluster",
     "verified": "Judged: it held",
     "regressed": "Judged: it did harm",
+    "unjudged": "Looked at, and could not be judged",
     "rollback-accepted": "Taking it back was accepted",
     "rolled-back": "Taken back",
     "rollback-refused": "Taking it back was refused",
@@ -67,13 +58,20 @@ def title(change: Change) -> str:
     return f"Change {change.id} of {visible(change.workload)}"
 
 
-def body(standing: Standing, rows: Sequence[Told], allowed: Allowed, left_seconds: float | None) -> Component:
-    """The drawer's inside. left_seconds: until it is judged; None when it does not soak."""
+def body(
+    standing: Standing,
+    rows: Sequence[Told],
+    allowed: Allowed,
+    left_seconds: float | None,
+    verdict: Sequence[Component] = (),
+) -> Component:
+    """The drawer's inside. left_seconds: until it is judged, None when it does not soak; verdict: why it is so."""
     change = standing.change
     return html.Div(
         [
             _state(standing, left_seconds),
             _buttons(allowed),
+            *verdict,
             html.H3("What moved"),
             _moved(change),
             html.H3("Freed"),
@@ -90,8 +88,7 @@ def body(standing: Standing, rows: Sequence[Told], allowed: Allowed, left_second
 
 def _state(standing: Standing, left_seconds: float | None) -> Component:
     change = standing.change
-    chip = panels.chip(standing.state.value, TONES.get(standing.state, "gray"))
-    line: list[Any] = [chip, " ", visible(standing.words) if standing.words else ""]
+    line: list[Any] = [changing.chip(standing.state), " ", visible(standing.words) if standing.words else ""]
     facts = [
         f"accepted by {visible(change.actor)}",
         panels.moment(standing.accepted_seconds),

@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from dash.development.base_component import Component
 
 from cotenant.model.change import ChangeState, Standing
 from cotenant.model.changes import CHANGES, ENTRIES, changes_table, entries_table
@@ -20,11 +22,21 @@ from cotenant.model.errors import NoData
 from cotenant.model.people import Someone
 from cotenant.model.resource import Resource
 from cotenant.model.table import Table
-from dashboard import display
+from dashboard import display, panels
 from dashboard.filters import Indexed
 from dashboard.source import Snapshot
 from dashboard.view import View
 
+TONES: Final[Mapping[ChangeState, str]] = {
+    ChangeState.UNKNOWN: "orange",
+    ChangeState.ROLLBACK_UNKNOWN: "orange",
+    ChangeState.AWAITING: "violet",
+    ChangeState.WAITING: "blue",
+    ChangeState.APPLIED: "blue",
+    ChangeState.VERIFIED: "teal",
+    ChangeState.REGRESSED: "red",
+    ChangeState.FAILED: "red",
+}
 REMEMBERED: Final = 4
 """Tables that are kept: people with other namespaces see other rows."""
 NO_DESK: Final = "This dashboard is read-only: it keeps no ledger."
@@ -121,6 +133,11 @@ def pair(freed: tuple[int, int]) -> str:
     """CPU and memory freed, as changes of requests: less is a minus."""
     cpu, memory = (display.signed(-value, resource) for value, resource in zip(freed, Resource, strict=True))
     return f"{cpu}, {memory}"
+
+
+def chip(state: ChangeState) -> Component:
+    """Where a change is, in one word."""
+    return panels.chip(state.value, TONES.get(state, "gray"))
 
 
 def health_words(found: LedgerHealth) -> str:

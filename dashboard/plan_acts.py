@@ -17,7 +17,7 @@ from cotenant.model.people import Right, Someone
 from cotenant.model.plan import Plan, Recurrence, Scope
 from cotenant.model.plan_desk import PlanDesk, PlanRef, PlanTerms
 from dashboard import display, panels, plan_forms, plan_story, reserving
-from dashboard.acting import acts, tell
+from dashboard.acting import AWAY, acts, tell
 from dashboard.view import View
 
 FAST_MILLISECONDS: Final = 2_000
@@ -67,7 +67,7 @@ def opened(view: View, what: str, ref: PlanRef) -> Component:
     forms: Mapping[str, Callable[[], Component]] = {
         "approve": lambda: reserving.approve_form(plan, now),
         "reject": reserving.reject_form,
-        "skip": lambda: reserving.skip_form(plan, desk.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE]),
+        "skip": lambda: reserving.skip_form(plan, desk.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now),
         "edit": lambda: reserving.edit_form(plan),
         "policy": lambda: reserving.policy_form(plan, view.currency),
     }
@@ -93,6 +93,17 @@ def register(app: Dash, view: View) -> None:
 
 
 def _register_open(app: Dash, view: View) -> None:
+    @app.callback(
+        Output("plan-acts", "children"),
+        Input(AWAY, "data"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    def _cluster(_away: str, ref: str) -> Any:
+        desk = view.given.plans
+        found = [p for p in desk.plans(view.given.people()) if f"{p.namespace}/{p.name}" == ref] if desk else []
+        return reserving.buttons(view, found[0]) if found else no_update
+
     @app.callback(
         Output("plan-work", "children"),
         Output("plan-work-said", "children"),
@@ -169,6 +180,21 @@ def _register_changes(app: Dash, view: View) -> None:
         def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
             desk.skip(who, named(ref), float(start))
             return f"Skipped the occurrence of {ref} that begins {display.moment(float(start))}.", named(ref)
+
+        return answered(view, deed) if clicks else _nothing()
+
+    @app.callback(
+        *_deed(),
+        Input("plan-unskip-now", "n_clicks"),
+        State("plan-unskip-start", "value"),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.PLAN)
+    def _unskip(clicks: int | None, start: str, ref: str) -> Answer:
+        def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
+            desk.restore(who, named(ref), float(start))
+            return f"The occurrence of {ref} that begins {display.moment(float(start))} happens after all.", named(ref)
 
         return answered(view, deed) if clicks else _nothing()
 

@@ -12,7 +12,7 @@ from cotenant.model.errors import CotenantError
 from cotenant.model.plan import Expected, Plan, Score
 from cotenant.model.plan_desk import PlanDeed, PlanRef
 from cotenant.model.text import visible
-from dashboard import display, panels, plan_story, reserving
+from dashboard import acting, display, panels, plan_story, reserving
 from dashboard.figures import gantt
 from dashboard.plan_story import Moment
 from dashboard.view import View
@@ -33,6 +33,7 @@ def follower(view: View) -> list[Component]:
         dcc.Interval(id="plans-tick", interval=SLOW_MILLISECONDS),
         dcc.Store(id="plans-seen", data=""),
         dcc.Store(id="plans-acted", data=0),
+        acting.awaited(view),
     ]
 
 

@@ -42,7 +42,7 @@ READ_ONLY: Final = "Read-only: start it with `cotenant dashboard --act`, or copy
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
     """Why a button is disabled; "" when whoever asks may use it."""
-    return READ_ONLY if view.given.plans is None else acting.refused(view, right, namespace)
+    return READ_ONLY if view.given.plans is None else acting.refused(view, right, namespace) or acting.away(view)
 
 
 def plan_panel(view: View, plan: Plan | None) -> list[Component]:
@@ -170,20 +170,25 @@ def reject_form() -> Component:
     return _form("Reject", [note, _why("reject", "Why (needed)")], _submit("reject", "Reject now"))
 
 
-def skip_form(plan: Plan, windows: Sequence[Span]) -> Component:
-    """Which occurrence."""
-    if not windows:
-        return html.P("There is no occurrence to come.", className="said")
-    starts = [{"value": str(int(w.start_seconds)), "label": display.moment(w.start_seconds)} for w in windows]
-    chosen = dmc.RadioGroup(
-        [dmc.Radio(label=s["label"], value=s["value"], size="xs") for s in starts],
-        id="plan-skip-start",
-        value=starts[0]["value"],
-        label="Leave out the occurrence that begins",
-        size="xs",
-    )
+def skip_form(plan: Plan, windows: Sequence[Span], now_seconds: float) -> Component:
+    """Which occurrence is left out, and which that was left out happens after all."""
+    skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
     note = "The forecast's next window" if plan.source is Source.FORECAST else "One of the next of its schedule"
-    return _form("Skip", [html.P(f"{note}; the others stay.", className="said"), chosen], _submit("skip", "Skip it"))
+    starts = [w.start_seconds for w in windows]
+    out = [
+        html.P(f"{note}; the others stay.", className="said"),
+        _starts("plan-skip-start", starts, "Leave out the occurrence that begins"),
+    ]
+    back = _starts("plan-unskip-start", skipped, "Let the skipped occurrence happen that begins")
+    parts = [_form("Skip", out, _submit("skip", "Skip it"))] if starts else []
+    parts += [_form("Bring back", [back], _submit("unskip", "Bring it back"))] if skipped else []
+    return html.Div(parts or [html.P("There is no occurrence to come.", className="said")])
+
+
+def _starts(id_: str, starts: Sequence[float], label: str) -> Component:
+    """One of these moments, the first unless chosen."""
+    made = [dmc.Radio(label=display.moment(start), value=str(int(start)), size="xs") for start in starts]
+    return dmc.RadioGroup(made, id=id_, value=str(int(starts[0])) if starts else None, label=label, size="xs")
 
 
 def edit_form(plan: Plan) -> Component:

@@ -23,11 +23,11 @@ from dashboard.view import View
 NONE_YET: Final = "Nothing is selected: tick rows, or press x."
 
 
-def place(_view: View) -> Sequence[Component]:
+def place(view: View) -> Sequence[Component]:
     """Where the bar stands, with what the browser keeps of the selection."""
     line = html.Div(panels.skeleton(34), id="selection-bar", className="selection-bar", role="region",
                     **{"aria-label": "Selected rows"})  # fmt: skip
-    return [dcc.Store(id="selection", data={}), line]
+    return [dcc.Store(id="selection", data={}), acting.awaited(view), line]
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
@@ -38,8 +38,9 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         Input("selection", "data"),
         Input("url", "search"),
         Input("version", "data"),
+        Input(acting.AWAY, "data"),
     )
-    def _sum(data: Any, search: str | None, _version: str) -> Component:
+    def _sum(data: Any, search: str | None, *_news: str) -> Component:
         return panels.guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
 
 
@@ -77,8 +78,13 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
 
 
 def why_not(view: View, right: Right) -> str:
-    """Why nothing can be done now: no desk, no right, data too old for acting on them."""
-    return acting.why_not(view, right) or (acting.too_old(view) if right is Right.ACCEPT else "")
+    """Why nothing can be done now: no desk, no right, data too old for acting on them, no cluster to review on.
+
+    Right.ACCEPT stands for putting off, which is a note in the ledger.
+    """
+    if right is Right.ACCEPT:
+        return acting.why_not_note(view, right) or acting.too_old(view)
+    return acting.why_not(view, right)
 
 
 def _every(matching: int) -> Component:

@@ -36,7 +36,16 @@ from cotenant.edges.ledger import Anchor, Entry, Ledger
 from cotenant.edges.turn import turn
 from cotenant.model.change import ChangeState, Standing
 from cotenant.model.desk import Form, LedgerHealth, Looked, Method, Permission, Postponed, Told, Wanted, required
-from cotenant.model.errors import ClusterForbidden, CotenantError, KeyTaken, NoData, StoreBusy, UsageError
+from cotenant.model.errors import (
+    ClusterError,
+    ClusterForbidden,
+    ClusterUnreachable,
+    CotenantError,
+    KeyTaken,
+    NoData,
+    StoreBusy,
+    UsageError,
+)
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import NotAllowed, Right, Someone, Way
 from cotenant.model.recommendation import Recommendation
@@ -323,6 +332,10 @@ def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> Seen:
         found = anchored(client, ledger, namespace)
     except ClusterForbidden as error:
         return Seen(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
+    except ClusterUnreachable:
+        raise
+    except ClusterError as error:
+        return Seen(words=f"What the cluster keeps of the ledger was not compared: {error.message}.")
     return Seen(head=found.head, words="" if found.head else unkept(ledger, found))
 
 

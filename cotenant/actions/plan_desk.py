@@ -185,6 +185,15 @@ class ClusterPlanDesk:
 
         return self._do(who, Right.PLAN, ref, PlanEvent.SKIPPED, made)
 
+    def restore(self, who: Someone, ref: PlanRef, start_seconds: float) -> Plan:
+        """Let a skipped occurrence of a schedule happen after all."""
+
+        def made(client: KubeClient, _by: str) -> Intent:
+            one = plans.plan(client, ref.namespace, ref.name)
+            return plan_terms.restored(one, start_seconds, self._now())
+
+        return self._do(who, Right.PLAN, ref, PlanEvent.RESTORED, made)
+
     def make(self, who: Someone, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved."""
         one = _new(workload, plan_terms.checked(terms, self._now()), name)

@@ -201,6 +201,20 @@ def skipped(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
     return _patch(plan, [_set("recurring/skip", starts)], f"skipped the occurrence of {moment(start_seconds)}")
 
 
+def restored(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
+    """A skipped start of a schedule back in it; UsageError when it is not skipped, or over."""
+    skips = plan.recurring.skip if plan.recurring else ()
+    if start_seconds not in skips:
+        known = ", ".join(moment(start) for start in skips) or "none"
+        raise UsageError(
+            f"plan {plan.namespace}/{plan.name} does not skip {moment(start_seconds)}", fix=f"Skipped are: {known}."
+        )
+    if start_seconds < now_seconds:
+        raise UsageError(f"the occurrence of {moment(start_seconds)} has begun without us", fix="Choose a later one.")
+    starts = [moment(start) for start in skips if start >= now_seconds and start != start_seconds]
+    return _patch(plan, [_set("recurring/skip", starts)], f"took the occurrence of {moment(start_seconds)} in again")
+
+
 def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
     """When the plan may approve itself."""
     limits = {

@@ -123,6 +123,7 @@ class PlanEvent(StrEnum):
     APPROVED = "plan-approved"
     REJECTED = "plan-rejected"
     SKIPPED = "plan-skipped"
+    RESTORED = "plan-skip-undone"
     POLICY = "plan-policy-set"
 
 
@@ -159,6 +160,9 @@ class PlanDesk(Protocol):
 
     def skip(self, who: Someone, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then. Right.PLAN."""
+
+    def restore(self, who: Someone, ref: PlanRef, start_seconds: float) -> Plan:
+        """Let a skipped occurrence of a schedule happen after all. Right.PLAN."""
 
     def make(self, who: Someone, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved. Right.PLAN."""

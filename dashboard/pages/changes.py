@@ -15,7 +15,7 @@ from cotenant.model.changes import CHANGES, moves
 from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.people import Right
 from cotenant.model.text import visible
-from dashboard import acting, change_story, changing, display, listing, panels
+from dashboard import acting, change_story, changing, display, listing, panels, verdict
 from dashboard.acting import acts
 from dashboard.change_story import Allowed
 from dashboard.filters import Query
@@ -159,14 +159,14 @@ def ledger(view: View) -> Component:
 
 
 def _version(view: View) -> str:
-    """What the page's news are: the changes, and each minute while one of them soaks."""
+    """What the page's news are: the changes, each minute while one of them soaks, the cluster gone or back."""
     try:
         standings = changing.standings_of(view)
     except CotenantError as error:
         return error.message
     soaking = any(s.state is ChangeState.APPLIED for s in standings)
     minute = int(view.now_seconds() // SECONDS_PER_MINUTE) if soaking else 0
-    return f"{changing.version_of(standings)}/{minute}"
+    return f"{changing.version_of(standings)}/{minute}/{acting.away(view)}"
 
 
 def opened(search: str) -> str:
@@ -183,7 +183,9 @@ def story(view: View, id_: str) -> tuple[str, Component]:
         raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all of them.")
     soak = SECONDS_PER_MINUTE * view.given.actions.soak_minutes
     left = changing.soaks(standing, soak, view.now_seconds())
-    body = change_story.body(standing, desk.story(who, id_), allowed(view, standing, standings.values(), left), left)
+    rows, can = desk.story(who, id_), allowed(view, standing, standings.values(), left)
+    why = panels.guarded(lambda: html.Div(verdict.section(view, standing, rows)))
+    body = change_story.body(standing, rows, can, left, [why])
     return change_story.title(standing.change), body
 
 

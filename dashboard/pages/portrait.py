@@ -15,7 +15,7 @@ from cotenant.model.people import Right
 from cotenant.model.recommendation import Field
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
-from dashboard import acting, display, explanation, filters, panels, proposals, reviewing, story
+from dashboard import acting, display, explanation, filters, panels, proposals, reviewing, story, verdict
 from dashboard.figures import distribution, heat
 from dashboard.figures import story as chart
 from dashboard.shell import path_of
@@ -122,17 +122,25 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
         ("apply", lambda: _apply(found, view)),
     )
     made = {name: panels.guarded(part) for name, part in make}
+    changed = panels.guarded(lambda: _changed(view, ref))
     return html.Div(
         [
             *_partial(found),
             made["facts"],
             made["time"],
+            changed,
             html.Div([made["spread"], made["week"]], className="row halves"),
             html.Div([made["test"], made["why"]], className="row narrow-wide"),
             made["log"],
             made["apply"],
         ]
     )
+
+
+def _changed(view: View, ref: WorkloadRef) -> Component:
+    """The last change and why it was found good or bad, where there was one."""
+    found = verdict.last(view, ref)
+    return panels.panel("Last change", found) if found else html.Div()
 
 
 LOG_NOTE: Final = "One line whenever a run proposed something else; amounts of one pod."

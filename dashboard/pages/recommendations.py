@@ -17,7 +17,7 @@ from dash.development.base_component import Component
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.resource import Resource
 from cotenant.model.views import RECOMMENDATIONS
-from dashboard import display, explanation, grid, listing, panels, postponing, putting_off, select_bar
+from dashboard import acting, display, explanation, grid, listing, panels, postponing, putting_off, select_bar, verdict
 from dashboard.filters import Query
 from dashboard.listing import Listing
 from dashboard.pages import portrait
@@ -128,6 +128,7 @@ def opened(search: str) -> tuple[str, str, str, str] | None:
 def register(app: Dash, view: View) -> None:
     """The list's callbacks, and the drawer's: it follows the URL, and closing it changes the URL."""
     listing.register(app, view, LIST)
+    acting.register(app, view)
     select_bar.register(app, view, LIST)
     putting_off.register(app, view, LIST)
     register_review(app, view, LIST)
@@ -137,9 +138,10 @@ def register(app: Dash, view: View) -> None:
         Output("explanation", "children"),
         Input("url", "search"),
         Input("version", "data"),
+        Input(acting.AWAY, "data"),
         State("drawer", "opened"),
     )
-    def _open(search: str | None, _version: str, _opened: bool) -> tuple[bool, Component]:
+    def _open(search: str | None, *_news: Any) -> tuple[bool, Component]:
         name = opened(search or "")
         if name is None:
             return False, html.Div()
@@ -147,11 +149,17 @@ def register(app: Dash, view: View) -> None:
         way = portrait.href(view.settings.base_path, ref, search or "", "recommendations")
         acts = panels.guarded(lambda: putting_off.one(view, ref))
         said = panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.given.patch, way))
-        return True, html.Div([acts, said])
+        return True, html.Div([acts, said, panels.guarded(lambda: _changed(view, ref))])
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
     )
+
+
+def _changed(view: View, ref: WorkloadRef) -> Component:
+    """The workload's last change and why it was found good or bad, where there was one."""
+    found = verdict.last(view, ref)
+    return html.Section([html.H2("Last change"), found], className="explain") if found else html.Div()
 
 
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:

@@ -55,18 +55,19 @@ def render(view: View, search: str) -> Component:
                     title="Back to the list (Esc)")  # fmt: skip
     crumbs = html.Nav([back], className="crumbs", **{"aria-label": "Where this is"})
     head = html.Div([html.H1("Review"), html.P("From a proposal to a change, with a way back.")], className="page-head")
-    return html.Div([crumbs, head, panels.guarded(lambda: _frame(view, search))], className="page")
+    inside = panels.guarded(lambda: _frame(view, search))
+    return html.Div([crumbs, head, inside, acting.awaited(view)], className="page")
 
 
 def _frame(view: View, search: str) -> Component:
     terms = reviewing.asked(search)
     if view.source.snapshot().overview is None:
         return panels.no_results()
+    if trouble := acting.away(view):
+        return panels.failed(trouble, "Nothing can be reviewed before it answers. The page tries again by itself.")
     if why := acting.why_not(view, Right.REVIEW):
         command = "cotenant dashboard --act" if view.given.desk is None else ""
         return panels.empty("This cannot be reviewed here.", why=why, command=command)
-    if view.given.desk is not None and (trouble := view.given.desk.trouble()):
-        return panels.failed(trouble, "Nothing can be reviewed before it answers. The page tries again by itself.")
     if not (terms.workloads or terms.everything or terms.step == DONE):
         choose = ("To the recommendations", f"{view.settings.base_path}recommendations")
         return panels.empty("Nothing is selected.", why="Tick rows in the list, then Review.", link=choose)
@@ -308,11 +309,12 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
     @app.callback(
         Output("review-body", "children"),
         Input("url", "search"),
+        Input(acting.AWAY, "data"),
         State("url", "pathname"),
         running=[(Output("review-frame", "className"), "review waiting", "review")],
     )
     @acts(view, Right.REVIEW)
-    def _walk_to(search: str | None, pathname: str | None) -> Any:
+    def _walk_to(search: str | None, _away: str | None, pathname: str | None) -> Any:
         if not (pathname or "").rstrip("/").endswith(reviewing.PATH):
             return no_update
         return panels.guarded(lambda: contents(view, listing, search or ""))

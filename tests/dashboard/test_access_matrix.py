@@ -142,6 +142,7 @@ def _values(name: str, change: str, plan: str, url: str) -> Values:
             "plan-approve-scope.value": "Once",
             "plan-reject-reason.value": "no",
             "plan-skip-start.value": "0",
+            "plan-unskip-start.value": "0",
             "plan-edit-of.data": 1,
         },
         parts={"ref": name, "ids": change, "kind": "snooze", "of": name, "plan-do": "approve", "plan-new": "once"},

@@ -1,0 +1,110 @@
+"""Usage through one change: before, after, the requests that were and are, and until when it was judged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.model.resource import Resource
+from dashboard import display
+from dashboard.figures import base, lines
+from dashboard.figures.base import Chart
+from dashboard.figures.lines import SCALE, UNIT, Floats, Trace
+
+TICKS: Final = 7
+GAP: Final = None
+"""Between two points that no line joins."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passage:
+    """Usage of one workload around a change, in the resource's unit; times in Unix seconds, NaN = no sample.
+
+    judged_seconds: end of the window by which it is judged; back_seconds: when it was taken back; before, after: the
+    requests of all its pods, None where they are not known.
+    """
+
+    resource: Resource
+    times: Sequence[int]
+    usage: Floats
+    begun_seconds: float
+    judged_seconds: float
+    back_seconds: float | None = None
+    before: float | None = None
+    after: float | None = None
+
+    def mean(self, start_seconds: float, end_seconds: float) -> float | None:
+        """Of the samples in between; None without any."""
+        inside = [v for t, v in zip(self.times, self.usage, strict=True) if start_seconds <= t < end_seconds]
+        known = [v for v in inside if not np.isnan(v)]
+        return float(np.mean(known)) if known else None
+
+
+def chart(passage: Passage) -> Chart:
+    """Usage and requests on one time axis, with the moment of the change."""
+    scale, unit = SCALE[passage.resource], UNIT[passage.resource]
+    x = base.milliseconds(passage.times)
+    ends = base.milliseconds([passage.times[0], int(max(passage.times[-1], passage.judged_seconds))])
+    traces = [lines.line(x, passage.usage / scale, "Usage", base.BLUE, width=2), *_requests(passage, ends, scale)]
+    for trace in traces:
+        trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
+    layout = lines.over_time(unit, ends, shapes=_marks(passage))
+    layout["xaxis"] = {**layout["xaxis"], "dtick": None, "nticks": TICKS, "tickformat": "%a %H:%M"}
+    return Chart({"data": traces, "layout": layout}, summary(passage))
+
+
+def _requests(passage: Passage, ends: Sequence[float], scale: int) -> list[Trace]:
+    """The old request up to the change, and again once that was taken back; the new one in between."""
+    begun, *back = (1000 * t for t in (passage.begun_seconds, passage.back_seconds) if t is not None)
+    until = back[0] if back else ends[1]
+    old = [ends[0], begun, *([GAP, until, ends[1]] if back else [])]
+    spans: tuple[tuple[str, float | None, list[Any], str, str], ...] = (
+        ("Request before", passage.before, old, base.ORANGE, "dash"),
+        ("Request after", passage.after, [begun, until], base.TEAL, "solid"),
+    )
+    made = []
+    for name, height, times, colour, dash in spans:
+        if height is not None:
+            heights = np.array([np.nan if t is GAP else height / scale for t in times])
+            made.append(lines.line(times, heights, name, colour, dash=dash, width=2))
+    return made
+
+
+def _marks(passage: Passage) -> list[dict[str, Any]]:
+    """The change, the window by which it is judged, and the way back."""
+    begun, judged = 1000 * passage.begun_seconds, 1000 * passage.judged_seconds
+    ground = {"fillcolor": base.faded(base.VIOLET, 0.1), "line": {"width": 0}, "layer": "below"}
+    window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begun, "x1": judged, **ground}
+    marks = [window, lines.vertical(begun, width=2) | {"label": _label("change")}]
+    if passage.back_seconds is not None:
+        marks.append(lines.vertical(1000 * passage.back_seconds, color=base.RED, width=2) | {"label": _label("back")})
+    return marks
+
+
+def _label(word: str) -> dict[str, Any]:
+    return {
+        "text": word,
+        "textposition": "end",
+        "textangle": 0,
+        "xanchor": "right",
+        "yanchor": "top",
+        "font": {"size": 11},
+    }
+
+
+def summary(passage: Passage) -> str:
+    """What the chart shows, in words."""
+    resource, name = passage.resource, "CPU" if passage.resource is Resource.CPU else "Memory"
+    until = passage.back_seconds or float("inf")
+    means = passage.mean(0, passage.begun_seconds), passage.mean(passage.begun_seconds, until)
+    before, after = (display.amount(m, resource) if m is not None else "no samples" for m in means)
+    parts = [f"{name}: mean usage {before} before the change of {display.moment(passage.begun_seconds)}, {after} after"]
+    if passage.before is not None and passage.after is not None:
+        requests = (display.amount(v, resource) for v in (passage.before, passage.after))
+        parts.append("requested {} before, {} after".format(*requests))
+    if passage.back_seconds is not None:
+        parts.append(f"taken back {display.moment(passage.back_seconds)}")
+    return "; ".join(parts) + "."

@@ -1,0 +1,63 @@
+"""While the API server is away what acts on it is off and says so; notes in the ledger go on, and all comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cotenant.cli.desk import desk_of
+from cotenant.model.people import Grant, Right, Role, Someone
+from cotenant.settings.dashboard import DashboardSettings
+from cotenant.sim.api_server import EmbeddedServer
+from dashboard import acting, reserving, select_bar
+from dashboard.source import StoreSource
+from dashboard.view import Given, View
+from tests.cluster.waiting import wait_for
+from tests.support import acting as support
+
+ADMIN = Someone("ann", grants=(Grant(Role.ADMIN),))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> support.Prepared:
+    return support.prepared(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, made: support.Prepared) -> Iterator[support.Scene]:
+    with support.embedded(tmp_path, made) as found:
+        yield found
+
+
+def view_of(scene: support.Scene) -> View:
+    desk = desk_of(scene.settings, scene.store)
+    source = StoreSource(scene.store, DashboardSettings())
+    return View(source, DashboardSettings(), lambda: scene.end_seconds, Given(people=lambda: ADMIN, desk=desk))
+
+
+def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(scene: support.Scene) -> None:
+    view = view_of(scene)
+    desk = view.given.desk
+    assert desk is not None and acting.why_not(view, Right.ACCEPT) == ""
+    assert scene.server is not None
+    scene.server.stop()
+    wait_for("the cluster is missed", lambda: bool(acting.away(view)), 120)
+    for right in (Right.REVIEW, Right.ACCEPT, Right.ADMINISTER):
+        assert acting.why_not(view, right).startswith("The API server does not answer")
+    assert select_bar.why_not(view, Right.ACCEPT) == "" and select_bar.why_not(view, Right.REVIEW) != ""
+    desk.postpone(ADMIN, scene.workloads[:1], 7, "later")
+    assert list(desk.postponed()) == [scene.workloads[0]]
+    assert reserving.why_not(view, Right.PLAN) == reserving.READ_ONLY  # nothing plans here, cluster or not
+    with EmbeddedServer() as back:
+        back.write_kubeconfig(Path(scene.settings.kube.kubeconfig))
+        wait_for("the cluster is back", lambda: not acting.away(view), 120)
+        assert acting.why_not(view, Right.ACCEPT) == ""
+
+
+def test_who_may_not_is_told_that_first(scene: support.Scene) -> None:
+    view = view_of(scene)
+    viewer = Someone("vic", grants=(Grant(Role.VIEWER),))
+    seen = View(view.source, view.settings, view.now_seconds, Given(people=lambda: viewer, desk=view.given.desk))
+    assert "it takes role" in acting.why_not(seen, Right.ACCEPT)
