@@ -148,7 +148,7 @@ def _ratio(item: Json, resource: Resource, name: str, pair: tuple[int | None, in
 def _quota(now: Sequence[Container], new: Sequence[Container], around: Around) -> Guardrail:
     if around.room.quotas is None:
         return Guardrail("quota", Outcome.PASS, "ResourceQuotas were not read")
-    replicas = int((around.live.get("spec") or {}).get("replicas") or 1)
+    replicas = _pods_of(around.live)
     rolls = around.method is Method.TEMPLATE
     tight = ""
     for one in around.room.quotas:
@@ -170,6 +170,12 @@ def _quota(now: Sequence[Container], new: Sequence[Container], around: Around) -
 def _short(name: str, resource: Resource, more: int, left: int) -> str:
     wanted, there = format_amount(resource, more), format_amount(resource, max(0, left))
     return f"{name} has {there} left and {wanted} more would be needed: its pods would be refused; have it raised"
+
+
+def _pods_of(live: Json) -> int:
+    """How many pods are made of the template; a DaemonSet has one on each node that it is meant for."""
+    spec, status = live.get("spec") or {}, live.get("status") or {}
+    return int(spec.get("replicas") or status.get("desiredNumberScheduled") or 1)
 
 
 def _quota_keys(hard: Mapping[str, Any]) -> Iterator[tuple[str, Resource, str]]:

@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recommender.strategies.cotenant.annotations as module
+from admission.pod_mutation import RECORD_ANNOTATION
+from cotenant.model.annotated import CHANGE_ANNOTATION, LATENCY_ANNOTATION, RESOURCES_ANNOTATION
+from cotenant.model.protocol import PREDICTED_USAGE_ANNOTATION, RUN_SECONDS_ANNOTATION
 from cotenant.model.resource import GIB, Resource
 from cotenant.settings.recommender import CotenantSettings
+from enforcer.strategies.baseline import BASELINE_ANNOTATION
 from recommender.strategies.cotenant.annotations import PREFIX, RULES, parse
 from recommender.strategies.cotenant.policy import policy
+from scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 PAGE = Path(__file__).parents[2] / "docs" / "annotations.md"
@@ -96,6 +101,17 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
     _, notes = parse({f"{PREFIX}max-mem": "1Gi", "other.io/max-memory": "1Gi", f"{PREFIX}node-group": "large"})
     assert len(notes) == 1
     assert "did you mean cotenant.dev/max-memory?" in notes[0]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        CHANGE_ANNOTATION, LATENCY_ANNOTATION, RESOURCES_ANNOTATION, RUN_SECONDS_ANNOTATION, PREDICTED_USAGE_ANNOTATION,
+        RECORD_ANNOTATION, BASELINE_ANNOTATION, MISSED_ANNOTATION, f"{PREFIX}node-group",
+    ],
+)  # fmt: skip
+def test_what_others_of_us_read_or_write_on_workloads_and_pods_is_not_called_unknown(key: str) -> None:
+    assert parse({key: "any"}) == ({}, ())
 
 
 def test_a_minimum_above_its_maximum_gives_way() -> None:

@@ -82,6 +82,14 @@ def test_a_quota_that_is_too_small_for_all_replicas_stops_it() -> None:
     assert failed(judged(recommendation(), Room(quotas=[scoped]))) == []
 
 
+def test_a_daemon_set_needs_its_quota_on_every_node() -> None:
+    daemon = live(BURSTABLE)
+    del daemon["spec"]["replicas"]
+    daemon["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 4}
+    assert "2 more would be needed" in judged(recommendation(), quota("5900m", "4"), live=daemon)["quota"].why
+    assert judged(recommendation(), quota("6", "4"), live=daemon)["quota"].outcome is not Outcome.FAIL
+
+
 def test_a_quota_without_room_for_a_surge_is_warned_of_and_not_where_nothing_rolls() -> None:
     # A cut needs nothing more in the end, but while it rolls a fifth pod of 800m beside four of 1 core.
     found = judged(recommendation(now=1000, amount=800), quota("4", "4"))

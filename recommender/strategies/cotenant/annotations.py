@@ -105,8 +105,13 @@ RULES: Final[Mapping[str, Rule]] = {
     "exclude-containers": Rule("container names separated by commas", _names),
     "skip": _FLAG,
 }
-ELSEWHERE: Final = frozenset({"change", "latency-query", "node-group", "resources"})
-"""Keys of the same domain that others read."""
+ELSEWHERE: Final = frozenset(
+    {
+        "change", "latency-query", "node-group", "resources",
+        "expected-run-seconds", "interference-baseline", "predicted-usage", "profiles", "reservation-missed",
+    }
+)  # fmt: skip
+"""Keys of the same domain that others read: a workload's own, and those of its pods."""
 
 
 def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
