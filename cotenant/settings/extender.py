@@ -122,7 +122,15 @@ class ExtenderSettings(Section, frozen=True):
     http_timeout_seconds: Annotated[
         float, setting("How long the scheduler waits for an answer (printed configuration).", unit="seconds", gt=0)
     ] = 1.0
-    weight: Annotated[int, setting("Weight of our points in the printed configuration.", ge=1, le=1000)] = 1
+    weight: Annotated[
+        int,
+        setting(
+            "Weight of our points in the printed configuration. 0: the scheduler does not ask for them, one call a pod"
+            " less, and ranks what `most_nodes` hands back by itself.",
+            ge=0,
+            le=1000,
+        ),
+    ] = 1
     most_nodes: Annotated[
         int,
         setting(

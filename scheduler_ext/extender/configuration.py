@@ -42,13 +42,9 @@ def configuration(
 
 def extenders(reach: Reach, settings: ExtenderSettings) -> list[dict[str, Any]]:
     """Both entries."""
-    rules = {
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "preemptVerb": "preempt",
-        "weight": settings.weight,
-        "ignorable": True,
-    }
+    rules = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
+    if settings.weight:
+        rules |= {"prioritizeVerb": "prioritize", "weight": settings.weight}
     binding = {
         "bindVerb": "bind",
         "managedResources": [{"name": BIND_RESOURCE, "ignoredByScheduler": True}],

@@ -48,6 +48,12 @@ def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> 
     assert binding == {**common, "bindVerb": "bind", "managedResources": managed, "ignorable": False}
 
 
+def test_without_a_weight_the_scheduler_is_not_told_to_ask_for_points() -> None:
+    rules, binding = configuration(Reach("http://127.0.0.1:1"), ExtenderSettings(weight=0))["extenders"]
+    assert "filterVerb" in rules and "preemptVerb" in rules
+    assert not {"prioritizeVerb", "weight"} & (rules.keys() | binding.keys())
+
+
 def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own() -> None:
     found = configuration(Reach("https://e:1", "ca", "crt", "key"), ExtenderSettings(), "cotenant", "/etc/kubeconfig")
     assert found["profiles"] == [{"schedulerName": "cotenant"}]
