@@ -11,6 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from typing import Final
 
 import msgspec
@@ -28,6 +29,9 @@ from cotenant.settings.root import Settings
 CHILD: Final = ("-m", "cotenant.manager.gathering_child")
 QUIET_SECONDS: Final = 600.0
 """Without news the store is told after so long that somebody looked."""
+CHILD_SECONDS: Final = 600.0
+"""A child that has not kept its look after so long, with a store that does not answer, is ended."""
+POLL_SECONDS: Final = 0.5
 log = structlog.get_logger(__name__)
 
 
@@ -69,13 +73,28 @@ class Gatherer:
         if not acts and now - self._kept_seconds < QUIET_SECONDS:
             return False
         job = Job(self._settings, self._cluster, told, acts)
-        done = subprocess.run([sys.executable, *CHILD], input=msgspec.json.encode(job), check=False)  # noqa: S603
-        if done.returncode == 0:
+        kept = self._child(msgspec.json.encode(job)) == 0
+        if kept:
             if not told.trouble:  # otherwise nothing was read of what waits
                 self._waiting.clear()
             self._kept_seconds = now
             self.kept += 1
-        return done.returncode == 0
+        return kept
+
+    def _child(self, job: bytes) -> int:
+        """The child's exit code; it is ended when it takes too long, or when we end."""
+        give_up = time.monotonic() + CHILD_SECONDS
+        given: bytes | None = job
+        with subprocess.Popen([sys.executable, *CHILD], stdin=subprocess.PIPE) as child:  # noqa: S603
+            while True:
+                try:
+                    child.communicate(given, timeout=POLL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    given = None  # it has it, or reads on
+                    if self._stopping.is_set() or time.monotonic() > give_up:
+                        child.kill()
+                else:
+                    return child.returncode
 
     def _heard(self, now: float) -> tuple[tuple[Act, ...], Gathering]:
         error = self._mirror.error

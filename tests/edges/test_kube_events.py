@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import EventRecorder, Regarding, access_review
+from cotenant.edges.kube.connection import Answer
 from cotenant.edges.kube.series import BURST, KEPT, REPEAT_SECONDS, Backlog, Subject
-from cotenant.model.errors import ClusterForbidden, ClusterUnreachable, NotLeader
+from cotenant.model.errors import ClusterError, ClusterForbidden, ClusterUnreachable, NotLeader
 from tests.cluster import faults
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import FaultProxy
@@ -213,6 +214,18 @@ def test_an_events_name_is_one_that_the_server_takes(name: str) -> None:
 
 
 # --- reviews ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_review_that_is_answered_by_something_else_is_an_error_in_words(
+    control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = control_plane.client()
+    for body in (b"<html>", b"[]", b"\xff"):
+        monkeypatch.setattr(client, "request", lambda *_, said=body, **__: Answer(201, {}, said))
+        with pytest.raises(ClusterError, match="not the API's"):
+            access_review(client, "patch", "configmaps")
+
+
 def test_our_rights_are_those_that_a_role_grants(control_plane: ControlPlane, namespace: str) -> None:
     user = f"reviewed-{namespace}"
     client, api = control_plane.client(control_plane.user(user)), control_plane.api()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import EventRecorder, KubeClient, connect
 from cotenant.edges.store import Store
 from cotenant.edges.telemetry import Metrics
+from cotenant.manager import gathering
 from cotenant.manager.agents import EARLY_SECONDS, LETTERS, EventWire, acts_of, ask
 from cotenant.manager.gathering import QUIET_SECONDS, Gatherer
 from cotenant.manager.loop import AlwaysLeads
@@ -238,6 +241,22 @@ def test_what_was_heard_before_the_server_fell_silent_is_handed_on_when_it_is_ba
     listener._mirror.error = None
     assert listener.look()
     assert [row["after"] for row in rows(store, agent.node)] == ["300000"]
+
+
+@pytest.mark.parametrize("ended_by", ["the manager's end", "its time"])
+def test_a_child_whose_store_never_answers_holds_nobody_up(
+    gatherer: tuple[Gatherer, Store], monkeypatch: pytest.MonkeyPatch, ended_by: str
+) -> None:
+    listener, _ = gatherer
+    monkeypatch.setattr(gathering, "CHILD", ("-c", "import sys, time; sys.stdin.read(1); time.sleep(600)"))
+    if ended_by == "its time":
+        monkeypatch.setattr(gathering, "CHILD_SECONDS", 0.0)
+    else:
+        threading.Timer(1.0, listener._stopping.set).start()
+    began = time.monotonic()
+    assert not listener.look()
+    assert time.monotonic() - began < 60
+    assert listener.kept == 0
 
 
 # ---- what stands in an Event is not believed further than it must be

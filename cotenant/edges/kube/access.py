@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cotenant.edges.kube.client import KubeClient, refusal
+from cotenant.edges.kube.client import KubeClient, decoded, refusal
 from cotenant.edges.kube.connection import Request
 
 KindT = TypeVar("KindT")
@@ -28,7 +28,8 @@ def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> Ki
     answer = client.request("create", request, repeatable=True)
     if answer.status not in (200, 201):
         raise refusal(f"review {path}", answer)
-    return msgspec.json.decode(answer.body, type=kind)
+    found: KindT = decoded(answer, kind, f"review {path}")
+    return found
 
 
 def access_review(

@@ -259,6 +259,11 @@ def _wait_seconds(answer: Answer, attempt: int) -> float:
 def _decoded(answer: Answer, kind: Any, path: str) -> Any:
     if answer.status != 200:
         raise ClusterError(f"{path}: the API server answered {answer.status}: {message_of(answer)}")
+    return decoded(answer, kind, path)
+
+
+def decoded(answer: Answer, kind: Any, path: str) -> Any:
+    """What a successful answer says; ClusterError when that is something else than the API's JSON."""
     try:
         return msgspec.json.decode(answer.body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
