@@ -56,20 +56,21 @@ class PodResources:
     def _run(self) -> None:
         with grpc.insecure_channel(f"unix:{self._socket}", _OPTIONS) as channel:
             while True:
-                self._look(channel)
+                self.problem = self._look(channel)
                 if self._ended.wait(ASK_SECONDS):
                     return
 
-    def _look(self, channel: Any) -> None:
-        self.problem = objection(self._socket)
-        if self.problem:
-            return
+    def _look(self, channel: Any) -> str:
+        """Ask once; why there is no answer, or empty."""
+        if wrong := objection(self._socket):
+            return wrong
         try:
             self.said = asked(channel)
         except grpc.RpcError as error:
-            self.problem = f"{error.code().name}: {error.details()}"
+            return f"{error.code().name}: {error.details()}"
         except ValueError as error:
-            self.problem = str(error)
+            return str(error)
+        return ""
 
 
 def objection(socket: Path) -> str:
