@@ -120,7 +120,8 @@ def _button(what: str, label: str, key: str, opens: str, *, disabled: bool) -> C
 def previewed(found: Preview, currency: str, title: str = "If it is approved") -> Component:
     """The answers before an approval."""
     rows: list[tuple[str, Any]] = [
-        ("Fits now", _fits(found)),
+        ("Fits now", _fits(found.count, found.unplaced, found.nodes)),
+        ("Fits at the start", _then(found)),
         *((f"Quota left, {name}", _left(name, left)) for name, left in sorted(found.quota_left.items())),
         ("Batch displaced", _worth(found.displaced_core_hours, found.displaced_cost, currency, "at most ")),
         ("Held", _worth(found.held_core_hours, found.held_cost, currency)),
@@ -134,10 +135,17 @@ def previewed(found: Preview, currency: str, title: str = "If it is approved") -
     return html.Section([html.H3([f"{title}, ", *when]), table], id="plan-preview", tabIndex=-1)
 
 
-def _fits(found: Preview) -> str:
-    placed = ", ".join(f"{visible(name)} ({count})" for name, count in found.nodes[:MOST_NODES])
-    more = f" and {len(found.nodes) - MOST_NODES} more" if len(found.nodes) > MOST_NODES else ""
-    return f"{found.count - found.unplaced} of {display.counted(found.count, 'pod')}: {placed or 'on no node'}{more}"
+def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
+    placed = ", ".join(f"{visible(name)} ({pods})" for name, pods in nodes[:MOST_NODES])
+    more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
+    return f"{count - unplaced} of {display.counted(count, 'pod')}: {placed or 'on no node'}{more}"
+
+
+def _then(found: Preview) -> str:
+    """By the forecast of the window's first half hour."""
+    if found.unplaced_then is None:
+        return "not known: no node has a forecast of that moment; they reach a day ahead of the last scan"
+    return f"{_fits(found.count, found.unplaced_then, found.nodes_then)}, by the forecast (q95) of what nodes use then"
 
 
 def _left(name: str, left: int) -> str:

@@ -76,6 +76,7 @@ class PlanOffice:
     settings: Settings
     clock: Clock
     anchor_namespace: str = ""
+    ahead: plans.Ahead = plans.nothing_ahead
 
 
 class ClusterPlanDesk:
@@ -256,7 +257,7 @@ class ClusterPlanDesk:
         return parse_plan(answer)
 
     def _previewed(self, client: KubeClient, one: Plan) -> Preview:
-        found = plans.previewed(client, one, self._now(), self._office.settings)
+        found = plans.previewed(client, one, self._now(), self._office.settings, self._office.ahead)
         short = one.ttl_seconds is not None and one.ttl_seconds < found.window.seconds + one.lead_seconds
         early = "The TTL ends before the window does: the room is given back early."
         return replace(found, notes=(*found.notes, early)) if short else found

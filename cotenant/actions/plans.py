@@ -6,8 +6,8 @@ as a field of its own manager, so that the controller's and the person's fields 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from cotenant.edges.kube import KubeClient
 from cotenant.edges.kube.observed import NodeWire, PodWire, node_of, pod_of
@@ -38,7 +38,7 @@ from cotenant.model.resource import Resource
 from cotenant.settings.root import Settings
 from recommender.plans import schedule
 from recommender.plans.guards import Situation, judge
-from recommender.plans.preview import NodeRoom, Place, preview
+from recommender.plans.preview import NodeRoom, Place, preview, room_then
 
 FIELD_MANAGER: Final = "cotenant-approver"
 _BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
@@ -146,7 +146,18 @@ def new_plan(owner: tuple[str, str, str], name: str, count: int, when: Recurrenc
     return Plan(namespace, name, source, Workload(kind, workload), {}, count, recurring=recurring, window=window)
 
 
-def previewed(client: KubeClient, one: Plan, now_seconds: float, settings: Settings) -> Preview:
+Ahead: TypeAlias = Callable[[float], Mapping[str, Mapping[str, int]]]
+"""At a moment (Unix time): node -> resource -> what it will use, in the resource's unit; none where nobody knows."""
+
+
+def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
+    """No forecast is at hand."""
+    return {}
+
+
+def previewed(
+    client: KubeClient, one: Plan, now_seconds: float, settings: Settings, ahead: Ahead = nothing_ahead
+) -> Preview:
     """What approving a plan would mean now, guards included; NoData when it has no window to come.
 
     A forecast's skill is known where the pipeline runs, so its guard is not asked here: the plan's condition says it.
@@ -157,7 +168,10 @@ def previewed(client: KubeClient, one: Plan, now_seconds: float, settings: Setti
     if window is None:
         raise NoData(f"plan {one.namespace}/{one.name} has no window to come")
     nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
-    there = _place(client, nodes, one.namespace, settings.recommender.prices.per_core_hour)
+    used = ahead(max(window.start_seconds, now_seconds))
+    there = Place(
+        _rooms(client, nodes, used), quota_left(client, one.namespace), settings.recommender.prices.per_core_hour
+    )
     others = [p for p in plans(client) if p.key != one.key and p.status.phase and p.status.phase.holds]
     situation = Situation(
         Source.MANUAL,
@@ -170,27 +184,24 @@ def previewed(client: KubeClient, one: Plan, now_seconds: float, settings: Setti
     return preview(one, window, there, asked)
 
 
-def _place(
-    client: KubeClient, nodes: Sequence[ObservedNode], namespace: str, price_per_core_hour: float
-) -> Place:  # fmt: skip
-    """Free room of every node as the scheduler counts it, and what the namespace's quotas have left."""
+def _rooms(
+    client: KubeClient, nodes: Sequence[ObservedNode], used: Mapping[str, Mapping[str, int]]
+) -> list[NodeRoom]:  # fmt: skip
+    """Free room of every node as the scheduler counts it now, and with what it will use."""
     taken: dict[str, dict[str, int]] = {}
     for wire in client.list("/api/v1/pods", PodWire):
         pod = pod_of(wire)
         if pod.node and pod.active:
-            used = taken.setdefault(pod.node, {})
+            there = taken.setdefault(pod.node, {})
             for name, amount in {**pod.requests, "pods": 1}.items():
-                used[name] = used.get(name, 0) + amount
-    rooms = [
-        NodeRoom(
-            node.name,
-            {n: amount - taken.get(node.name, {}).get(n, 0) for n, amount in node.allocatable.items()},
-            taken.get(node.name, {}).get(_BATCH_CPU, 0),
-            not node.unschedulable,
-        )
-        for node in nodes
-    ]
-    return Place(rooms, quota_left(client, namespace), price_per_core_hour)
+                there[name] = there.get(name, 0) + amount
+    rooms = []
+    for node in nodes:
+        held = taken.get(node.name, {})
+        free = {n: amount - held.get(n, 0) for n, amount in node.allocatable.items()}
+        then = room_then(free, node.allocatable, used[node.name]) if node.name in used else None
+        rooms.append(NodeRoom(node.name, free, held.get(_BATCH_CPU, 0), not node.unschedulable, then))
+    return rooms
 
 
 def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:

@@ -65,7 +65,7 @@ def acting(settings: Settings, store: Store) -> dict[str, Any]:
     """What makes a dashboard act: desks, and who sits at them where nobody is asked who they are."""
     from cotenant.cli.desk import at_this_machine, desk_of, plan_desk_of
 
-    found: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings)}
+    found: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings, store=store)}
     if settings.access.mode is Mode.NONE:
         found["people"] = at_this_machine(settings.kube)
     return found

@@ -54,7 +54,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
     acting: dict[str, Any] = {
         "people": at_this_machine(settings.kube),
         "desk": desk_of(settings, store, clock=cluster.clock),
-        "plans": plan_desk_of(settings, clock=cluster.clock),
+        "plans": plan_desk_of(settings, clock=cluster.clock, store=store),
         "actions": settings.actions,
         "steering": cluster.course,
     }

@@ -69,8 +69,14 @@ def _metrics(settings: Settings) -> dict[str, Any]:
     return {"compare": metrics, "trace": metrics.trace}
 
 
-def plan_desk_of(settings: Settings, door: Door | None = None, clock: Clock | None = None) -> ClusterPlanDesk:
-    """A desk for the reservation plans of the same cluster, with the same ledger; nothing is asked yet."""
+def plan_desk_of(
+    settings: Settings, door: Door | None = None, clock: Clock | None = None, store: Store | None = None
+) -> ClusterPlanDesk:
+    """A desk for the reservation plans of the same cluster, with the same ledger; nothing is asked yet.
+
+    store: whose forecasts say what nodes will use; None: nobody knows.
+    """
+    from cotenant.actions.foreseen import ahead_of
     from cotenant.actions.plan_desk import ClusterPlanDesk, PlanOffice
     from cotenant.edges.clock import SystemClock
     from cotenant.settings.actions import ledger_path
@@ -81,6 +87,7 @@ def plan_desk_of(settings: Settings, door: Door | None = None, clock: Clock | No
         settings=settings,
         clock=clock or SystemClock(),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+        **({"ahead": ahead_of(store)} if store is not None else {}),
     )
     return ClusterPlanDesk(office)
 

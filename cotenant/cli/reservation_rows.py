@@ -94,12 +94,18 @@ def score_table(plan: Plan) -> Table:
     return Table.from_rows(SCORES, [_score(plan, score) for score in scores])
 
 
+def _placed(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
+    placed = ", ".join(f"{name} ({pods})" for name, pods in nodes[:8])
+    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    return f"{count - unplaced} of {count} pods: {placed or 'no node'}{more}"
+
+
 def preview_table(found: Preview, currency: str) -> Table:
     """Question and answer, one a row."""
-    placed = ", ".join(f"{name} ({count})" for name, count in found.nodes[:8])
-    more = f" and {len(found.nodes) - 8} more" if len(found.nodes) > 8 else ""
+    late = found.unplaced_then
     rows = [
-        ("fits now", f"{found.count - found.unplaced} of {found.count} pods: {placed or 'no node'}{more}"),
+        ("fits now", _placed(found.count, found.unplaced, found.nodes)),
+        ("fits at the start", "no forecast of then" if late is None else _placed(found.count, late, found.nodes_then)),
         ("held", f"{found.held_core_hours:.1f} core-hours, {found.held_cost:.2f} {currency}"),
         (
             "batch displaced",

@@ -22,11 +22,12 @@ from cotenant.cli.output import (
     print_table,
 )
 from cotenant.cli.results import ClusterOption, NamespaceOption, StoreOption, chosen, open_store
-from cotenant.model.errors import UsageError
+from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.identity import WorkloadRef
 
 if TYPE_CHECKING:
     from cotenant.actions.plan_desk import ClusterPlanDesk
+    from cotenant.actions.plans import Ahead
     from cotenant.edges.kube import KubeClient
     from cotenant.model.intent import Apply, Create
     from cotenant.model.people import Someone
@@ -151,7 +152,7 @@ def preview(
     name = _named(plan)
     settings = _settings(ctx, kubeconfig, context)
     client = _client(settings)
-    found = previewed(client, read(client, *name), _now(), settings)
+    found = previewed(client, read(client, *name), _now(), settings, _ahead(settings))
     print_table(preview_table(found, settings.recommender.prices.currency), output, headers=not no_headers)
 
 
@@ -353,6 +354,17 @@ def _decide(
     if found.status.window:
         at = datetime.fromtimestamp(found.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
         message(f"room for {found.count} pods will be reserved at {at}")
+
+
+def _ahead(settings: Settings) -> Ahead:
+    """What nodes will use, by the only store that there is; without one nobody knows."""
+    from cotenant.actions.foreseen import ahead_of
+    from cotenant.actions.plans import nothing_ahead
+
+    try:
+        return ahead_of(open_store(settings, None))
+    except CotenantError:
+        return nothing_ahead
 
 
 def _desk(settings: Settings) -> ClusterPlanDesk:

@@ -42,6 +42,9 @@ class Verdict:
 class Preview:
     """Answers before an approval. nodes: (name, pods); unplaced: pods that fit nowhere now.
 
+    nodes_then, unplaced_then: the same when the window begins, by the forecast of what nodes use then; None: there is
+    no forecast of that moment.
+
     quota_left: after the plan's pods, per resource that a quota bounds; displaced_core_hours: batch work on those nodes
     that shares its CPU with the room while pods use it; cost: of holding, at the price sheet.
     """
@@ -60,6 +63,8 @@ class Preview:
     notes: tuple[str, ...] = ()
     without: str = ""
     """What happens when nothing is reserved, in a sentence."""
+    nodes_then: tuple[tuple[str, int], ...] = ()
+    unplaced_then: int | None = None
 
     @property
     def fits(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,17 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """Room of one node: free is allocatable less requests, per resource; batch_millicores: what batch pods request."""
+    """Room of one node: free is allocatable less requests, per resource; batch_millicores: what batch pods request.
+
+    then: the same at the start of the window, allocatable less the usage that is forecast, never more than free; None
+    where nothing is forecast.
+    """
 
     name: str
     free: Mapping[str, int]
     batch_millicores: int = 0
     schedulable: bool = True
+    then: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +47,16 @@ def preview(plan: Plan, window: Span, place: Place, guards: tuple[Verdict, ...] 
     displaced = float(np.minimum(batch, counts * cores).sum()) * hours
     held = plan.count * cores * hours
     missing = plan.count - int(counts.sum())
+    then = placed_then(plan, place.nodes)
+    late = None if then is None else plan.count - int(then.sum())
     expected = plan.status.expected
     return Preview(
         count=plan.count,
         window=window,
-        nodes=tuple((n.name, int(c)) for n, c in zip(place.nodes, counts, strict=True) if c),
+        nodes=_named(place.nodes, counts),
         unplaced=missing,
+        nodes_then=() if then is None else _named(place.nodes, then),
+        unplaced_then=late,
         quota_left={n: left - plan.count * plan.per_pod.get(n, 0) for n, left in place.quota_left.items()},
         displaced_core_hours=displaced,
         displaced_cost=displaced * place.price_per_core_hour,
@@ -55,9 +64,29 @@ def preview(plan: Plan, window: Span, place: Place, guards: tuple[Verdict, ...] 
         held_cost=held * place.price_per_core_hour,
         expected=expected,
         guards=guards,
-        notes=tuple(_notes(plan, missing)),
+        notes=tuple(_notes(plan, missing, late)),
         without=_without(plan, missing, expected),
     )
+
+
+def placed_then(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
+    """Pods on each node when the window begins; None where no node has a forecast of that moment.
+
+    Of nodes without one the room of now is taken.
+    """
+    if all(node.then is None for node in nodes):
+        return None
+    ahead = [replace(node, free=node.free if node.then is None else node.then) for node in nodes]
+    return placed(plan.per_pod, plan.count, ahead)
+
+
+def room_then(free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+    """Free room of a node at a moment at which so much will be used: what is asked for stays asked for."""
+    return {n: min(left, allocatable[n] - used[n]) if n in used else left for n, left in free.items()}
+
+
+def _named(nodes: Sequence[NodeRoom], counts: Counts) -> tuple[tuple[str, int], ...]:
+    return tuple((n.name, int(c)) for n, c in zip(nodes, counts, strict=True) if c)
 
 
 def placed(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) -> Counts:
@@ -77,11 +106,14 @@ def placed(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) ->
     return counts
 
 
-def _notes(plan: Plan, missing: int) -> list[str]:
+def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
     """What a person should know, in sentences."""
-    return (
-        [f"{missing} of {plan.count} pods fit on no node now: room must become free by the start."] if missing else []
-    )
+    notes = []
+    if missing:
+        notes.append(f"{missing} of {plan.count} pods fit on no node now: room must become free by the start.")
+    if late is not None and late > missing:
+        notes.append(f"{late} of {plan.count} pods fit on no node when the window begins: nodes are busier then.")
+    return notes
 
 
 def _without(plan: Plan, missing: int, expected: Expected | None) -> str:
