@@ -223,8 +223,10 @@ def _add_acting(made: APIRouter, view: View) -> None:
 def _add_postponing(made: APIRouter, view: View) -> None:
     @made.get("/postponements", summary="Recommendations that are hidden now", **_doc(list[Hidden], 403))
     def listed() -> Response:
-        view.given.people().require(Right.READ)
-        return _json([_hidden(one) for one in _desk(view).postponed().values()])
+        who = view.given.people()
+        who.require(Right.READ)
+        found = _desk(view).postponed().values()
+        return _json([_hidden(one) for one in found if who.may(Right.READ, one.workload.namespace)])
 
     @made.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
                **_doc(None, 403, 422, body=PutOff))  # fmt: skip

@@ -26,6 +26,7 @@ from dashboard import api, api_acts, api_plans, pages, reference, shell
 from dashboard.access import grants, headers, login
 from dashboard.access.gate import Gate
 from dashboard.health import Health
+from dashboard.narrowing import Narrowing
 from dashboard.postponing import Postponing
 from dashboard.source import Source
 from dashboard.threaded import ThreadedDash
@@ -50,7 +51,7 @@ def create_app(
     known = replace(known, people=people)
     if known.desk is not None:
         source = Postponing(source, known.desk, now, settings.reload_seconds)
-    view = View(source, settings, now, known)
+    view = View(Narrowing(source, people), settings, now, known)
     base = settings.base_path
     app = FastAPI(
         title="cotenant",
@@ -66,7 +67,7 @@ def create_app(
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _problem)
     app.add_exception_handler(RequestValidationError, _misread)
-    health = Health(view)
+    health = Health(replace(view, source=source))
     health.add_to(app, base)
     gate.policy = headers.policy(_add_pages(app, view))
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)

@@ -19,6 +19,7 @@ from cotenant.model.table import Schema
 from cotenant.model.text import visible
 from dashboard import display, filters, grid, moments, panels
 from dashboard.filters import Condition, Query
+from dashboard.narrowing import OF_THESE
 from dashboard.source import Snapshot
 from dashboard.view import View
 
@@ -228,7 +229,9 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     line = [html.Strong(words, id=f"count-{listing.schema.name}", role="status"), *said, *_active(listing, query)]
     if not count:
         return html.Div([html.Div(line, className="tool-line"), _nothing(listing, view, query)])
-    totals = listing.totals(snapshot, query)
+    totals = [*listing.totals(snapshot, query)]
+    if totals and view.given.people().reads is not None:
+        totals.append(html.Span(OF_THESE, className="total-parts"))
     exports = _exports(listing, view, filters.encode(listing.query(search, schema)))
     return html.Div([html.Div([*line, exports], className="tool-line"), html.Div([*totals], className="totals")])
 

@@ -66,7 +66,8 @@ def one(view: View, ref: WorkloadRef) -> Component:
         if reading
         else dcc.Link("Review", href=href, id="review-open", className="button act primary")
     )
-    found = view.given.desk.postponed().get(ref) if view.given.desk else None
+    sees = view.given.people().may(Right.READ, ref.namespace)
+    found = view.given.desk.postponed().get(ref) if view.given.desk and sees else None
     if found is not None:
         again = html.Button(
             "Show again", id={"type": "recall", "ref": reviewing.name_of(ref)}, className="button act",

@@ -16,6 +16,7 @@ from cotenant.model.views import Overview
 from cotenant.settings.dashboard import DashboardSettings
 from dashboard import acting, display, filters, panels, steering
 from dashboard.access.menu import menu
+from dashboard.narrowing import OF_THESE
 from dashboard.view import Page, View
 
 INDEX: Final = """<!DOCTYPE html>
@@ -296,7 +297,10 @@ def _missing(settings: DashboardSettings) -> Component:
 
 
 def _chips(overview: Overview | None, view: View) -> list[Component]:
-    reads = [] if view.given.desk else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
+    seen = view.given.people().reads
+    names = visible(", ".join(sorted(seen or ())))
+    reads = [] if seen is None else [panels.chip(OF_THESE, "gray", f"You see: {names or 'none'}.")]
+    reads += [] if view.given.desk else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
     if overview is None:
         return reads
     name = html.Span(visible(overview.cluster), className="cluster", title="Cluster")

@@ -95,6 +95,14 @@ class Someone:
         """Whether a grant gives the right in that namespace, or in any when none is named."""
         return any(right in RIGHTS[grant.role] and grant.covers(namespace) for grant in self.grants)
 
+    @property
+    def reads(self) -> frozenset[str] | None:
+        """Namespaces of which they may read; None: of all."""
+        grants = [grant for grant in self.grants if Right.READ in RIGHTS[grant.role]]
+        if not all(grant.namespaces for grant in grants):
+            return None
+        return frozenset(name for grant in grants for name in grant.namespaces)
+
     def require(self, right: Right, namespace: str = "") -> None:
         """NotAllowed, in words, when they may not."""
         if self.may(right, namespace):

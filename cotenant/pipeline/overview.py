@@ -15,6 +15,7 @@ from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.reclaimable import Band, Reclaimable
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.model.resource import Resource
+from cotenant.model.savings import worth_the_effort
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.model.views import BandSeries, Headline, NamespaceWaste, Overview, PeakAhead
 from cotenant.pipeline.analysis import Analysis
@@ -22,7 +23,6 @@ from cotenant.pipeline.browse import NodeLines, batch_of_cluster, hour_of_week
 
 SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 REQUEST_SIGNAL = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Signal.MEMORY_REQUEST}
-WORTH_SHARE = 0.7
 PEAK_SECONDS = 2 * HOUR_SECONDS
 """A peak is told by its busiest two hours; the window around it may be half a day."""
 
@@ -56,7 +56,7 @@ def overview(analysis: Analysis, lines: NodeLines, *, demo: bool, strategy: str)
         reasons={r.value: n for r, n in Counter(v.reason for v in _requests(analysis.recommendations)).items()},
         saving_cpu_millicores=sum(cpu_saving),
         saving_memory_bytes=sum(memory_saving),
-        worth_the_effort=_worth(cpu_saving),
+        worth_the_effort=worth_the_effort(cpu_saving),
         strategy=strategy,
         settings_digest=analysis.settings_digest,
         coverage=quality.coverage if quality else float("nan"),
@@ -207,13 +207,6 @@ def _saving(recommendations: Sequence[Recommendation], resource: Resource) -> li
     """Reduction of the request over all replicas, one entry a recommendation (0 where it grows or is withheld)."""
     values = ((r, r.value(resource, Field.REQUEST)) for r in recommendations)
     return [max(0, -(v.change or 0)) * r.replicas if v is not None and v.action is Action.SET else 0 for r, v in values]
-
-
-def _worth(savings: Sequence[int]) -> int:
-    """Fewest recommendations that together give 70 % of the saving."""
-    ordered = np.sort(np.array(savings, dtype=np.float64))[::-1]
-    total = float(ordered.sum())
-    return int(np.searchsorted(np.cumsum(ordered), WORTH_SHARE * total) + 1) if total > 0 else 0
 
 
 def _floats(values: npt.NDArray[np.floating]) -> list[float]:

@@ -116,6 +116,10 @@ class AccessSettings(Section, frozen=True):
         list[RoleRule],
         setting("Who is what: role, group or user, and namespaces (none: all); several rules add up."),
     ] = msgspec.field(default_factory=list)
+    own_namespaces: Annotated[
+        bool,
+        setting("People read only the namespaces in which a rule gives them a role; whom no rule names is refused."),
+    ] = False
     public_url: Annotated[
         str, setting("Address at which browsers reach the dashboard, without its base path; empty: as they ask.")
     ] = ""
@@ -132,5 +136,7 @@ class AccessSettings(Section, frozen=True):
             raise ValueError("mode proxy trusts nobody: name the proxies in access.proxy.trusted")
         if self.mode is Mode.OIDC and not (self.oidc.issuer and self.oidc.client_id):
             raise ValueError("mode oidc needs access.oidc.issuer and access.oidc.client_id")
+        if self.own_namespaces and self.anonymous is Unlisted.VIEWER:
+            raise ValueError("own_namespaces is of no use while anonymous is viewer: a stranger would read everything")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
             raise ValueError(f"public_url {self.public_url!r} is no http or https address")

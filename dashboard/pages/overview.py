@@ -19,6 +19,7 @@ from cotenant.model.text import visible
 from cotenant.model.views import FINDINGS, RECOMMENDATIONS, Overview
 from dashboard import choosing, display, filters, panels, reviewing, select_bar
 from dashboard.figures import band, heat, waste
+from dashboard.narrowing import OF_THESE
 from dashboard.view import Page, View
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
@@ -41,7 +42,7 @@ def contents(view: View) -> Component:
         return panels.no_results()
     base = view.settings.base_path
     rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
-        ("", [lambda: html.P(_lead(overview), className="lead")]),
+        ("", [lambda: html.P(_lead(overview, view), className="lead")]),
         ("", [lambda: _headline(overview)]),
         ("", [lambda: _present(overview, view)]),
         ("row wide-narrow", [lambda: _band_panel(overview), lambda: _heat_panel(overview)]),
@@ -54,10 +55,11 @@ def contents(view: View) -> Component:
     return html.Div([html.Div([panels.guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
 
 
-def _lead(overview: Overview) -> str:
+def _lead(overview: Overview, view: View) -> str:
     things = ((overview.nodes, "node"), (overview.workloads, "workload"), (overview.pods, "pod"))
+    whose = "" if view.given.people().reads is None else f", workloads and pods {OF_THESE}"
     return (
-        f"{', '.join(display.counted(number, noun) for number, noun in things)}; "
+        f"{', '.join(display.counted(number, noun) for number, noun in things)}{whose}; "
         f"{overview.window_days:.0f} days of history from {visible(overview.source)}, "
         f"until {display.moment(overview.time_seconds)}."
     )

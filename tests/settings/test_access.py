@@ -33,6 +33,7 @@ def test_by_default_nothing_is_done_and_strangers_are_refused() -> None:
             "does not appear to be an IPv4 or IPv6 network",
         ),
         ({"access.mode": "oidc"}, "needs access.oidc.issuer and access.oidc.client_id"),
+        ({"access.own_namespaces": "true", "access.anonymous": "viewer"}, "a stranger would read everything"),
         ({"access.oidc.issuer": "http://login.example.com"}, "is not https"),
         ({"access.roles": "[{role: king, user: ada}]"}, "access.roles is"),
         ({"access.roles": "[{role: admin}]"}, "access.roles is"),
@@ -53,11 +54,11 @@ def test_roles_come_from_the_environment_too() -> None:
     assert (rule.role, rule.group, rule.namespaces) == (Role.OWNER, "shop-team", ["shop"])
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_every_example_of_the_page_is_a_settings_file(number: int, tmp_path: Path) -> None:
     examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     file = tmp_path / "settings.yaml"
     file.write_text(HEAD + examples[number])
     found = load(file, {}, {}).settings
-    assert len(examples) == 3 and not found.access.read_only
-    assert found.access.mode is (Mode.NONE, Mode.PROXY, Mode.OIDC)[number]
+    assert len(examples) == 4 and not found.access.read_only
+    assert found.access.mode is (Mode.NONE, Mode.NONE, Mode.PROXY, Mode.OIDC)[number]

@@ -1,0 +1,268 @@
+"""Reading by namespace: no page, callback, endpoint or download tells whom it does not concern of other namespaces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.actions.journal import Journal
+from cotenant.cli.dashboard import manifest
+from cotenant.cli.desk import desk_of, kubeconfig_door
+from cotenant.edges.clock import FixedClock
+from cotenant.edges.ledger import Ledger
+from cotenant.edges.store import Store
+from cotenant.model.change import Change
+from cotenant.model.enforcement_tables import ENFORCEMENT
+from cotenant.model.identity import WorkloadRef
+from cotenant.model.people import Grant, Role, Someone
+from cotenant.model.progress import Silent
+from cotenant.model.table import Table
+from cotenant.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
+from cotenant.pipeline import corridor
+from cotenant.settings.actions import ActionSettings
+from cotenant.settings.kube import KubeSettings
+from cotenant.settings.root import Settings
+from cotenant.sim import demo, resident
+from cotenant.sim.api_server import EmbeddedServer
+from dashboard import pages
+from dashboard.app import create_app
+from dashboard.filters import Indexed
+from dashboard.narrowing import HIDDEN, NOTE, OF_THESE, narrowed
+from dashboard.source import Snapshot, StoreSource
+from dashboard.view import Given
+from profiler.synthetic import SyntheticSpec
+from recommender.patches import kubectl_command
+from tests.support import access, sweep
+from tests.support.access import Browser
+from tests.support.dashboard import QUICK, served
+from tests.support.sweep import Values
+
+pytestmark = pytest.mark.slow
+SPEC = SyntheticSpec(nodes=4, workloads=60, days=9, seed=7)
+SEEN = f"{resident.PREFIX}shop"
+ROLES = (Role.VIEWER, Role.OWNER, Role.APPROVER, Role.ADMIN)
+
+
+@dataclass(frozen=True)
+class House:
+    """A dashboard whose people read by namespace, with changes and put-off recommendations in all of them."""
+
+    app: Any
+    url: str
+    snapshot: Snapshot
+
+    @property
+    def names(self) -> list[str]:
+        """All namespaces; each begins with a prefix that no other word has."""
+        return list(self.snapshot.tables[WORKLOADS.name].vocabulary["namespace"])
+
+    def workloads(self, namespace: str) -> list[str]:
+        """Names of workloads there."""
+        return [r["workload"] for r in self.snapshot.tables[WORKLOADS.name].table.rows() if r["namespace"] == namespace]
+
+    def as_(self, group: str) -> Browser:
+        found = Browser(self.url, **{"X-Forwarded-User": f"{group}@x", "X-Forwarded-Groups": group})
+        found.get("/", page=True)
+        return found
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("narrow")
+    made = resident.as_it_stands(resident.resident(SPEC, resident.fake_nodes(SPEC)), "embedded", SPEC.end_seconds)
+    store, end = Store((folder / "store").as_uri(), "embedded"), made.inventory.time_seconds
+    demo.write(store, made, Silent())
+    corridor.publish(corridor.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
+    rules = [
+        *({"role": role.value, "group": f"{role.value}-there", "namespaces": [SEEN]} for role in ROLES),
+        {"role": "viewer", "group": "everywhere"},
+    ]
+    source = StoreSource(store, QUICK)
+    with EmbeddedServer() as server:
+        base = Settings()
+        settings = msgspec.structs.replace(
+            base,
+            kube=KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))),
+            actions=ActionSettings(ledger=str(folder / "ledger.db"), anchor=False),
+        )
+        desk = desk_of(settings, store, kubeconfig_door(settings.kube), FixedClock(end))
+        _fill_ledger(folder / "ledger.db", source.snapshot(), end)
+        refs = [WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in _workloads(source.snapshot())]
+        desk.postpone(Someone("house", grants=(Grant(Role.ADMIN),)), refs[::2], 7, "not now")
+        people = access.by_proxy("127.0.0.1/32", roles=rules, own_namespaces=True)
+        given = Given(kubectl_command, manifest, access=people, desk=desk)
+        app = create_app(source, QUICK, FixedClock(end), given)
+        with served(app) as url:
+            yield House(app, url, source.snapshot())
+
+
+def _workloads(snapshot: Snapshot) -> list[dict[str, Any]]:
+    return list(snapshot.tables[WORKLOADS.name].table.rows())
+
+
+def _fill_ledger(path: Path, snapshot: Snapshot, seconds: float) -> None:
+    """A change of each workload."""
+    ledger = Ledger(path)
+    changes = [
+        Change(f"{n:012x}", f"b{n}", r["namespace"], r["kind"], r["workload"], "ann", (), "template", "d@0", ())
+        for n, r in enumerate(_workloads(snapshot))
+    ]
+    Journal(ledger, FixedClock(seconds), "ann").accept(changes)
+    ledger.close()
+
+
+def leaks(house: House, answer: Any) -> set[str]:
+    """Names of namespaces that are in an answer and not theirs."""
+    return {name for name in house.names if name != SEEN and name.encode() in answer.content}
+
+
+def endpoints(house: House) -> Iterator[str]:
+    """Every endpoint for reading; tables also as CSV."""
+    for path in sweep.reads(house.app):
+        if "/auth/" in path or "_dash-component-suites" in path:
+            continue
+        address = sweep.filled(path, {"change": f"{0:012x}", "node": "x"})
+        yield address
+        if path.startswith("/api/v1") and "{" not in path:
+            yield f"{address}?format=csv"
+
+
+def addressed(page: str) -> Values:
+    return Values(plain={"url.pathname": f"/{page}", "url.search": ""})
+
+
+def drawn(house: House, browser: Browser, targets: list[sweep.Target]) -> Iterator[tuple[str, sweep.Target, Any]]:
+    """Each of the callbacks on each page."""
+    for page in pages.ALL:
+        for target in targets:
+            yield page.path, target, sweep.press(browser, target, addressed(page.path))
+
+
+def showing(house: House) -> list[sweep.Target]:
+    return [target for target in sweep.targets(house.app) if target.takes is None]
+
+
+# --- nobody else's names ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("role", ROLES)
+def test_no_endpoint_names_a_namespace_in_which_one_has_no_role(house: House, role: Role) -> None:
+    browser = house.as_(f"{role.value}-there")
+    answers = {path: browser.get(path) for path in endpoints(house)}
+    assert {path: leaks(house, answer) for path, answer in answers.items() if leaks(house, answer)} == {}
+    rows = answers["/api/v1/workloads"].json()
+    assert {row["namespace"] for row in rows["rows"]} == {SEEN} and rows["of"] == len(house.workloads(SEEN))
+    assert {row["namespace"] for row in answers["/api/v1/changes"].json()["rows"]} == {SEEN}
+
+
+def test_no_callback_on_any_page_names_a_namespace_in_which_one_has_no_role(house: House) -> None:
+    browser, told = house.as_("viewer-there"), 0
+    for page, target, answer in drawn(house, browser, showing(house)):
+        assert answer.status_code in (200, 204), (page, target)
+        assert leaks(house, answer) == set(), (page, target)
+        told += SEEN.encode() in answer.content
+    assert told > 5  # it is about their own namespace
+
+
+@pytest.mark.parametrize("role", [Role.OWNER, Role.APPROVER, Role.ADMIN])
+def test_no_page_names_a_namespace_in_which_who_acts_has_no_role(house: House, role: Role) -> None:
+    browser = house.as_(f"{role.value}-there")
+    page = [target for target in showing(house) if target.output == "page.children"]
+    assert len(page) == 1
+    for path, _, answer in drawn(house, browser, page):
+        assert answer.status_code == 200 and leaks(house, answer) == set(), path
+
+
+def test_what_is_asked_for_by_name_elsewhere_is_as_if_it_were_not_there(house: House) -> None:
+    other = next(name for name in house.names if name != SEEN)
+    row = next(r for r in house.snapshot.tables[RECOMMENDATIONS.name].table.rows() if r["namespace"] == other)
+    kind, name, container = row["kind"], row["workload"], row["container"]
+    asked = (
+        f"/api/v1/workloads/{other}/{kind}/{name}",
+        f"/api/v1/explain?namespace={other}&kind={kind}&workload={name}&container={container}",
+        f"/api/v1/forecast?scope=workload&namespace={other}&kind={kind}&name={name}&resource=cpu",
+        "/api/v1/changes/" + f"{[r['namespace'] for r in _workloads(house.snapshot)].index(other):012x}",
+        "/api/v1/backtest",
+    )
+    narrow, wide = house.as_("admin-there"), house.as_("everywhere")
+    assert [narrow.get(path).status_code for path in asked] == [404] * 5
+    assert [wide.get(path).status_code for path in asked[:4]] == [200] * 4
+    found = narrow.get(f"/api/v1/workloads?ns={other}").json()
+    assert (found["total"], found["rows"]) == (0, [])
+
+
+def test_the_same_sweep_does_find_all_of_them_for_who_reads_everything(house: House) -> None:
+    browser = house.as_("everywhere")
+    found = set().union(*(leaks(house, browser.get(path)) for path in endpoints(house)))
+    assert found >= set(house.names) - {SEEN}
+
+
+def test_whom_no_rule_names_reads_nothing(house: House) -> None:
+    answer = Browser(house.url, **{"X-Forwarded-User": "nina"}).get("/api/v1/workloads")
+    assert answer.status_code == 403 and "nina has no role here" in answer.json()["message"]
+
+
+def test_totals_say_of_what_they_are(house: House) -> None:
+    frame = next(t for t in showing(house) if "chips.children" in t.output)
+    body = next(t for t in showing(house) if t.output == "page.children")
+    for group, said in (("viewer-there", True), ("everywhere", False)):
+        browser = house.as_(group)
+        assert (OF_THESE in sweep.press(browser, frame, addressed("")).text) == said
+        assert (OF_THESE in sweep.press(browser, body, addressed("")).text) == said
+        assert (NOTE in browser.get("/api/v1/overview").text) == said
+
+
+def test_probes_answer_without_a_person(house: House) -> None:
+    # The age is a number as long as the results are seen, whoever may read them.
+    text = Browser(house.url).get("/metrics").text
+    assert re.search(r"cotenant_dashboard_data_age_seconds \d", text)
+
+
+# --- what is narrowed -------------------------------------------------------------------------------------------------
+def test_counts_and_sums_over_all_namespaces_are_those_of_the_whole(house: House) -> None:
+    whole = house.snapshot.overview
+    found = narrowed(house.snapshot, frozenset(house.names)).overview
+    assert whole is not None and found is not None
+    assert replace(found, notes=whole.notes) == whole
+
+
+def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) -> None:
+    other = next(name for name in house.names if name != SEEN)
+    rows = [
+        {
+            "node": "n1",
+            "namespace": SEEN,
+            "pod": "web-1",
+            "why": f"{other}/batch-7 takes the cache; {SEEN}/web-1 waits",
+        },
+        {"node": "n1", "why": f"2 cores, for {other}/batch-7."},
+        {"node": "n1", "namespace": other, "pod": "batch-7", "why": "it was asked to leave"},
+    ]
+    tables = {**house.snapshot.tables, ENFORCEMENT.name: Indexed.of(Table.from_rows(ENFORCEMENT, rows))}
+    found = narrowed(replace(house.snapshot, tables=tables), frozenset({SEEN})).tables[ENFORCEMENT.name].table
+    assert [row["why"] for row in found.rows()] == [
+        f"{HIDDEN} takes the cache; {SEEN}/web-1 waits",
+        f"2 cores, for {HIDDEN}",
+    ]
+
+
+def test_rows_of_nodes_and_of_the_cluster_stay(house: House) -> None:
+    found = narrowed(house.snapshot, frozenset())
+    assert len(found.tables["nodes"]) == SPEC.nodes and len(found.tables[WORKLOADS.name]) == 0
+    assert {row["scope"] for row in found.tables[FORECASTS.name].table.rows()} == {"cluster", "node"}
+    assert {row["kind"] for row in found.tables[FINDINGS.name].table.rows()} <= {"Node"}
+
+
+def test_people_with_other_namespaces_get_another_version(house: House) -> None:
+    versions = {narrowed(house.snapshot, frozenset({name})).version for name in house.names}
+    assert len(versions | {house.snapshot.version}) == len(house.names) + 1
+
+
+def test_roles_say_what_one_reads() -> None:
+    assert Someone("a", grants=(Grant(Role.OWNER, ("a", "b")), Grant(Role.VIEWER, ("c",)))).reads == {"a", "b", "c"}
+    assert Someone("a", grants=(Grant(Role.OWNER, ("a",)), Grant(Role.VIEWER))).reads is None
+    assert Someone("a", grants=()).reads == frozenset()
