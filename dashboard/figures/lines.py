@@ -86,6 +86,7 @@ def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:
             "type": "date",
             "tickformat": "%a %d",
             "dtick": 86_400_000,
+            "automargin": True,
             "range": [both[0], both[-1]] if both else None,
             "hoverformat": "%a %d %b %H:%M UTC",
             "fixedrange": True,

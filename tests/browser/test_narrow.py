@@ -1,0 +1,33 @@
+"""The pages on a telephone: what is drawn fits, and every button of the bar can be reached."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Open
+from tests.browser.test_pages import settled
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+TELEPHONE = {"width": 390, "height": 844}
+OUTSIDE = """() => [...document.querySelectorAll('.top button, .top summary, .page-head > *')]
+    .filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.id || e.textContent)"""
+BROKEN = """() => [...document.querySelectorAll('.facts th[scope=col]')].filter(e => {
+    const range = document.createRange(); range.selectNodeContents(e);
+    return range.getClientRects().length > e.textContent.trim().split(/\\s+/).length }).map(e => e.textContent)"""
+"""Headings drawn on more lines than they have words."""
+
+
+@pytest.mark.parametrize("path", ["/", "/recommendations", "/nodes", "/reservations", "/batch", "/enforcement"])
+def test_nothing_of_the_bar_or_the_heading_is_off_a_narrow_screen(address: str, open_page: Open, path: str) -> None:
+    page = settled(open_page(f"{address}{path}", size=TELEPHONE))
+    expect(page.locator("#help-button")).to_be_in_viewport()
+    assert page.evaluate(OUTSIDE) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= TELEPHONE["width"]
+
+
+@pytest.mark.parametrize("size", [TELEPHONE, {"width": 1440, "height": 900}], ids=["narrow", "wide"])
+def test_no_word_of_a_heading_is_broken_in_two(address: str, open_page: Open, size: dict[str, int]) -> None:
+    page = settled(open_page(f"{address}/batch", size=size))
+    expect(page.locator(".facts th[scope=col]").first).to_be_visible()
+    assert page.evaluate(BROKEN) == []
