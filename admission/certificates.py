@@ -20,7 +20,7 @@ import structlog
 from admission.authority import Material, Pair, Policy, readable, renewed
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient, Writer
-from cotenant.model.errors import ClusterConflict, ClusterError, CotenantError, UsageError
+from cotenant.model.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
 from cotenant.model.intent import Address, Apply
 from cotenant.settings.admission import AdmissionSettings
 
@@ -97,17 +97,28 @@ class FolderStore:
     def read(self) -> tuple[Material | None, str]:
         """The files' content; a folder has no versions."""
         names = [*(name for pair in _FILES.values() for name in pair), _FORMER]
-        return _material({n: (self._folder / n).read_bytes() for n in names if (self._folder / n).is_file()}), ""
+        try:
+            found = {n: (self._folder / n).read_bytes() for n in names if (self._folder / n).is_file()}
+        except OSError as error:
+            raise self._failed("read", error) from error
+        return _material(found), ""
 
     def write(self, material: Material, version: str) -> None:  # noqa: ARG002 - one writer only
         """Replace file by file, each atomically, readable by us alone."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         contents = _contents(material)
-        for name in [*(name for pair in _FILES.values() for name in pair), _FORMER]:
-            if name in contents:
-                _write(self._folder / name, contents[name])
-            else:
-                (self._folder / name).unlink(missing_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in [*(name for pair in _FILES.values() for name in pair), _FORMER]:
+                if name in contents:
+                    _write(self._folder / name, contents[name])
+                else:
+                    (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._failed("written", error) from error
+
+    def _failed(self, verb: str, error: OSError) -> StoreError:
+        words = f"certificates in {self._folder} cannot be {verb}: {error.strerror or error}"
+        return StoreError(words, fix="Name another --cert-dir, or make room there.")
 
 
 class Injector:
@@ -163,7 +174,11 @@ class Keeper:
 
     def step(self) -> Material:
         """Renew what is due, let it be trusted, then show it; CotenantError when storing failed."""
-        material = self._agreed()
+        try:
+            material = self._agreed()
+        except CotenantError as error:
+            self.error = error
+            raise
         self.error = self._injected(material)
         if material.serving != self._shown:
             self._show(material.serving)
@@ -174,8 +189,7 @@ class Keeper:
         """What is stored once nothing is due any more, whoever renewed it."""
         for _ in range(TRIES):
             held, version = self._store.read()
-            trusted = self._injector.trusted() if self._injector and held and held.following else None
-            wanted = renewed(held, self._policy, self._clock.now_seconds(), trusted)
+            wanted = renewed(held, self._policy, self._clock.now_seconds(), self._trusted(held))
             if wanted is held:
                 return held
             try:
@@ -187,6 +201,19 @@ class Keeper:
             f"the webhook's certificate was changed by others {TRIES} times in a row",
             fix="Is another program using it?",
         )
+
+    def _trusted(self, held: Material | None) -> bytes | None:
+        """The bundle that callers hold, where the next authority waits for it; none while it cannot be asked for.
+
+        The authority then goes on waiting, and the certificate is renewed by the present one.
+        """
+        if self._injector is None or held is None or held.following is None:
+            return None
+        try:
+            return self._injector.trusted()
+        except ClusterError as error:
+            _log.warning("it is not known whom callers trust", error=error.message, fix=error.fix)
+            return b""
 
     def _injected(self, material: Material) -> CotenantError | None:
         if self._injector is None:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.authority import Material, Pair, Policy, readable, renewed
-from admission.certificates import FileKeeper, FolderStore, Keeper
-from cotenant.model.errors import ClusterConflict, UsageError
+from admission.certificates import FileKeeper, FolderStore, Injector, Keeper
+from cotenant.model.errors import ClusterConflict, ClusterForbidden, StoreError, UsageError
 
 NOW = 1.79e9
 DAY = 86_400.0
@@ -147,6 +147,41 @@ def test_a_keeper_shows_a_certificate_once_and_the_next_when_it_is_due() -> None
     clock.seconds += 61 * DAY
     keeper.step()
     assert len(shown) == 2
+
+
+class SilentInjector(Injector):
+    """Of a cluster that does not say whom it trusts, and takes nothing."""
+
+    def __init__(self) -> None: ...
+
+    def trusted(self) -> bytes | None:
+        raise ClusterForbidden("webhook configurations may not be read")
+
+    def inject(self, bundle: bytes) -> int:  # noqa: ARG002 - as its base
+        raise ClusterForbidden("webhook configurations may not be written")
+
+
+def test_while_nobody_says_whom_callers_trust_the_present_authority_goes_on_signing() -> None:
+    clock, store, shown = MovingClock(), SharedStore(), []
+    keeper = Keeper(store, POLICY, clock, shown.append, SilentInjector())
+    keeper.step()
+    first = store.held
+    assert first is not None and isinstance(keeper.error, ClusterForbidden)
+    for _ in range(10):  # past the day from which the next authority waits to sign
+        clock.seconds += 30 * DAY
+        keeper.step()
+    held = store.held
+    assert held is not None and held.following is not None and held.authority == first.authority
+    assert shown[-1] == held.serving != first.serving
+    assert verifies(held.serving, first.bundle, clock.seconds)
+
+
+def test_what_keeps_a_certificate_from_being_stored_is_known_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    keeper = Keeper(FolderStore(tmp_path / "file" / "below"), POLICY, MovingClock(), lambda _: None, None)
+    with pytest.raises(StoreError, match="cannot be written: Not a directory"):
+        keeper.step()
+    assert isinstance(keeper.error, StoreError)
 
 
 def test_a_folder_keeps_all_parts_for_us_alone(tmp_path: Path) -> None:
