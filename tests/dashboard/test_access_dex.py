@@ -7,10 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import requests
 
+from cotenant.cli.desk import desk_of
+from cotenant.edges.store import Store
+from cotenant.settings.kube import KubeSettings
+from cotenant.settings.root import Settings
 from dashboard.access import oidc
+from tests.cluster import binaries
+from tests.cluster.control_plane import ControlPlane, Options
+from tests.cluster.pki import Authority
+from tests.cluster.waiting import wait_for
 from tests.support import access
 from tests.support import dex as support
 from tests.support.access import Browser
@@ -115,3 +124,60 @@ def test_dex_by_https_is_believed_by_its_authority_alone(tmp_path: Path) -> None
         with access.dashboard(tmp_path, distrusting) as url:
             answer = Browser(url).get("/auth/login", page=True)
     assert answer.status_code == 503 and "certificate" in answer.text.lower()
+
+
+@pytest.mark.cluster
+@pytest.mark.xdist_group("cluster")
+def test_the_api_server_judges_who_logs_in_by_the_token_that_dex_gave_them(tmp_path: Path) -> None:
+    if not binaries.installed():
+        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    with support.upstream_of({}) as upstream:
+        dex = support.Dex(tmp_path, upstream, Authority.create(tmp_path / "pki"))
+        dex.start()
+        try:
+            with ControlPlane(tmp_path / "plane", trusting(dex)) as plane:
+                _may_resize_in_default(plane, f"oidc:{ADA}")
+                assert _allowed(plane, dex, tmp_path) == {"default": True, "kube-system": False}
+        finally:
+            dex.stop()
+
+
+def trusting(dex: support.Dex) -> Options:
+    """An API server that takes this Dex's tokens."""
+    flags = {"issuer-url": dex.issuer, "ca-file": dex.ca_file, "client-id": "cotenant"}
+    flags |= {"username-claim": "email", "username-prefix": "oidc:"}
+    extra = [f"--oidc-{name}={value}" for name, value in flags.items()]
+    return Options(components=frozenset(), extra={"kube-apiserver": extra})
+
+
+def _may_resize_in_default(plane: ControlPlane, user: str) -> None:
+    """Rights as `cotenant install` prints them, for one person in one namespace."""
+    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "patch"]}
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+    api, reference = plane.api(), {"apiGroup": "rbac.authorization.k8s.io", "name": "changes"}
+    api.create(f"{rbac}/roles", {"metadata": {"name": "changes"}, "rules": [rule]})
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
+    body = {"metadata": {"name": "changes"}, "roleRef": {**reference, "kind": "Role"}, "subjects": [subject]}
+    api.create(f"{rbac}/rolebindings", body)
+
+
+def _allowed(plane: ControlPlane, dex: support.Dex, folder: Path) -> dict[str, bool]:
+    """Whether Ada may patch Deployments, by namespace, as the dashboard hears it with her token."""
+    kube = KubeSettings(kubeconfig=str(plane.kubeconfig))
+    settings = msgspec.structs.replace(Settings(), kube=kube, access=dex.settings())
+    desk = desk_of(settings, Store((folder / "store").as_uri(), "none"))
+    with access.dashboard(folder, settings.access, desk=desk) as url:
+        dex.redirects = [f"{url}/auth/callback"]
+        dex.stop()
+        dex.start()
+        browser = Behind(dex, url).logged_in()
+        where, asked = "/api/v1/permissions?namespace=default&namespace=kube-system", requests.Response()
+
+        def answered() -> bool:
+            nonlocal asked
+            asked = browser.get(where)
+            return asked.status_code == 200
+
+        wait_for("the API server to know Dex's keys", answered)
+    lines = [one for one in asked.json() if (one["verb"], one["resource"]) == ("patch", "deployments.apps")]
+    return {one["namespace"]: one["allowed"] for one in lines if one["namespace"]}
