@@ -20,6 +20,7 @@ from cotenant.manager.loop import Changes
 from cotenant.manager.plans import OwnerView, Planned, near, owner_key
 from cotenant.manager.publishing import APIS
 from cotenant.manager.results import RunResults
+from cotenant.manager.watched import BATCH_CPU
 from cotenant.model.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData
 from cotenant.model.intent import Outcome
 from cotenant.model.plan import PLAN_LABEL, Plan, Realisation
@@ -72,6 +73,7 @@ class Planning:
             buffers=buffers,
             buffer_version=version,
             allocatable=self._allocatable(),
+            batch=self._batch(),
             quota_left={namespace: quota_left(self._client, namespace) for namespace in {p.namespace for p in active}},
             price_per_core_hour=self._settings.recommender.prices.per_core_hour,
             settings_digest=self._digest,
@@ -175,6 +177,25 @@ class Planning:
             for resource, amount in seen.node.allocatable.items():
                 total[resource.value] = total.get(resource.value, 0) + amount
         return total
+
+    def _batch(self) -> dict[str, tuple[float, float]] | None:
+        """Cores by node that batch pods request and may have, where room is held; None where nobody here watches pods.
+
+        Another feature watches them (colocation): where it is off, there is no batch.
+        """
+        pods = self._mirrors.get("pods")
+        if pods is None or not pods.wait_synced(0):
+            return None
+        held = self._mirrors["reservations"].snapshot().values()
+        asked = dict.fromkeys((one.status.node for one in held if plans.standing(one)), 0)
+        if not asked:
+            return {}
+        for pod in pods.snapshot().values():
+            if pod.node in asked and pod.running:
+                asked[pod.node] += pod.batch_millicores
+        nodes = [seen.node for seen in self._mirrors["nodes"].snapshot().values() if seen.node.name in asked]
+        offered = {node.name: node.extended_allocatable.get(BATCH_CPU, 0) for node in nodes}
+        return {node: (batch / 1000, offered.get(node, 0) / 1000) for node, batch in asked.items()}
 
 
 def _waits(pod: Json) -> bool:

@@ -43,7 +43,7 @@ from recommender.plans import realise
 from recommender.plans.guards import Situation, judge
 from recommender.plans.lead import lead
 from recommender.plans.lifecycle import Outlook, Seen, Step, step
-from recommender.plans.scoring import Look
+from recommender.plans.scoring import Look, lent_cores
 from recommender.plans.sizing import most
 
 Json = Mapping[str, Any]
@@ -65,7 +65,8 @@ class Planned:
 
     owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers by
     namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
-    served; allocatable: of the whole cluster; quota_left: by namespace.
+    served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with held room, the cores that
+    batch pods request there and those that the node offers them; None: nobody here watches pods.
     """
 
     plans: tuple[Plan, ...]
@@ -76,6 +77,7 @@ class Planned:
     buffer_version: str = ""
     allocatable: Mapping[str, int] = field(default_factory=dict)
     quota_left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    batch: Mapping[str, tuple[float, float]] | None = None
     proposals: tuple[Proposal, ...] = ()
     price_per_core_hour: float = 0.0
     settings_digest: str = ""
@@ -187,10 +189,29 @@ def _look(view: Planned, plan: Plan, there: Sequence[Reservation], owner: OwnerV
         return Look(held, held if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=held >= want > 0)
     present = [one for one in there if _of_present(plan, one)]
     used = sum(bool(one.status.owners) for one in present)
-    free = sum(realise.free(one) and one.status.phase is Phase.AVAILABLE for one in present)
+    free = sum(standing(one) for one in present)
     waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
     released = plan.status.phase is PlanPhase.RELEASED
-    return Look(used + free + (waiting if released else 0), used, max(0, pending - free), used + free >= want > 0)
+    held = used + free + (waiting if released else 0)
+    return Look(held, used, max(0, pending - free), used + free >= want > 0, _lent(view, present))
+
+
+def standing(one: Reservation) -> bool:
+    """Whether it holds room on a node that no pod uses yet."""
+    return realise.free(one) and one.status.phase is Phase.AVAILABLE
+
+
+def _lent(view: Planned, mine: Iterable[Reservation]) -> float | None:
+    """Cores of a plan's free room in which batch runs; of what batch has on a node each Reservation has its share."""
+    if view.batch is None:
+        return None
+    free = [(one.status.node, one.size.get("cpu", 0) / 1000) for one in mine if standing(one)]
+    total = dict.fromkeys((node for node, _ in free), 0.0)
+    for one in view.reservations:
+        if one.status.node in total and standing(one):
+            total[one.status.node] += one.size.get("cpu", 0) / 1000
+    lent = {node: lent_cores(held, *view.batch.get(node, (0.0, 0.0))) for node, held in total.items()}
+    return sum(lent[node] * cores / total[node] for node, cores in free if cores)
 
 
 def _of_present(plan: Plan, one: Reservation) -> bool:

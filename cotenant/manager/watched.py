@@ -26,10 +26,12 @@ from cotenant.model.protocol import (
     RESOURCE_STATUS_ANNOTATION,
 )
 from cotenant.model.qos import priority_of, qos_of
+from cotenant.model.reclaimable import Band
 from cotenant.model.resource import Amounts, Resource
 
 NODE_ANNOTATIONS: Final = "node.koordinator.sh/"
 PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
+BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NOBODY: Final = WorkloadRef("", "", "")
 """Sums over nodes do not ask whose a pod is."""
@@ -80,6 +82,7 @@ def watched_pod(wire: PodWire) -> Pod:
         priority=priority_of(seen.labels, seen.priority),
         requests=_amounts(seen.requests),
         zones=_zones(seen.annotations),
+        batch_millicores=seen.requests.get(BATCH_CPU, 0),
     )
 
 

@@ -93,6 +93,9 @@ class Pod:
     zones: tuple[int, ...] = ()
     """NUMA zones that the scheduler gave it, by number; empty = any."""
 
+    batch_millicores: int = 0
+    """Reclaimed CPU that it requests."""
+
     @property
     def running(self) -> bool:
         """Whether the pod was there when the snapshot was taken."""

@@ -165,6 +165,9 @@ class Progress:
     changed_at_seconds: float = 0.0
     """When the number of pods was last changed."""
 
+    lent_core_seconds: float | None = None
+    """What batch pods had of the held room; None: nobody looked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:

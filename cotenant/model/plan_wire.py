@@ -233,6 +233,7 @@ def _progress(given: Json, what: str) -> Progress:
         most_missed=int(given.get("mostMissed") or 0),
         available_at_seconds=moment_of(given.get("availableAt"), what),
         changed_at_seconds=moment_of(given.get("changedAt"), what) or 0.0,
+        lent_core_seconds=given.get("lentCoreSeconds"),
     )
 
 
@@ -250,6 +251,8 @@ def _progress_body(one: Progress) -> dict[str, Any]:
         body["availableAt"] = moment(one.available_at_seconds)
     if one.changed_at_seconds:
         body["changedAt"] = moment(one.changed_at_seconds)
+    if one.lent_core_seconds is not None:
+        body["lentCoreSeconds"] = round(one.lent_core_seconds, 1)
     return body
 
 

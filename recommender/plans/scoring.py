@@ -20,6 +20,16 @@ class Look:
     missed: int
     complete: bool
     """Whether all wanted room is there."""
+    lent_cores: float | None = None
+    """Cores of the held room in which batch runs; None: not known."""
+
+
+def lent_cores(held: float, batch: float, lendable: float) -> float:
+    """Cores of a node's held room in which batch stands: what it asks for beyond what could be lent without that room.
+
+    held: free held room; batch: what batch pods request there; lendable: what the node offers them, held room included.
+    """
+    return min(held, max(0.0, batch - max(0.0, lendable - held)))
 
 
 def observe(progress: Progress, look: Look, now_seconds: float, counts: bool) -> Progress:
@@ -30,6 +40,9 @@ def observe(progress: Progress, look: Look, now_seconds: float, counts: bool) ->
     passed = max(0.0, now_seconds - progress.as_of_seconds) if progress.as_of_seconds else 0.0
     missed = look.missed if counts else 0
     available = progress.available_at_seconds
+    lent = progress.lent_core_seconds
+    if look.lent_cores is not None:
+        lent = (lent or 0.0) + passed * look.lent_cores
     return replace(
         progress,
         as_of_seconds=now_seconds,
@@ -40,6 +53,7 @@ def observe(progress: Progress, look: Look, now_seconds: float, counts: bool) ->
         most_used=max(progress.most_used, look.used),
         most_missed=max(progress.most_missed, missed),
         available_at_seconds=now_seconds if available is None and look.complete else available,
+        lent_core_seconds=lent,
     )
 
 
@@ -50,7 +64,7 @@ def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
         raise ValueError(f"plan {plan.key} has no occurrence to score")
     idle = (progress.held_pod_seconds - progress.used_pod_seconds) / HOUR_SECONDS * plan.cores_per_pod
     needed = progress.used_pod_seconds + progress.missed_pod_seconds
-    there = progress.available_at_seconds
+    there, lent = progress.available_at_seconds, progress.lent_core_seconds
     return Score(
         start_seconds=window.start_seconds,
         end_seconds=max(end_seconds, window.start_seconds + 1),
@@ -63,4 +77,5 @@ def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
         cost=max(0.0, idle) * price_per_core_hour,
         missed_core_minutes=progress.missed_pod_seconds / 60 * plan.cores_per_pod,
         lead_seconds=None if there is None else int(window.start_seconds - there),
+        lent_core_hours=None if lent is None else lent / HOUR_SECONDS,
     )

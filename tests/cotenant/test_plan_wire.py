@@ -79,6 +79,7 @@ STATUSES = st.builds(
         st.integers(0, 999).map(float),
         changed_at_seconds=TIMES,
         available_at_seconds=st.none() | TIMES,
+        lent_core_seconds=st.none() | st.integers(0, 999).map(float),
     ),
     score=st.none() | SCORES,
     history=st.lists(SCORES, max_size=3).map(tuple),

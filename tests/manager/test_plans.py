@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL
 from cotenant.manager.plans import Planned, decide
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import Plan, Proposal, Source, Span, Workload
+from cotenant.model.intent import Apply
+from cotenant.model.plan import (
+    PLAN_LABEL,
+    Approval,
+    Plan,
+    PlanPhase,
+    PlanStatus,
+    Progress,
+    Proposal,
+    Source,
+    Span,
+    Workload,
+)
+from cotenant.model.plan import Decision as Verdict
 from cotenant.model.plan_desk import EDITED_LABEL
+from cotenant.model.reservation import Phase, Reference, Reservation, ReservationStatus
 from cotenant.settings.plans import PlanSettings
+from recommender.plans.realise import unit_name
 
 SIX = 1_803_578_400.0
 """18:00 UTC of a day."""
@@ -29,6 +46,33 @@ def spec_written(now: float, labels: dict[str, str]) -> bool:
     )  # fmt: skip
     made = decide(Planned((plan,), proposals=(proposal,)), now, PlanSettings())
     return any("spec" in intent.body for intent in made.intents if hasattr(intent, "body"))
+
+
+def held(name: str, node: str, millicores: int, used: bool = False) -> Reservation:
+    owners = (Reference("Pod", "web-1", "shop"),) if used else ()
+    status = ReservationStatus(Phase.AVAILABLE, node, owners=owners)
+    return Reservation(name, labels={PLAN_LABEL: "shop.peak"}, size={"cpu": millicores}, status=status)
+
+
+def test_of_what_batch_has_in_a_nodes_held_room_a_plan_has_its_share() -> None:
+    window = Span(SIX, SIX + HOUR)
+    status = PlanStatus(
+        PlanPhase.HELD, window, count=2, progress=Progress(as_of_seconds=SIX, changed_at_seconds=SIX), lead_seconds=60
+    )
+    plan = Plan(
+        "shop", "peak", Source.MANUAL, Workload("Deployment", "web"), {"cpu": 2000}, 2, window=window, status=status,
+        approval=Approval(Verdict.APPROVED),
+    )  # fmt: skip
+    name = unit_name(plan, window, 0).removesuffix("0")
+    there = (held(f"{name}0", "n1", 2000), held(f"{name}1", "n2", 2000, used=True), held("another", "n1", 1000))
+    # n1: 3 of the 10 cores that are offered are held; batch has 8.5 of them, so 1.5 in held room, 2/3 of it this plan's
+    view = Planned((plan,), reservations=there, batch={"n1": (8.5, 10.0)})
+    made = decide(view, SIX + 600, PlanSettings())
+    written = next(i.body["status"] for i in made.intents if isinstance(i, Apply) and i.subresource == "status")
+    assert written["progress"]["lentCoreSeconds"] == 600 * 1.0
+    unseen = decide(replace(view, batch=None), SIX + 600, PlanSettings())
+    written = next(i.body["status"] for i in unseen.intents if isinstance(i, Apply) and i.subresource == "status")
+    assert "lentCoreSeconds" not in written["progress"]
 
 
 @pytest.mark.parametrize(

@@ -27,4 +27,15 @@ def test_only_placeholders_take_nothing(namespace: str, labels: dict[str, str], 
     }
     found = watched_pod(msgspec.convert(pod, PodWire))
     assert (found.end_seconds is None) is counts
-    assert found.requests == {Resource.CPU: 3000}
+    assert (found.requests, found.batch_millicores) == ({Resource.CPU: 3000}, 0)
+
+
+def test_of_a_batch_pod_its_reclaimed_cpu_is_kept() -> None:
+    requests = {"kubernetes.io/batch-cpu": "1500", "kubernetes.io/batch-memory": "1Gi"}
+    pod = {
+        "metadata": {"name": "p", "namespace": "lab", "labels": {"koordinator.sh/qosClass": "BE"}},
+        "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": requests}}]},
+        "status": {"phase": "Running"},
+    }
+    found = watched_pod(msgspec.convert(pod, PodWire))
+    assert (found.requests, found.batch_millicores) == ({}, 1500)
