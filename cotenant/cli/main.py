@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -29,47 +29,72 @@ EXIT_READER_GONE = 141
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command: its name, the module whose `app` holds it, and its line in `cotenant --help`."""
+    """A command: its name, the module whose `app` holds it, its line in `cotenant --help` and the heading above."""
 
     name: str
     module: str
     summary: str
+    panel: str = "Commands"
 
+
+LOOK: Final = "Look at a cluster, and accept what is recommended"
+CLUSTER: Final = "Run on a cluster"
+NODE: Final = "Run on a node"
+MORE: Final = "More"
 
 COMMANDS: tuple[CommandEntry, ...] = (
-    CommandEntry("demo", "cotenant.cli.demo", "A whole synthetic cluster in the browser; no network, no Kubernetes."),
-    CommandEntry("scan", "cotenant.cli.scan", "Usage history from Prometheus to recommendations, read-only."),
-    CommandEntry("explain", "cotenant.cli.explain", "Why a recommendation says what it says."),
-    CommandEntry("pods", "cotenant.cli.pods", "Running pods: node, class, requests and present usage."),
-    CommandEntry("findings", "cotenant.cli.findings", "Idle workloads and nodes, missing and impossible requests."),
-    CommandEntry("forecast", "cotenant.cli.forecast", "The next 24 hours of the cluster, its nodes or a workload."),
-    CommandEntry("backtest", "cotenant.cli.backtest", "Score forecasts on a trace or the stored history."),
-    CommandEntry("replicas", "cotenant.cli.replicas", "How many replicas the next peak will need, before it comes."),
-    CommandEntry("recs", "cotenant.cli.recs", "Accept recommendations: review, dry run, apply, verify, roll back."),
-    CommandEntry("audit", "cotenant.cli.audit", "Who did what: verify and export the ledger."),
-    CommandEntry("reclaimable", "cotenant.cli.reclaimable", "What each node can lend to batch and mid pods."),
-    CommandEntry("reservations", "cotenant.cli.reservations", "Room for workloads before they need it."),
-    CommandEntry("run", "cotenant.cli.run", "Forecast every container of a large history, shard by shard."),
-    CommandEntry("dashboard", "cotenant.cli.dashboard", "The results of the last scan in the browser."),
     CommandEntry(
-        "manager", "cotenant.cli.manager", "The controllers that publish to the Kubernetes API; dry run first."
+        "demo", "cotenant.cli.demo", "A whole synthetic cluster in the browser; no network, no Kubernetes.", LOOK
     ),
-    CommandEntry("install", "cotenant.cli.install", "Put CRDs, priority classes and rights into a cluster."),
-    CommandEntry("webhook", "cotenant.cli.webhook", "Serve the admission webhooks for pods, quotas and the config."),
-    CommandEntry("enforcer", "cotenant.cli.enforcer", "The agent of this node; dry run first."),
-    CommandEntry("node", "cotenant.cli.node", "What this node's agent holds and why; recordings decided again."),
-    CommandEntry("enforcement", "cotenant.cli.enforcement", "What node agents did and why: list, gather, import."),
+    CommandEntry("doctor", "cotenant.cli.doctor", "Try everything that a scan needs, and say the fix.", LOOK),
+    CommandEntry("scan", "cotenant.cli.scan", "Usage history from Prometheus to recommendations, read-only.", LOOK),
+    CommandEntry("explain", "cotenant.cli.explain", "Why a recommendation says what it says.", LOOK),
     CommandEntry(
-        "extender", "cotenant.cli.extender", "Answer kube-scheduler: load-aware filter, score, hand-over guard."
+        "recs", "cotenant.cli.recs", "Accept recommendations: review, dry run, apply, verify, roll back.", LOOK
     ),
-    CommandEntry("why", "cotenant.cli.why", "Why a pod is pending: which nodes refuse it, and by what."),
-    CommandEntry("uninstall", "cotenant.cli.uninstall", "Take out of a cluster what `install` put there."),
-    CommandEntry("cri-proxy", "cotenant.cli.cri_proxy", "Stand between the kubelet and a runtime that has no NRI."),
-    CommandEntry("check", "cotenant.cli.check", "Check configuration files before they reach a cluster."),
-    CommandEntry("convert", "cotenant.cli.convert", "Turn objects in old forms into today's."),
-    CommandEntry("doctor", "cotenant.cli.doctor", "Try everything that a scan needs, and say the fix."),
-    CommandEntry("settings", "cotenant.cli.settings", "Show, check and document the settings."),
-    CommandEntry("version", "cotenant.cli.version", "Show the version, Python, platform and optional packages."),
+    CommandEntry("pods", "cotenant.cli.pods", "Running pods: node, class, requests and present usage.", LOOK),
+    CommandEntry(
+        "findings", "cotenant.cli.findings", "Idle workloads and nodes, missing and impossible requests.", LOOK
+    ),
+    CommandEntry(
+        "forecast", "cotenant.cli.forecast", "The next 24 hours of the cluster, its nodes or a workload.", LOOK
+    ),
+    CommandEntry(
+        "replicas", "cotenant.cli.replicas", "How many replicas the next peak will need, before it comes.", LOOK
+    ),
+    CommandEntry("reclaimable", "cotenant.cli.reclaimable", "What each node can lend to batch and mid pods.", LOOK),
+    CommandEntry("backtest", "cotenant.cli.backtest", "Score forecasts on a trace or the stored history.", LOOK),
+    CommandEntry("dashboard", "cotenant.cli.dashboard", "The results of the last scan in the browser.", LOOK),
+    CommandEntry("install", "cotenant.cli.install", "Put CRDs, priority classes and rights into a cluster.", CLUSTER),
+    CommandEntry(
+        "manager", "cotenant.cli.manager", "The controllers that publish to the Kubernetes API; dry run first.", CLUSTER
+    ),
+    CommandEntry(
+        "webhook", "cotenant.cli.webhook", "Serve the admission webhooks for pods, quotas and the config.", CLUSTER
+    ),
+    CommandEntry(
+        "extender",
+        "cotenant.cli.extender",
+        "Answer kube-scheduler: load-aware filter, score, hand-over guard.",
+        CLUSTER,
+    ),
+    CommandEntry("why", "cotenant.cli.why", "Why a pod is pending: which nodes refuse it, and by what.", CLUSTER),
+    CommandEntry("reservations", "cotenant.cli.reservations", "Room for workloads before they need it.", CLUSTER),
+    CommandEntry("audit", "cotenant.cli.audit", "Who did what: verify and export the ledger.", CLUSTER),
+    CommandEntry("uninstall", "cotenant.cli.uninstall", "Take out of a cluster what `install` put there.", CLUSTER),
+    CommandEntry("enforcer", "cotenant.cli.enforcer", "The agent of this node; dry run first.", NODE),
+    CommandEntry("node", "cotenant.cli.node", "What this node's agent holds and why; recordings decided again.", NODE),
+    CommandEntry(
+        "enforcement", "cotenant.cli.enforcement", "What node agents did and why: list, gather, import.", NODE
+    ),
+    CommandEntry(
+        "cri-proxy", "cotenant.cli.cri_proxy", "Stand between the kubelet and a runtime that has no NRI.", NODE
+    ),
+    CommandEntry("run", "cotenant.cli.run", "Forecast every container of a large history, shard by shard.", MORE),
+    CommandEntry("check", "cotenant.cli.check", "Check configuration files before they reach a cluster.", MORE),
+    CommandEntry("convert", "cotenant.cli.convert", "Turn objects in old forms into today's.", MORE),
+    CommandEntry("settings", "cotenant.cli.settings", "Show, check and document the settings.", MORE),
+    CommandEntry("version", "cotenant.cli.version", "Show the version, Python, platform and optional packages.", MORE),
 )
 
 
@@ -118,7 +143,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
         """A stand-in with the summary: enough for help and completion of names."""
         entry = next((e for e in COMMANDS if e.name == cmd_name), None)
-        return TyperCommand(entry.name, help=entry.summary) if entry else None
+        return TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel) if entry else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command, imported now."""
@@ -182,7 +207,13 @@ root = typer.Typer(
 
 
 @root.callback(
-    epilog=examples("cotenant version", "cotenant --config settings.yaml version -o json")
+    epilog=examples(
+        "cotenant demo",
+        "cotenant doctor --prometheus http://localhost:9090",
+        "cotenant scan --prometheus http://localhost:9090",
+        "cotenant explain shop/Deployment/checkout",
+        "cotenant --config settings.yaml version -o json",
+    )
     + "\n\nGlobal options may stand before or after the command."
 )
 def _root(

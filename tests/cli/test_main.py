@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import tomllib
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,18 @@ from typer.testing import CliRunner
 
 from cotenant.cli import main
 from cotenant.cli.extras import PACKAGES, in_words
-from cotenant.cli.main import COMMANDS, GLOBAL_FLAGS, GLOBAL_VALUES, hoist, load_command, program_name
+from cotenant.cli.main import (
+    CLUSTER,
+    COMMANDS,
+    GLOBAL_FLAGS,
+    GLOBAL_VALUES,
+    LOOK,
+    MORE,
+    NODE,
+    hoist,
+    load_command,
+    program_name,
+)
 from cotenant.cli.session import default_config, parse_overrides
 from cotenant.model.errors import UsageError
 
@@ -53,6 +65,12 @@ def test_every_help_says_what_it_does_and_has_examples(path: str, command: Any) 
     assert shown.exit_code == 0
     assert "Examples:" in shown.stdout
     assert shown.stderr == ""
+
+
+def test_the_first_help_leads_a_newcomer_from_the_demo_to_an_explanation() -> None:
+    first = [line.split()[1] for line in examples_of(ROOT)[:4]]
+    assert first == ["demo", "doctor", "scan", "explain"]
+    assert [name for name, _ in groupby(e.panel for e in COMMANDS)] == [LOOK, CLUSTER, NODE, MORE]
 
 
 @pytest.mark.parametrize("line", sorted({line for _, command in leaves() for line in examples_of(command)}))
