@@ -135,10 +135,18 @@ def _pulled(settings: Settings, asked: Asked, progress: Progress) -> Store:
     from cotenant.edges.clock import SystemClock
     from cotenant.edges.kube.overlay import overlay
     from cotenant.edges.store import Store
+    from cotenant.model.errors import NoData
+    from cotenant.model.usage import Signal
     from profiler.history import pull
 
     place = Store(url_of(settings), asked.cluster)
     pull(asked.source, place, settings.profiler, SystemClock(), progress)
+    if place.span(Signal.CPU_USAGE_MEAN) is None:
+        days = settings.profiler.window_days
+        raise NoData(
+            f"{asked.source.describe()} answers, and holds no CPU usage of containers in the last {days:g} days",
+            fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what it lacks.",
+        )
     known = place.read_inventory()
     if asked.live is not None and known is not None:
         place.write_inventory(overlay(known, asked.live))

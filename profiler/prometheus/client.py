@@ -268,7 +268,15 @@ def _unreachable(url: str, error: requests.RequestException) -> SourceError:
     fix = "Give the authority with ca_file, or the name that the certificate bears."
     if isinstance(error, requests.exceptions.SSLError):
         return SourceUnreachable(f"the certificate of {host} does not verify: {error}", fix=fix)
-    return SourceUnreachable(f"no connection to {host}: {error}", fix="Check address, network and proxy settings.")
+    return SourceUnreachable(
+        f"no connection to {host}: {_cause(error)}", fix="Check address, network and proxy settings."
+    )
+
+
+def _cause(error: requests.RequestException) -> str:
+    """What the network said, without the layers of libraries around it."""
+    reason = getattr(error.args[0] if error.args else None, "reason", None) or error
+    return str(reason).rpartition("): ")[2]
 
 
 def _excerpt(body: bytearray) -> str:

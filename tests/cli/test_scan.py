@@ -100,9 +100,18 @@ def test_a_percentile_strategy_asks_the_server_at_its_own_resolution(shop: Shop,
 def test_an_address_where_nobody_listens_is_an_error_with_a_fix(tmp_path: Path) -> None:
     done = scan(Shop(None, "http://127.0.0.1:9"), tmp_path)  # type: ignore[arg-type]
     assert done.returncode == 1
-    assert "no connection to 127.0.0.1:9" in done.stderr
+    assert "no connection to 127.0.0.1:9: Failed to establish a new connection" in done.stderr
+    assert "HTTPConnectionPool" not in done.stderr
     assert "fix:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_server_without_usage_is_named_and_not_recommended_once_more(tmp_path: Path) -> None:
+    with Server(tmp_path / "empty", ()) as server:
+        done = scan(Shop(None, server.url), tmp_path / "store")  # type: ignore[arg-type]
+    assert done.returncode == 1
+    assert f"{server.url} answers, and holds no CPU usage of containers in the last {DAYS} days" in done.stderr
+    assert "Run cotenant scan" not in done.stderr
 
 
 def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop: Shop, tmp_path: Path) -> None:

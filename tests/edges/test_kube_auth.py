@@ -188,6 +188,7 @@ def test_a_missing_or_broken_kubeconfig_is_an_error_with_a_fix(tmp_path: Path, c
     with pytest.raises(ClusterError) as caught:
         connect(KubeSettings(kubeconfig=str(path)))
     assert "kubeconfig" in caught.value.fix
+    assert (f"there is no kubeconfig {path}" in caught.value.message) is (content is None)
 
 
 def test_no_kubeconfig_at_all_is_an_error_with_a_fix() -> None:
