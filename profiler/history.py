@@ -112,6 +112,8 @@ def pull(
     done = closed(state, spans, keep_since, state.holes[known:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
     store.write_inventory(with_history(inventory, seen))
+    if old := store.keep(settings.keep_days):
+        notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:
         notes = (*notes, f"{len(again)} lost files of stored usage were asked for again")
     record = _record(source, now, time.monotonic() - begun, seen, notes)

@@ -67,6 +67,15 @@ class ProfilerSettings(Section, frozen=True):
     window_days: Annotated[
         int, setting("History that a first scan asks for and gone pods are kept for.", unit="days", ge=1, le=90)
     ] = 14
+    keep_days: Annotated[
+        int,
+        setting(
+            "History that is kept; older days are removed by the next scan. Forecasts of nodes learn from 90 of them.",
+            unit="days",
+            ge=1,
+            le=3650,
+        ),
+    ] = 100
     overlap_seconds: Annotated[
         int,
         setting(
@@ -79,3 +88,10 @@ class ProfilerSettings(Section, frozen=True):
     prometheus: Annotated[PrometheusSettings, setting("The metric source.")] = msgspec.field(
         default_factory=PrometheusSettings
     )
+
+    def __post_init__(self) -> None:
+        """History that a scan asks for must be kept."""
+        if self.keep_days < self.window_days:
+            raise ValueError(
+                f"keep_days {self.keep_days} is less than window_days {self.window_days}: keep at least that"
+            )

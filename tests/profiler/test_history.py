@@ -255,6 +255,19 @@ def test_a_lost_day_that_the_source_no_longer_has_is_given_up(source: Recorded, 
     assert source.asked == []
 
 
+def test_days_past_what_is_kept_go_with_the_next_pull(source: Recorded, tmp_path: Path) -> None:
+    store, kept = Store(f"file://{tmp_path}", "c"), ProfilerSettings(window_days=2, keep_days=3)
+    pull(source, store, kept, FixedClock(NOW - DAY_SECONDS), Silent())
+    days = sorted(p.name for p in day_file(tmp_path, 0).parent.iterdir())
+    # Two days back from a quarter past midnight are parts of three days, which are all kept.
+    assert len(days) == 3
+    record = pull(source, store, kept, FixedClock(NOW), Silent())
+    after = sorted(p.name for p in day_file(tmp_path, 0).parent.iterdir())
+    # One day more, so the oldest goes.
+    assert (after[:2], len(after)) == (days[1:], 3)
+    assert "files of usage older than 3 days removed: 1" in record.notes
+
+
 def test_what_failed_as_a_whole_is_asked_again_until_it_comes(source: Recorded, tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}", "c")
     source.broken = {CPU_MEAN}

@@ -87,6 +87,20 @@ class Store:
         merged = days.merge(self._read_day(signal, start_seconds, days.decode), new)
         self._folder.write(self._day_file(signal, start_seconds), days.encode(signal, start_seconds, merged))
 
+    def keep(self, most_days: int) -> int:
+        """Keep this many days up to the newest stored one, and remove what is older; how many files went.
+
+        Counted from what is stored, not from a clock: one that has gone wrong must not cost the history.
+        """
+        with self._folder.exclusive(self._lock):
+            stored = {signal: self._stored_days(signal) for signal in Signal}
+            newest = max((start for starts in stored.values() for start in starts), default=0)
+            oldest = newest - (most_days - 1) * DAY_SECONDS
+            old = [(signal, start) for signal, starts in stored.items() for start in starts if start < oldest]
+            for signal, start in old:
+                self._folder.remove(self._day_file(signal, start))
+        return len(old)
+
     def read(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> Usage[Any]:
         """Series with at least one value in the grid, sorted by reference; gaps and lost days are NaN.
 
