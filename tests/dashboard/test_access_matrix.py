@@ -230,6 +230,7 @@ def sent(house: House, path: str) -> dict[str, Any]:
         "/reservations/{namespace}/{name}/reject": {"reason": "no"},
         "/reservations/{namespace}/{name}/policy": {"auto": True},
         "/reservations/{namespace}/{name}/skip": {"start": moment(begin)},
+        "/reservations/{namespace}/{name}/unskip": {"start": moment(begin)},
     }
     return known.get(path.removeprefix("/api/v1"), {})
 
