@@ -205,13 +205,18 @@ def _rooms(
 
 
 def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:
-    """The least that any ResourceQuota of the namespace has left of requests for cpu and memory."""
+    """The least that any ResourceQuota of the namespace has left of requests for cpu and memory.
+
+    Quotas with scopes bound pods of a kind that a plan does not tell: they are left to the API server.
+    """
     left: dict[str, int] = {}
     try:
         quotas = list(client.list(f"/api/v1/namespaces/{namespace}/resourcequotas", dict[str, Any]))
     except ClusterAbsent:  # a server without the kind bounds nothing by it
         return left
     for quota in quotas:
+        if (spec := quota.get("spec") or {}).get("scopes") or spec.get("scopeSelector"):
+            continue
         status = quota.get("status") or {}
         hard, used = (_requests(status.get(part) or {}) for part in ("hard", "used"))
         for name, amount in hard.items():

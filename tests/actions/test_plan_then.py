@@ -83,3 +83,20 @@ def test_the_desk_says_both_and_the_page_and_the_command_show_them(scene: Scene,
     assert "2 of 4 pods: n1 (2), by the forecast" in str(reserving.previewed(found, "EUR"))
     rows = {row["what"]: row["answer"] for row in preview_table(found, "EUR").rows()}
     assert (rows["fits now"], rows["fits at the start"]) == ("4 of 4 pods: n1 (4)", "2 of 4 pods: n1 (2)")
+
+
+def test_a_quota_for_pods_of_one_kind_does_not_count_against_a_plan(scene: Scene) -> None:
+    def quota(name: str, **spec: Any) -> None:
+        path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
+        status = {"hard": {"requests.cpu": "3"}, "used": {"requests.cpu": "1"}}
+        head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}}
+        scene.api.create(path, {**head, "spec": {"hard": {"requests.cpu": "3"}, **spec}})
+        scene.api.patch(f"{path}/{name}/status", {**head, "status": status}, "apply", fieldManager="test")
+
+    quota("jobs", scopes=["Terminating"])
+    quota("urgent", scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]})
+    asked = scene.desk().preview(OWNER, PlanRef(NAMESPACE, "web-peak"))
+    assert asked.quota_left == {}
+    quota("team")
+    # Three cores may be asked for and one is: two are left.
+    assert scene.desk().preview(OWNER, PlanRef(NAMESPACE, "web-peak")).quota_left == {"cpu": 2000}
