@@ -98,5 +98,5 @@ def test_a_quota_for_pods_of_one_kind_does_not_count_against_a_plan(scene: Scene
     asked = scene.desk().preview(OWNER, PlanRef(NAMESPACE, "web-peak"))
     assert asked.quota_left == {}
     quota("team")
-    # Three cores may be asked for and one is: two are left.
-    assert scene.desk().preview(OWNER, PlanRef(NAMESPACE, "web-peak")).quota_left == {"cpu": 2000}
+    # Three cores may be asked for and one is: the plan's four pods of two cores are six too many.
+    assert scene.desk().preview(OWNER, PlanRef(NAMESPACE, "web-peak")).quota_left == {"cpu": -6000}
