@@ -242,7 +242,7 @@ def _agent(namespace: str, name: str, seats: int) -> Blueprint:
 
 def story(*, rush: bool = False) -> list[Blueprint]:
     """The workloads that a tour of the demo visits; `lifetimes` gives them their deploy and their kill."""
-    checkout = replace(_part("app", (2.0, 2.0), (4.0, 2.5)), busy=0.32, full=0.86)
+    checkout = replace(_part("app", (2.0, 2.0), (4.0, 2.5)), busy=0.34, full=0.86)
     proxy = replace(_part("istio-proxy", (0.1, 0.125), (2.0, 0.5)), busy=0.4, full=0.6, role=ContainerRole.SIDECAR)
     part = replace(_part("app", (6.0, 12.0), (0.0, 16.0)), busy=0.5, full=0.6)
     ls, prod = QosClass.LS, PriorityClass.PROD

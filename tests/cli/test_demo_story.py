@@ -1,0 +1,60 @@
+"""The demo as `make demo` starts it: the workloads that docs/demo.md sends its reader to do what is said of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+COTENANT = Path(sys.executable).with_name("cotenant")
+PATIENCE = 900.0
+"""Seconds until the demo is up; a minute on a machine that has nothing else to do."""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The settings file of a running demo of the size that people see."""
+    home = tmp_path_factory.mktemp("home")
+    env = {**os.environ, "TMPDIR": str(tmp_path_factory.mktemp("demo")), "HOME": str(home)}
+    log = home / "demo.log"
+    with log.open("w") as out:
+        command = [COTENANT, "demo", "--port", "0", "--no-browser"]
+        process = subprocess.Popen(command, env=env, stdout=out, stderr=out)
+    try:
+        yield _said(process, log)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def _said(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(r"COTENANT_CONFIG=(\S+)", log.read_text()):
+            return found[1]
+        time.sleep(0.2)
+    raise AssertionError(log.read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workload", "code", "said"),
+    [
+        ("pay/checkout", 0, "the server would take it"),
+        ("feed/rank", 0, "the server would take it"),
+        ("pay/vault", 3, "stopped by qos-class"),  # 3: a guardrail stopped all of it
+    ],
+)
+def test_a_workload_of_the_tour_comes_out_of_its_guardrails_as_the_tour_says(
+    config: str, workload: str, code: int, said: str
+) -> None:
+    env = {**os.environ, "COTENANT_CONFIG": config}
+    done = subprocess.run([COTENANT, "recs", "apply", workload], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
