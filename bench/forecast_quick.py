@@ -5,11 +5,11 @@ quantiles: geometric mean of the ratio of pinball losses, each ratio held within
 bootstrap over series (a series' origins stay together). Real traces, four origins each: CPU of bitbrains_rnd, azure_v1
 and azure_v2.
 
-What was tuned on what: the base and prior of the peak head (about 70 variants tried), the form and the narrowest band
-of the lift (about 75) and when two members are averaged (about 70; the other constants of the choice were left as
-first set) were chosen on bitbrains_rnd at days 16, 37, 51, 72 and azure_v1 at days 15, 18, 21, 25. The origins measured
-here are other days of the same series, so they are held out in time only; azure_v2 was not looked at before, but is
-small. "Best single" is the member that was best on these very days, known only afterwards.
+What was tuned on what: the base and prior of the peak head (about 70 variants tried) and the form and the narrowest
+band of the lift (about 75) were chosen on bitbrains_rnd at days 16, 37, 51, 72 and azure_v1 at days 15, 18, 21, 25; the
+members and how they are mixed: see bench.decisions. The origins measured here are other days of the same series, so
+they are held out in time only; azure_v2 was not looked at before, but is small.
+"Best single" is the member that was best on these very days, known only afterwards.
 The synthetic cluster played no part in the choices.
 """
 
