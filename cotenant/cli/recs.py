@@ -229,7 +229,8 @@ def _sorted(
         _print(describe(review))
         blocked = review.blocked(overridden)
         if blocked:
-            message(f"{review.workload}: stopped by {', '.join(g.rule for g in blocked)}", style="yellow")
+            rules = ", ".join(g.rule for g in blocked)
+            message(f"{review.workload}: stopped by {rules}; --override RULE passes over one by name", style="yellow")
         elif not review.error and (dry_run is DryRun.NONE or _tried(actions, review)):
             good.append(review)
     return good, len(reviews) - len(good)

@@ -35,13 +35,14 @@ WHY = Schema(
 @app.command(
     epilog=examples(
         "cotenant why web-7d4b9c-x2x9z -n shop",
+        "cotenant why shop/web-7d4b9c-x2x9z",
         "cotenant why -f pod.yaml  # where would it fit? nothing is created",
         "cotenant why -f job.yaml -o json",
     )
 )
 def why(
     ctx: typer.Context,
-    pod: Annotated[str, typer.Argument(help="Name of a pod.", show_default=False)] = "",
+    pod: Annotated[str, typer.Argument(help="A pod: NAME, or NAMESPACE/NAME.", show_default=False)] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
     file: Annotated[
         Path | None,
@@ -56,7 +57,8 @@ def why(
     if bool(pod) is bool(file):
         raise UsageError("give the name of a pod, or --file", fix="cotenant why POD -n NAMESPACE")
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
-    body, found = _explained(settings, (namespace, pod), file)
+    space, _, name = pod.rpartition("/")
+    body, found = _explained(settings, (space or namespace, name), file)
     rows = [{"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*found.refusals, *found.scheduler)]
     print_table(Table.from_rows(WHY, rows), output, headers=not no_headers)
     _summary(body, found)

@@ -77,8 +77,8 @@ class Bar:
 
 def axis(start_seconds: int, days: int = 1) -> dict[str, Any]:
     """The next 24 hours, or days."""
-    by_day = {"tickformat": "%a %d", "dtick": 24 * 3_600_000}
-    by_hour = {"tickformat": "%H:%M", "dtick": 3 * 3_600_000}
+    by_day = {"tickformat": "%a %d", "dtick": 24 * 3_600_000, "automargin": True}
+    by_hour = {"tickformat": "%H:%M", "dtick": 3 * 3_600_000, "automargin": True}
     return {
         "type": "date",
         "range": base.milliseconds([start_seconds, start_seconds + days * DAY_SECONDS]),

@@ -49,7 +49,7 @@ def _said(process: subprocess.Popen[bytes], log: Path) -> str:
     [
         ("pay/checkout", 0, "the server would take it"),
         ("feed/rank", 0, "the server would take it"),
-        ("pay/vault", 3, "stopped by qos-class"),  # 3: a guardrail stopped all of it
+        ("pay/vault", 3, "stopped by qos-class; --override RULE"),  # 3: a guardrail stopped all of it
     ],
 )
 def test_a_workload_of_the_tour_comes_out_of_its_guardrails_as_the_tour_says(

@@ -116,6 +116,6 @@ def test_why_says_what_holds_a_real_pod_back(
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "gated"}, "spec": spec})
     done = cotenant("why", "gated", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig))
     assert "waits for its scheduling gates: cotenant.dev/reservation" in done.stderr
-    missing = cotenant("why", "nobody", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig))
+    missing = cotenant("why", f"{namespace}/nobody", "--kubeconfig", str(control_plane.kubeconfig))
     assert missing.returncode == 1
     assert f"there is no pod nobody in namespace {namespace}" in missing.stderr
