@@ -1,11 +1,11 @@
-"""Which packages belong to which extra, so that a missing one is named with the line that installs it."""
+"""Errors that others raise, in our words: a missing package with the line that installs its extra, a file denied."""
 
 from __future__ import annotations
 
 from importlib import metadata
 from typing import Final
 
-from cotenant.model.errors import CotenantError
+from cotenant.model.errors import CotenantError, UsageError
 
 PACKAGES: Final = {
     "base": ("numpy", "structlog", "prometheus-client", "msgspec"),
@@ -31,11 +31,17 @@ def installed(distribution: str) -> str | None:
 
 
 def in_words(error: Exception) -> CotenantError | None:
-    """An error of ours as it is, a missing package of an extra as one of ours; None for a fault that nobody foresaw."""
+    """An error of ours as it is; a missing package of an extra or a file that the system denies us as one of ours.
+
+    None for a fault that nobody foresaw.
+    """
     if isinstance(error, CotenantError):
         return error
     if isinstance(error, ModuleNotFoundError):
         return _missing((error.name or "").partition(".")[0])
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        said = f"{error.filename}: {error.strerror}"
+        return UsageError(said, fix="Name a file that can be opened, or change its rights.")
     return None
 
 

@@ -181,6 +181,15 @@ def test_a_missing_package_is_said_with_the_line_that_installs_it() -> None:
     assert in_words(ValueError("x")) is None
 
 
+def test_a_file_that_the_system_denies_is_named_with_its_reason(tmp_path: Path) -> None:
+    result = invoke("node", "replay", str(tmp_path))
+    assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
+    assert f"{tmp_path}" in result.output and "unexpected" not in result.output
+    error = in_words(PermissionError(13, "Permission denied", "/root/notes"))
+    assert error is not None and (error.message, error.exit_code) == ("/root/notes: Permission denied", 2)
+    assert in_words(OSError("no file is meant")) is None
+
+
 def test_every_package_listed_is_a_declared_dependency() -> None:
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     extras = {"base": declared["dependencies"], **declared["optional-dependencies"]}
