@@ -12,12 +12,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.model.errors import UsageError
 from cotenant.model.forecast import LEVELS
 
 Floats = npt.NDArray[np.floating[Any]]
 Counts = npt.NDArray[np.int64]
 
 _LEVELS: Final = np.array(LEVELS)
+
+
+def newsvendor(miss_cost: float, idle_cost: float) -> float:
+    """The quantile to hold, of two costs per core-hour; UsageError for costs that are no costs."""
+    if not (miss_cost > 0 and idle_cost >= 0):
+        raise UsageError(f"costs {miss_cost:g} and {idle_cost:g} give no quantile", fix="Both must be above 0.")
+    return miss_cost / (miss_cost + idle_cost)
 
 
 def level_path(quantiles: Floats, tau: float) -> Floats:

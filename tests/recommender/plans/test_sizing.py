@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.model.errors import UsageError
 from cotenant.model.forecast import LEVELS
 from cotenant.model.plan import Source
 from cotenant.settings.plans import PlanSettings
@@ -14,9 +15,15 @@ from recommender.plans.backtest import account, last_week, skill, static
 from recommender.plans.guards import Situation, blocking, judge
 from recommender.plans.holding import Held, hold, replayed
 from recommender.plans.lead import lead
-from recommender.plans.sizing import level_path, most, pods
+from recommender.plans.sizing import level_path, most, newsvendor, pods
 
 OWN = PlanSettings()
+
+
+def test_the_newsvendor_quantile_weighs_a_miss_against_idle_room() -> None:
+    assert newsvendor(19, 1) == pytest.approx(0.95)
+    with pytest.raises(UsageError):
+        newsvendor(0, 1)
 
 
 def test_the_quantile_is_taken_per_half_hour_and_the_highest_of_a_window_counts() -> None:
