@@ -185,8 +185,8 @@ def test_a_file_that_the_system_denies_is_named_with_its_reason(tmp_path: Path) 
     result = invoke("node", "replay", str(tmp_path))
     assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
     assert f"{tmp_path}" in result.output and "unexpected" not in result.output
-    error = in_words(PermissionError(13, "Permission denied", "/root/notes"))
-    assert error is not None and (error.message, error.exit_code) == ("/root/notes: Permission denied", 2)
+    error = in_words(PermissionError(13, "Permission denied", "/etc/notes"))
+    assert error is not None and (error.message, error.exit_code) == ("/etc/notes: Permission denied", 2)
     assert in_words(OSError("no file is meant")) is None
 
 
