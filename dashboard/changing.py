@@ -142,6 +142,8 @@ def chip(state: ChangeState) -> Component:
 
 def health_words(found: LedgerHealth) -> str:
     """The ledger in one sentence."""
+    if found.rows == found.bad_row == 0 and not found.anchored:
+        return "No rows: nothing has been done yet"
     rows = display.counted(found.rows, "row")
     if found.bad_row:
         return f"The ledger is not what was written. First wrong row: {found.bad_row} ({found.words})."

@@ -336,7 +336,8 @@ def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> Seen:
         raise
     except ClusterError as error:
         return Seen(words=f"What the cluster keeps of the ledger was not compared: {error.message}.")
-    return Seen(head=found.head, words="" if found.head else unkept(ledger, found))
+    nothing_yet = not found.others and not ledger.head().seq
+    return Seen(head=found.head, words="" if found.head or nothing_yet else unkept(ledger, found))
 
 
 def _same(standings: Mapping[str, Standing], wanted: Wanted) -> list[Standing]:

@@ -21,6 +21,7 @@ from cotenant.model.desk import Wanted
 from cotenant.model.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
 from cotenant.model.people import Grant, NotAllowed, Role, Someone
 from cotenant.sim.api_server import Account, EmbeddedServer, Rule
+from dashboard.changing import health_words
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.support import acting
@@ -137,6 +138,11 @@ def test_without_an_api_server_there_are_words_and_what_is_known(
     assert [s.change.id for s in desk.changes(ADMIN)] == [kept.change.id]
     with pytest.raises(ClusterUnreachable):
         desk.permissions(ADMIN, ())
+
+
+def test_a_ledger_in_which_nothing_is_written_lacks_nothing(scene: acting.Scene) -> None:
+    health = scene.desk().ledger()
+    assert (health.rows, health.notes, health_words(health)) == (0, (), "No rows: nothing has been done yet")
 
 
 def test_a_flipped_byte_and_a_cut_tail_are_found(scene: acting.Scene) -> None:
