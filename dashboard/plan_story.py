@@ -236,9 +236,10 @@ def score_words(score: Score) -> str:
     held = f"{display.counted(score.used, 'pod')} of {score.held} used their room"
     early = f", which was there {display.duration(score.lead_seconds)} before the start" if score.lead_seconds else ""
     missed = f"; {display.counted(score.missed, 'pod')} waited without room" if score.missed else ""
+    lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those held"
     return (
         f"Hit score {display.percent(score.hit_ratio)}: {held}{early}{missed}; "
-        f"{score.idle_core_hours:,.1f} core-hours stood idle."
+        f"{score.idle_core_hours:,.1f} core-hours stood idle{lent}."
     )
 
 

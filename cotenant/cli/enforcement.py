@@ -126,7 +126,9 @@ def import_(
     lanes: list[NodeLanes] = []
     for file in files:
         if not file.is_file():
-            raise UsageError(f"{file} is no file that is there", fix="Name an agent's actions.jsonl, or a recording of it.")
+            raise UsageError(
+                f"{file} is no file that is there", fix="Name an agent's actions.jsonl, or a recording of it."
+            )
         found = recounted(file, settings) if recorded(file) else Found(tuple(logged(file, node)))
         acts += found.acts
         lanes += found.lanes

@@ -107,7 +107,9 @@ def replay(
     from enforcer.registry import strategies
 
     if not file.is_file():
-        raise UsageError(f"{file} is no file that is there", fix="Record with --set enforcer.record_file=FILE enforcer.")
+        raise UsageError(
+            f"{file} is no file that is there", fix="Record with --set enforcer.record_file=FILE enforcer."
+        )
     settings = session_of(ctx).load({}).settings
     rows: list[dict[str, Any]] = []
     before: dict[tuple[str, str], Any] = {}

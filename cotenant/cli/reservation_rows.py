@@ -46,6 +46,7 @@ SCORES: Final = Schema(
         Column("hit", "Hit", Kind.RATIO, "Used of held pod-time."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found room."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
+        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Held core-hours that batch ran in meanwhile."),
         Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),
         Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all room was there."),
     ),
@@ -159,6 +160,7 @@ def _score(plan: Plan, score: Score) -> dict[str, Any]:
         "hit": score.hit_ratio,
         "coverage": score.coverage,
         "idle_core_hours": score.idle_core_hours,
+        "lent_core_hours": score.lent_core_hours,
         "cost": score.cost,
         "lead_seconds": score.lead_seconds,
     }

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from cotenant.cli.reservation_rows import score_table
 from cotenant.model.errors import UsageError
 from cotenant.model.plan import (
     Approval,
@@ -217,3 +218,11 @@ def test_what_cannot_be_read_is_named_with_its_field(typed: dict[str, Any], word
 def test_a_policy_s_empty_limits_are_not_asked() -> None:
     assert plan_forms.policy(True, (80, "", 2.5)) == ApprovalPolicy(True, 0.8, None, 2.5)
     assert plan_forms.policy(False, ("", None, "")) == ApprovalPolicy(False)
+
+
+def test_a_score_says_what_batch_ran_in_the_held_room_where_that_is_known() -> None:
+    known = replace(SCORE, lent_core_hours=0.5)
+    assert plan_story.score_words(known).endswith("1.5 core-hours stood idle, batch ran in 0.5 of those held.")
+    assert plan_story.score_words(SCORE).endswith("1.5 core-hours stood idle.")
+    (row,) = score_table(plan(status={"score": known})).rows()
+    assert (row["idle_core_hours"], row["lent_core_hours"]) == (1.5, 0.5)
