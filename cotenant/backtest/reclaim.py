@@ -155,6 +155,14 @@ def highest_of(trial: Trial, days: int) -> Floats:
     return np.where(np.isfinite(peaks), peaks, trial.limits[:, None])
 
 
+def hindsight(trial: Trial, violation: float) -> Floats:
+    """For each node the constant that its own days pass so often, known only afterwards, (n, decisions)."""
+    came = _came(trial)
+    constant = np.nanquantile(came, 1 - violation, axis=1, method="inverted_cdf")
+    made: Floats = np.repeat(constant[:, None], came.shape[1], axis=1)
+    return made
+
+
 def swept(trial: Trial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
     """A predictor without a knob, times factors."""
     return {factor: tally(trial, peaks * factor) for factor in factors}

@@ -11,6 +11,7 @@ from cotenant.backtest.reclaim import (
     curve,
     frontier,
     highest_of,
+    hindsight,
     joined,
     swept,
     tally,
@@ -47,6 +48,16 @@ def test_the_highest_of_7_days_forgets_the_eighth():
     trial = daily([9] + [4] * 7 + [4] * 6 + [4])
     assert highest_of(trial, 7)[0, 0] == 4
     assert highest_of(trial, 14)[0, 0] == 9
+
+
+def test_the_constant_chosen_in_hindsight_is_passed_as_often_as_it_may_be():
+    trial = daily([1] * 14 + [2, 3, 4, 5])
+    # 13 decisions, every six hours from day 14 to the start of day 17: the day that comes peaks at 2 once, then at 3, 4
+    # and 5 four times each, for a day that is partly the next one has its peak.
+    made = hindsight(trial, 4 / 13)
+    assert set(made.ravel().tolist()) == {4.0}
+    assert tally(trial, made).violation == pytest.approx(4 / 13)
+    assert set(hindsight(trial, 0.01).ravel().tolist()) == {5.0}
 
 
 def test_curves_are_read_at_equal_violation_between_their_settings():
