@@ -55,7 +55,7 @@ class Listing:
     """A condition that holds unless the URL says another of its key; only of tables that have its column."""
     revealed: tuple[str, ...] = ()
     """Columns that come into sight when the URL says another."""
-    bar: Callable[[View], Sequence[Component]] = lambda _view: ()
+    bar: Callable[[], Sequence[Component]] = tuple
     """What stands between the tools and the grid."""
 
     def query(self, search: str, schema: Schema | None = None) -> Query:
@@ -90,7 +90,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
     table = grid.component(schema, shown, query, view.settings.page_rows)
     listing.shape(table.columnDefs)
     table.columnDefs = _placed(listing, table.columnDefs)
-    if listing.bar(view):
+    if listing.bar():
         table.dashGridOptions = {**table.dashGridOptions, **grid.BOXES}
     frame = html.Div(
         [table, html.Div(id=f"trouble-{name}", className="trouble", role="alert", hidden=True)],
@@ -109,7 +109,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
     side = html.Aside(panels.skeleton(160, 160), id=f"facets-{name}", className="facets", **{"aria-label": "Filters"})
     tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
     head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
-    return html.Div([side, html.Div([head, *listing.bar(view), frame], className="list-main")], className="list")
+    return html.Div([side, html.Div([head, *listing.bar(), frame], className="list-main")], className="list")
 
 
 def _placed(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:

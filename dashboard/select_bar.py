@@ -23,11 +23,11 @@ from dashboard.view import View
 NONE_YET: Final = "Nothing is selected: tick rows, or press x."
 
 
-def place(view: View) -> Sequence[Component]:
+def place() -> Sequence[Component]:
     """Where the bar stands, with what the browser keeps of the selection."""
     line = html.Div(panels.skeleton(34), id="selection-bar", className="selection-bar", role="region",
                     **{"aria-label": "Selected rows"})  # fmt: skip
-    return [dcc.Store(id="selection", data={}), acting.awaited(view), line]
+    return [dcc.Store(id="selection", data={}), line]
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:

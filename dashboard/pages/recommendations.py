@@ -115,7 +115,7 @@ def render(view: View, search: str) -> Component:
     )
     body = panels.guarded(lambda: listing.body(LIST, view, search))
     head = html.Div([html.H1("Recommendations"), lead], className="page-head")
-    return html.Div([head, body, drawer, putting_off.dialog()], className="page list-page")
+    return html.Div([head, body, drawer, putting_off.dialog(), acting.awaited(view)], className="page list-page")
 
 
 def opened(search: str) -> tuple[str, str, str, str] | None:
