@@ -29,7 +29,7 @@ SHOWN: Final = (
     "time", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "state", "verdict",
     "saved_cpu", "saved_memory", "batch", "words",
 )  # fmt: skip
-WIDTHS: Final = {"moved": 330, "words": 220, "time": 118, "actor": 130, "overridden": 120, "state": 100, "batch": 96}
+WIDTHS: Final = {"moved": 330, "words": 220, "time": 128, "actor": 130, "overridden": 120, "state": 100, "batch": 96}
 
 
 def _totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
