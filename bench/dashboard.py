@@ -19,6 +19,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
+from http.cookiejar import CookieJar
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,6 +36,7 @@ from cotenant.model.views import NODE_HISTORY, NODES, PODS, RECLAIMABLE, RECOMME
 from cotenant.pipeline import corridor
 from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
+from dashboard.access.forgery import COOKIE, HEADER
 from dashboard.source import FORECAST_LIST
 from profiler.synthetic import SyntheticSpec
 
@@ -112,6 +114,7 @@ class Process:
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
+        self._visit: dict[str, str] = {}
 
     def __enter__(self) -> Process:
         fetch(f"{self.url}/readyz")
@@ -120,6 +123,16 @@ class Process:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait(20)
+
+    def session(self) -> dict[str, str]:
+        """Headers of one visitor's requests that act: the cookies of a first visit, and its token."""
+        if not self._visit:
+            jar = CookieJar()
+            urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar)).open(self.url, timeout=60).close()
+            cookies = {cookie.name: str(cookie.value) for cookie in jar}
+            told = "; ".join(f"{name}={value}" for name, value in cookies.items())
+            self._visit = {"Cookie": told, HEADER: cookies[COOKIE]}
+        return self._visit
 
     def mib(self, field: str) -> float:
         """A memory figure of the kernel's, such as VmRSS (now) or VmHWM (highest)."""
@@ -165,7 +178,7 @@ def drawn(server: Process, path: str) -> float:
         "changedPropIds": ["url.pathname"],
         "state": [search],
     }
-    body, head = json.dumps(asked).encode(), {"Content-Type": "application/json"}
+    body, head = json.dumps(asked).encode(), {"Content-Type": "application/json", **server.session()}
     request = urllib.request.Request(f"{server.url}/_dash-update-component", data=body, headers=head)
     start = time.perf_counter()
     with urllib.request.urlopen(request, timeout=60) as answer:
@@ -177,12 +190,14 @@ PATHS = (
     "/",
     "/workloads",
     "/recommendations",
+    "/changes",
     "/nodes",
     "/nodes/node-003-1",
     "/pods",
     "/forecast",
     "/reservations",
     "/batch",
+    "/enforcement",
     "/findings",
     "/health",
 )
