@@ -35,9 +35,9 @@ PAGES: Final = {"o": "Overview", "w": "Workloads", "r": "Recommendations", "n": 
 LISTS: Final = ("Workloads", "Recommendations", "Pods", "Findings")
 PAGE_DRAWN: Final = """title => document.querySelector('#page h1')?.textContent === title
     && !document.querySelector('#page [aria-busy=true]')"""
-ROWS_SHOWN: Final = """() => { const row = document.querySelector('.ag-row[row-index="0"]');
+ROWS_SHOWN: Final = """() => { const first = [...document.querySelectorAll('.ag-row[row-index="0"]')];
     return document.querySelector('.grid-frame.nothing') !== null
-        || (row && !row.classList.contains('ag-row-loading') && row.textContent.trim() !== ''); }"""
+        || first.some(row => !row.classList.contains('ag-row-loading') && row.textContent.trim() !== ''); }"""
 ROWS_BACK: Final = "() => document.querySelector('.grid-frame.nothing') === null && (" + ROWS_SHOWN + ")()"
 WAITED: Final = """() => { const all = performance.getEntriesByType('resource')
         .filter(e => /_dash-update-component|api[/]v1/.test(e.name)).map(e => e.responseEnd - e.startTime);
@@ -124,7 +124,7 @@ async def _use(page: Any, number: int, until: float, seen: Seen) -> None:
         try:
             await act(page, rng)
         except Exception as error:  # noqa: BLE001 whatever a person would meet counts, and the run goes on
-            seen.errors.append(f"{kind} on {title}: {error!r}"[:200])
+            seen.errors.append(f"{kind} on {title}, now {page.url}: {error!r}"[:300])
         seen.clicks.append(1000 * (time.perf_counter() - start))
         seen.waits += await page.evaluate(WAITED)
 
