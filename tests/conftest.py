@@ -2,7 +2,7 @@
 
 In continuous integration the examples are the same on every run, so that a change is judged by what it changed; on a
 developer's machine they are new each time and go on searching. A test that stands on real servers, cgroups or a browser
-may fail once for what the machine did: it is run again, and the summary lists it, so that it can be mended.
+may fail for what the machine did: it is run again, twice at most, and the summary lists it, so that it can be mended.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ REAL_FOLDERS = ("enforcer", "node", "scheduler_ext")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests on real servers a second look, and let xdist's groups work.
+    """Give tests on real servers two more looks, and let xdist's groups work.
 
     pytest-xdist 3.8 appends groups to `_nodeid`, which pytest 9.2 no longer reads.
     """
     for item in items:
         if item.path.parent.name in REAL_FOLDERS or any(item.get_closest_marker(m) for m in REAL_MARKERS):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2))
         grouped = item.__dict__.get("_nodeid", "")
         if "@" in grouped and item.nodeid != grouped:
             item._id = coerce_node_id(grouped)
