@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typer.testing import CliRunner
 from cotenant.cli import main
 from cotenant.cli.installation.manifests import DEFAULT, manifests
 from scheduler_ext.sketch import converted
-from tests.cluster import binaries
+from tests.cluster import needing
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.specimens import dropped, specimen
@@ -57,8 +56,7 @@ LABELLED = (
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """An API server and, for the end of namespaces, the controller-manager."""
-    if not binaries.installed() and not os.environ.get("CI"):
-        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    needing.kubernetes()
     with ControlPlane(tmp_path_factory.mktemp("install"), Options(frozenset({CONTROLLER_MANAGER}))) as plane:
         yield plane
 

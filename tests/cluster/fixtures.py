@@ -6,13 +6,12 @@ starts the one control plane of the session.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import binaries
+from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.faults import FaultProxy
@@ -32,8 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """etcd, API server, controller-manager, scheduler and kwok on free ports; see `ControlPlane`."""
-    if not binaries.installed() and not os.environ.get("CI"):
-        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    needing.kubernetes()
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
         yield plane
 

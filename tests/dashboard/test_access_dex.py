@@ -16,7 +16,7 @@ from cotenant.edges.store import Store
 from cotenant.settings.kube import KubeSettings
 from cotenant.settings.root import Settings
 from dashboard.access import oidc
-from tests.cluster import binaries
+from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.pki import Authority
 from tests.cluster.waiting import wait_for
@@ -129,8 +129,7 @@ def test_dex_by_https_is_believed_by_its_authority_alone(tmp_path: Path) -> None
 @pytest.mark.cluster
 @pytest.mark.xdist_group("cluster")
 def test_the_api_server_judges_who_logs_in_by_the_token_that_dex_gave_them(tmp_path: Path) -> None:
-    if not binaries.installed():
-        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    needing.kubernetes()
     with support.upstream_of({}) as upstream:
         dex = support.Dex(tmp_path, upstream, Authority.create(tmp_path / "pki"))
         dex.start()

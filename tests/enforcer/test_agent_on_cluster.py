@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ from enforcer.usage import Usage, node_metric, own_object
 from profiler.node_metric.status import ProdOutlook, Report
 from profiler.node_metric.turn import Turn, View, outlooks, turn_of
 from scheduler_ext.extender.metric import NodeWire, node_of
-from tests.cluster import binaries
+from tests.cluster import needing
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
@@ -51,8 +50,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("ag
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A cluster of its own with the nodes a-0 and b-0, the agent's rights and its guards."""
-    if not binaries.installed() and not os.environ.get("CI"):
-        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    needing.kubernetes()
     options = Options(frozenset({CONTROLLER_MANAGER}), heartbeats=False)
     with ControlPlane(tmp_path_factory.mktemp("agents"), options) as plane:
         installed(plane)

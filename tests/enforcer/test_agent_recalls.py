@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import binaries
+from tests.cluster import needing
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
@@ -39,8 +38,7 @@ POLICY = {
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     """A cluster that may lose its API server, with the node a-0 and its policy."""
-    if not binaries.installed() and not os.environ.get("CI"):
-        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    needing.kubernetes()
     with ControlPlane(tmp_path / "plane", Options(frozenset({CONTROLLER_MANAGER}), heartbeats=False)) as plane:
         installed(plane)
         create_nodes(plane, 1, NodeShape(prefix="a"))

@@ -6,7 +6,6 @@ Its wire format is pinned by what it sent in this very run; each trap of the pro
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from scheduler_ext.extender.configuration import Reach, extenders
 from scheduler_ext.extender.server import ExtenderServer
 from scheduler_ext.extender.service import ExtenderService
 from scheduler_ext.extender.wire import EXTENDER_ARGS, BindArgs
-from tests.cluster import binaries
+from tests.cluster import needing
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
@@ -61,8 +60,7 @@ class Scheduling:
 
 @pytest.fixture(scope="module")
 def scheduling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
-    if not binaries.installed() and not os.environ.get("CI"):
-        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    needing.kubernetes()
     folder, port = tmp_path_factory.mktemp("extender"), free_port()
     url = f"https://127.0.0.1:{port}"
     issue(folder / "pki", url)
@@ -301,10 +299,6 @@ def test_a_placeholder_is_displaced_by_its_owner_and_by_nobody_else(scheduling: 
 
 def test_during_a_hand_over_the_scheduler_finds_the_node_closed(scheduling: Scheduling, place: str) -> None:
     api, swaps = scheduling.api, "/apis/cotenant.dev/v1alpha1/swapguards"
-    try:
-        api.get(swaps)
-    except Exception:  # noqa: BLE001 - the kind is made by the reservations' part
-        pytest.skip("the cluster has no SwapGuard kind")
     guard = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "SwapGuard", "metadata": {"name": "swaps"}}
     nodes = {node: [f"{place}/owner"] for node in NODES}
     api.create(swaps, {**guard, "spec": {"nodes": nodes}})

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from tests.cluster import binaries
+from tests.cluster import needing
 from tests.cluster.control_plane import SCHEDULER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace
@@ -38,8 +35,7 @@ def test_killed_managers_and_schedulers_lose_no_room(scene: Scene, fake_nodes: N
 
 
 def test_nor_does_an_extender_that_is_killed_with_them(tmp_path: Path) -> None:
-    if not binaries.installed() and not os.environ.get("CI"):
-        pytest.skip("Kubernetes' programs are not built: make cluster-binaries")
+    needing.kubernetes()
     tally, seed, extender = Tally(), random.Random(11), ExtenderProcess(tmp_path)
     with ControlPlane(tmp_path / "cluster", Options(scheduler=extender.fields)) as plane:
         install(plane)
