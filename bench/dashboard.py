@@ -73,7 +73,7 @@ def main() -> None:
             held = "recommendations, workloads, pods and forecasts of 100,000 rows, 5,000 nodes; after all of the above"
             rows.append(below("server memory", server.mib("VmRSS"), "MiB", 450, held))
             rows.append(below("server memory, highest", server.mib("VmHWM"), "MiB", 450, "while reading the store"))
-    record("dashboard", ".venv/bin/python -m bench.dashboard", rows)
+    record("dashboard", " ".join([".venv/bin/python -m bench.dashboard", *sys.argv[1:]]), rows)
 
 
 def results(folder: Path) -> Store:
