@@ -125,18 +125,28 @@ class ExtenderSettings(Section, frozen=True):
     weight: Annotated[
         int,
         setting(
-            "Weight of our points in the printed configuration. 0: the scheduler does not ask for them, one call a pod"
-            " less, and ranks what `most_nodes` hands back by itself.",
+            "Weight of our points in the printed configuration. 0: the scheduler does not ask for them, which is one"
+            " call a pod less; it ranks by itself what `near_points` leaves.",
             ge=0,
             le=1000,
         ),
-    ] = 1
+    ] = 0
+    near_points: Annotated[
+        int,
+        setting(
+            "While `weight` is 0, only nodes that are at most so many points worse than the best (of their zone, for"
+            " replicas) are handed back; all of them for pods with preferences of their own (preferred affinity, spread"
+            " if possible). Nodes that report no use stay.",
+            unit="points",
+            ge=0,
+            le=100,
+        ),
+    ] = 5
     most_nodes: Annotated[
         int,
         setting(
-            "When more nodes would take a pod, only the best so many are handed back, so that the scheduler has less to"
-            " rank; pods with preferences of their own (affinity, spread) get all of them. 1: our points alone decide,"
-            " and the scheduler neither ranks nor asks again, which is fastest. 0: always all.",
+            "When more nodes are left for a pod, only the best so many are handed back, so that the scheduler has less"
+            " to rank. 1: our points alone decide, and the scheduler ranks nothing. 0: no bound.",
             ge=0,
         ),
     ] = 100

@@ -26,7 +26,7 @@ from cotenant.edges.health import Checks
 from cotenant.edges.telemetry import Metrics
 from cotenant.model.reservation import PodIdentity
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender import decide, wire
+from scheduler_ext.extender import decide, narrowing, wire
 from scheduler_ext.extender.bind import Binder
 from scheduler_ext.extender.counts import Counts
 from scheduler_ext.extender.decide import Known, Moment, Posture
@@ -142,7 +142,7 @@ class ExtenderApp:
         places = np.flatnonzero(judged.passed)
         if not len(places):
             return wire.refused_all(wire.quoted_names(snapshot, names, rows), judged.refused())
-        places = places[decide.best(snapshot, pod, rows[places], now, self._settings, known)]
+        places = places[narrowing.narrowed(snapshot, pod, rows[places], now, self._settings, known)]
         return wire.filtered(wire.quoted_names(snapshot, [names[place] for place in places.tolist()], rows[places]))
 
     def _prioritize(self, body: bytes) -> bytes:

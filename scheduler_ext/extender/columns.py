@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -64,10 +65,13 @@ class Column(IntEnum):
     ALLOCATABLE_MEMORY = 27
     PLACEHOLDERS = 28
     """Pods that hold room here."""
+    ZONE = 29
+    """A number that nodes of one zone share; 0: it says none."""
 
 
 WIDTH = len(Column)
 NOTHING: Final[Pair] = (0.0, 0.0)
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     row[Column.REQUESTED_CPU : Column.REQUESTED_MEMORY + 1] = sums.requested
     row[Column.ALLOCATABLE_CPU : Column.ALLOCATABLE_MEMORY + 1] = [node.allocatable.get(r, 0) for r in RESOURCES]
     row[Column.PLACEHOLDERS] = sums.placeholders
+    row[Column.ZONE] = crc32(node.labels.get(ZONE_LABEL, "").encode())
     return row
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +25,6 @@ from scheduler_ext.extender.snapshot import RESERVING, Rows, Snapshot
 Floats = npt.NDArray[np.float64]
 MOST: Final = 10
 """Points of the best node in an answer; the scheduler takes any number, and multiplies it on."""
-GOLDEN: Final = 2_654_435_769
-"""2 ** 32 divided by the golden ratio: its multiples modulo 2 ** 32 lie evenly."""
-_MASK: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +93,6 @@ def points(
     if not len(snapshot.names) or pod.unread or stance.load_off:
         return np.zeros(len(rows), np.intp)
     return graded(opinions.points(snapshot, pod, rows, now.unix), settings.score_span)
-
-
-def best(snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known) -> Rows:
-    """Places of the rows to hand back when all pass, in their order: the `most_nodes` best.
-
-    Nodes that are less than one of the scheduler's eleven steps apart take turns. All of them when the pod weighs nodes
-    by preferences of its own, and when load rules have no opinion.
-    """
-    most = settings.most_nodes
-    silent = not len(snapshot.names) or pod.unread or known.posture.load_off
-    if not 0 < most < len(rows) or pod.choosy or silent:
-        return np.arange(len(rows))
-    found = known.opinions.points(snapshot, pod, rows, now.unix)
-    found += (settings.score_span / MOST) * turns(rows, pod.identity.uid)
-    return np.sort(np.argpartition(found, len(rows) - most)[len(rows) - most :])
-
-
-def turns(rows: Rows, uid: str) -> Floats:
-    """0 to 1 for each row, evenly spread: another pod sees other rows first, the same pod the same ones."""
-    return ((rows * GOLDEN + crc32(uid.encode())) & _MASK) / (_MASK + 1)
 
 
 def graded(points: Floats, span: int) -> Rows:

@@ -44,6 +44,10 @@ _UNASKED: Final = {Resource.CPU: 250, Resource.MEMORY: 200 * MIB}
 """What a pod that asks for nothing counts (Koordinator's default estimator)."""
 _BANDS: Final = {PriorityClass.BATCH: Band.BATCH, PriorityClass.MID: Band.MID}
 _BATCH: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
+_PREFERS: Final = b'"preferredDuringScheduling'
+_IF_POSSIBLE: Final = b'"ScheduleAnyway"'
+_SPREAD: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
+"""Owners whose pods PodTopologySpread's default constraints spread."""
 
 Quantities = dict[str, str | int | float]
 
@@ -125,8 +129,8 @@ class PodFacts:
 
     estimate: what LoadAware expects it to use; predicted: the same where the pod's own forecast is known, else the
     estimate. run_seconds: how long it is expected to run (infinity: no end in sight). assigned_seconds: Unix time,
-    None = not yet. choosy: it has preferences among nodes that the scheduler weighs. unread: why its amounts could not
-    be read, or "".
+    None = not yet. choosy: it has preferences among nodes that the scheduler weighs. replica: it is one of a set that
+    the scheduler spreads over zones unasked. unread: why its amounts could not be read, or "".
     """
 
     identity: PodIdentity
@@ -141,6 +145,7 @@ class PodFacts:
     young_until: float | None = None
     ended: bool = False
     choosy: bool = False
+    replica: bool = False
     placeholder_of: str | None = None
     unread: str = ""
 
@@ -183,7 +188,8 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         assigned_seconds=assigned,
         young_until=_young_until(annotations, (assigned, initialized), settings),
         ended=wire.status.phase in ("Succeeded", "Failed"),
-        choosy=_given(spec.affinity) or _given(spec.topology_spread_constraints),
+        choosy=_PREFERS in bytes(spec.affinity) or _IF_POSSIBLE in bytes(spec.topology_spread_constraints),
+        replica=any(o.controlling and o.kind in _SPREAD for o in owners),
         placeholder_of=labels.get(RESERVATION_LABEL, "") if PLACEHOLDER_LABEL in labels else None,
     )
     try:
@@ -298,10 +304,6 @@ def _part(resources: _Resources | None, limits: bool) -> dict[str, Quantities]:
     if limits:
         return {"requests": resources.limits or {}}
     return {"requests": resources.requests or {}, "limits": resources.limits or {}}
-
-
-def _given(field: msgspec.Raw) -> bool:
-    return bytes(field) not in (b"", b"null", b"{}", b"[]")
 
 
 def _since(wire: PodWire, kind: str) -> float | None:

@@ -39,7 +39,7 @@ NODES = ["node-0", "node-1", "node-2"]
 
 @dataclass
 class Scheduling:
-    """A cluster of three nodes of 4 cores whose scheduler asks an extender over TLS; `recorder` sees every exchange."""
+    """A cluster of three nodes of 4 cores whose scheduler asks an extender all verbs over TLS; `recorder` sees it."""
 
     plane: ControlPlane
     extender: ExtenderService
@@ -64,7 +64,7 @@ def scheduling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]
     folder, port = tmp_path_factory.mktemp("extender"), free_port()
     url = f"https://127.0.0.1:{port}"
     issue(folder / "pki", url)
-    settings = ExtenderSettings(port=port, certificate_folder=str(folder / "pki" / "server"))
+    settings = ExtenderSettings(port=port, certificate_folder=str(folder / "pki" / "server"), weight=1)
     scheduler = {"extenders": extenders(_reach(folder / "pki" / "scheduler", url), settings)}
     with ControlPlane(folder / "cluster", Options(scheduler=scheduler)) as plane:
         install_crds(plane)

@@ -42,16 +42,15 @@ def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> 
     tls = {"caFile": "/etc/x/ca.crt", "certFile": "/etc/x/tls.crt", "keyFile": "/etc/x/tls.key"}
     common = {"urlPrefix": "https://10.0.0.5:9445", "nodeCacheCapable": True, "httpTimeout": "1000ms",
               "enableHTTPS": True, "tlsConfig": tls}  # fmt: skip
-    assert rules == {**common, "filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt",
-                     "weight": 1, "ignorable": True}  # fmt: skip
+    assert rules == {**common, "filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
     managed = [{"name": "cotenant.dev/bind", "ignoredByScheduler": True}]
     assert binding == {**common, "bindVerb": "bind", "managedResources": managed, "ignorable": False}
 
 
-def test_without_a_weight_the_scheduler_is_not_told_to_ask_for_points() -> None:
-    rules, binding = configuration(Reach("http://127.0.0.1:1"), ExtenderSettings(weight=0))["extenders"]
-    assert "filterVerb" in rules and "preemptVerb" in rules
-    assert not {"prioritizeVerb", "weight"} & (rules.keys() | binding.keys())
+def test_with_a_weight_the_scheduler_is_told_to_ask_for_points() -> None:
+    rules, binding = configuration(Reach("http://127.0.0.1:1"), ExtenderSettings(weight=3))["extenders"]
+    assert (rules["prioritizeVerb"], rules["weight"]) == ("prioritize", 3)
+    assert not {"prioritizeVerb", "weight"} & binding.keys()
 
 
 def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own() -> None:

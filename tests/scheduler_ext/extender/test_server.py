@@ -68,16 +68,17 @@ def test_of_many_nodes_only_the_best_come_back_unless_the_pod_has_preferences() 
         world.node(f"n{number}").metric(f"n{number}", cpu=f"{number * 100}m", updated=now)
     world.view.take(world.table.take(SOURCES, (now, time.monotonic())))
     names = [f"n{number}" for number in range(20)]
-    with serving(world.view, ExtenderSettings(most_nodes=5)) as running:
+    with serving(world.view, ExtenderSettings(weight=1, most_nodes=5)) as running:
         # 100 m of 10 cores are half a point of the mean of two resources: five nodes apart tell for sure
         best = running.post("/filter", args(POD, names))["NodeNames"]
         assert len(best) == 5
         assert all(int(name[1:]) < 10 for name in best)
         assert running.post("/filter", args(POD, names))["NodeNames"] == best
         choosy = pod_json("choosy", {"cpu": "1"}, labels=LS)
-        choosy["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+        preferred = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+        choosy["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
         assert running.post("/filter", args(choosy, names))["NodeNames"] == names
-    with serving(world.view, ExtenderSettings(most_nodes=0)) as running:
+    with serving(world.view, ExtenderSettings(weight=1, most_nodes=0)) as running:
         assert running.post("/filter", args(POD, names))["NodeNames"] == names
 
 

@@ -63,7 +63,7 @@ def stamp(seconds: float) -> str:
 
 
 def facts(pod: Mapping[str, Any], settings: LoadAwareSettings | None = None) -> PodFacts:
-    return facts_of(msgspec.convert(pod, PodWire), settings or LoadAwareSettings())
+    return facts_of(msgspec.json.decode(msgspec.json.encode(pod), type=PodWire), settings or LoadAwareSettings())
 
 
 def node_json(name: str, cpu: str = "10", memory: str = "100Gi", **more: Any) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""Which nodes are handed back: those that load does not tell apart from the best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender import decide, narrowing
+from tests.scheduler_ext.extender.worlds import World, facts, moment, pod_json
+
+LS = {"koordinator.sh/qosClass": "LS"}
+SET = [{"kind": "ReplicaSet", "name": "web-1", "uid": "u", "apiVersion": "apps/v1", "controller": True}]
+ZONE = "topology.kubernetes.io/zone"
+
+
+def loaded(cpu: dict[str, str | None], zones: dict[str, str] | None = None) -> World:
+    """Nodes of 10 cores that use so much CPU; None: no report."""
+    world = World()
+    for name, used in cpu.items():
+        world.node(name, labels={ZONE: (zones or {})[name]} if zones else {})
+        if used is not None:
+            world.metric(name, cpu=used)
+    return world
+
+
+def handed_back(world: World, pod: dict[str, Any] | None = None, **settings: int) -> list[str]:
+    """Names, in the order asked."""
+    chosen, snapshot = ExtenderSettings(**settings), world.show().snapshot
+    rows, now = snapshot.rows_of(snapshot.names), moment()
+    known = decide.known_now(snapshot, now, chosen)
+    asked = facts(pod or pod_json("p", {"cpu": "10m"}, labels=LS))
+    return [snapshot.names[place] for place in narrowing.narrowed(snapshot, asked, rows, now, chosen, known)]
+
+
+def test_nodes_that_are_nearly_as_idle_as_the_best_come_back() -> None:
+    # CPU is half of the points: 10 points of it are 5 of the mean. 1 core: 10 points; 8 m of estimate tip each floor
+    world = loaded({"idle": "1", "near": "2", "far": "2200m", "busy": "5"})
+    assert handed_back(world) == ["idle", "near"]
+    assert handed_back(world, near_points=6) == ["idle", "near", "far"]
+    assert handed_back(world, near_points=0) == ["idle"]
+    assert handed_back(world, near_points=100) == ["idle", "near", "far", "busy"]
+
+
+def test_who_asks_for_points_gets_all_nodes() -> None:
+    assert handed_back(loaded({"idle": "1", "busy": "5"}), weight=1) == ["idle", "busy"]
+
+
+def test_a_node_that_reports_nothing_stays() -> None:
+    assert handed_back(loaded({"idle": "1", "silent": None, "busy": "5"})) == ["idle", "silent"]
+    assert handed_back(loaded({"one": None, "other": None})) == ["one", "other"]
+
+
+def test_replicas_keep_the_best_of_every_zone_and_others_do_not() -> None:
+    world = loaded({"a1": "1", "a2": "5", "b1": "4", "b2": "6"}, {"a1": "a", "a2": "a", "b1": "b", "b2": "b"})
+    assert handed_back(world) == ["a1"]
+    assert handed_back(world, pod_json("r", {"cpu": "10m"}, labels=LS, owners=SET)) == ["a1", "b1"]
+    held = [{**SET[0], "controller": False}]
+    assert handed_back(world, pod_json("h", {"cpu": "10m"}, labels=LS, owners=held)) == ["a1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "chosen"),
+    [
+        ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}}, True),
+        ({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}}, True),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, True),
+        ({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}, False),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, False),
+        ({"affinity": None, "topologySpreadConstraints": []}, False),
+    ],
+)
+def test_a_pod_with_preferences_of_its_own_gets_all_nodes(spec: dict[str, Any], chosen: bool) -> None:
+    """What it requires was judged before we are asked."""
+    pod = pod_json("p", {"cpu": "10m"}, labels=LS)
+    pod["spec"] |= spec
+    assert handed_back(loaded({"idle": "1", "busy": "5"}), pod) == (["idle", "busy"] if chosen else ["idle"])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 3)), min_size=1, max_size=60),
+    st.integers(1, 20),
+)
+def test_the_best_are_of_every_zone_equally_many(nodes: list[tuple[int, int]], most: int) -> None:
+    points = np.array([float(p) for p, _ in nodes])
+    zones = np.unique([z for _, z in nodes], return_inverse=True)[1]
+    places, count = narrowing.best(points, zones, most), zones.max() + 1
+    assert sorted(set(places.tolist())) == places.tolist()
+    assert len(places) <= most
+    groups = zones if most >= count else np.zeros_like(zones)
+    share = most // (groups.max() + 1)
+    for zone in range(groups.max() + 1):
+        members = np.flatnonzero(groups == zone)
+        kept = [place for place in places.tolist() if groups[place] == zone]
+        assert len(kept) == min(share, len(members))
+        # nobody who was left out is better than one who was kept
+        left = points[[m for m in members.tolist() if m not in kept]]
+        assert not len(left) or left.max() <= points[kept].min()
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 9)), min_size=1, max_size=30), st.integers(0, 100))
+def test_somebody_comes_back_always_and_the_idlest_is_among_them(used: list[int | None], near: int) -> None:
+    world = loaded({f"n{number}": None if one is None else str(one) for number, one in enumerate(used)})
+    found = handed_back(world, near_points=near, most_nodes=0)
+    known = [one for one in used if one is not None]
+    silent = {f"n{number}" for number, one in enumerate(used) if one is None}
+    idlest = {f"n{number}" for number, one in enumerate(used) if known and one == min(known)}
+    assert silent | idlest <= set(found)
+    assert found
