@@ -29,11 +29,8 @@ def gib(amount: float | None) -> str:
     """Bytes in the largest binary unit below it: "512 MiB", "1.5 GiB", "2.3 TiB"."""
     if amount is None or math.isnan(amount):
         return MISSING
-    size = abs(amount)
-    for unit, name in ((1024 * GIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if size >= unit:
-            return f"{_digits(amount / unit)} {name}"
-    return f"{amount:,.0f} B"
+    unit, name = _binary(amount)
+    return f"{_digits(amount / unit)} {name}" if unit > 1 else f"{amount:,.0f} B"
 
 
 def amount(value: float | None, resource: Resource) -> str:
@@ -42,6 +39,17 @@ def amount(value: float | None, resource: Resource) -> str:
         return gib(value)
     text = cores(value)
     return text if text == MISSING or text.endswith("m") else f"{text} cores"
+
+
+def between(low: float, high: float, resource: Resource) -> str:
+    """A range whose unit, the higher end's, is said once: "0 to 4.8 cores", "20 to 250 m", "0.5 to 1.5 GiB"."""
+    if resource is Resource.MEMORY:
+        unit, name = _binary(high)
+    else:
+        unit, name = (1000, "cores") if high >= 1000 else (1, "m")
+    if unit == 1:
+        return f"{low:,.0f} to {high:,.0f} {name}"
+    return f"{_digits(low / unit)} to {_digits(high / unit)} {name}"
 
 
 def signed(value: float | None, resource: Resource) -> str:
@@ -86,6 +94,12 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural where due."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _binary(amount: float) -> tuple[int, str]:
+    """The largest binary unit not above an amount of bytes."""
+    units = ((1024 * GIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+    return next(((unit, name) for unit, name in units if abs(amount) >= unit), (1, "B"))
 
 
 def _digits(value: float) -> str:

@@ -76,5 +76,5 @@ def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allo
         words += f" of {display.amount(allocatable, resource)} allocatable"
     if len(seen["batch"]):
         low, high = float(seen["batch"].min()), float(seen["batch"].max())
-        words += f"; batch could take {display.amount(low, resource)} to {display.amount(high, resource)} in the window"
+        words += f"; batch could take {display.between(low, high, resource)} in the window"
     return words + "."

@@ -329,8 +329,8 @@ def _cpu_words(shown: Shown) -> str:
     limit, used = (np.array(lanes.values.get(n, []), dtype=np.float64) for n in ("limit", "best_effort"))
     parts = []
     if len(used) and not np.isnan(used).all():
-        low, high = (display.amount(float(f(used)), Resource.CPU) for f in (np.nanmin, np.nanmax))
-        parts.append(f"best effort used {low} to {high}")
+        span = display.between(float(np.nanmin(used)), float(np.nanmax(used)), Resource.CPU)
+        parts.append(f"best effort used {span}")
     if len(limit) and not np.isnan(limit).all():
         at = int(np.nanargmin(limit))
         moment = lanes.start_seconds + lanes.step_seconds * at

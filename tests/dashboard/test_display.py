@@ -29,6 +29,21 @@ def test_bytes_take_the_largest_unit_below_them(amount: float, words: str) -> No
     assert display.gib(amount) == words
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "resource", "words"),
+    [
+        (0, 4800, Resource.CPU, "0 to 4.8 cores"),
+        (250, 1250, Resource.CPU, "0.25 to 1.25 cores"),
+        (0, 250, Resource.CPU, "0 to 250 m"),
+        (0, 0, Resource.CPU, "0 to 0 m"),
+        (512 * MIB, 1.5 * GIB, Resource.MEMORY, "0.5 to 1.5 GiB"),
+        (0, 1023, Resource.MEMORY, "0 to 1,023 B"),
+    ],
+)
+def test_a_range_says_its_unit_once(low: float, high: float, resource: Resource, words: str) -> None:
+    assert display.between(low, high, resource) == words
+
+
 @given(st.floats(-1e15, 1e15))
 def test_a_change_shows_its_sign_and_the_same_amount_both_ways(change: float) -> None:
     up, down = display.signed(abs(change), Resource.CPU), display.signed(-abs(change), Resource.CPU)
