@@ -47,7 +47,7 @@ WIDTHS: Final[Mapping[str, int]] = {
 OPTIONS: Final[Mapping[str, Any]] = {
     "theme": {"function": "cotenantTheme(themeQuartz)"},
     "rowHeight": 34,
-    "headerHeight": 36,
+    "headerHeight": 44,
     "maxConcurrentDatasourceRequests": 2,
     "blockLoadDebounceMillis": 40,
     "infiniteInitialRowCount": 30,
@@ -61,6 +61,15 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "ensureDomOrder": True,
     "rowSelection": {"mode": "multiRow", "checkboxes": False, "headerCheckbox": False, "enableClickSelection": False},
 }
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "sortable": True,
+    "resizable": True,
+    "filter": False,
+    "suppressHeaderMenuButton": True,
+    "wrapHeaderText": True,
+}
+"""Of every column. Headings break into lines rather than lose their ends."""
 
 BOXES: Final[Mapping[str, Any]] = {
     "rowSelection": {**OPTIONS["rowSelection"], "checkboxes": True},
@@ -78,7 +87,7 @@ def component(schema: Schema, shown: Sequence[str], query: Query, page_rows: int
         id=f"grid-{schema.name}",
         className="grid",
         columnDefs=definitions,
-        defaultColDef={"sortable": True, "resizable": True, "filter": False, "suppressHeaderMenuButton": True},
+        defaultColDef=DEFAULTS,
         rowModelType="infinite",
         columnSize=None,
         dashGridOptions={**OPTIONS, "cacheBlockSize": page_rows, "context": {"sentences": sentences()}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -31,3 +33,16 @@ def test_no_word_of_a_heading_is_broken_in_two(address: str, open_page: Open, si
     page = settled(open_page(f"{address}/batch", size=size))
     expect(page.locator(".facts th[scope=col]").first).to_be_visible()
     assert page.evaluate(BROKEN) == []
+
+
+CUT = """() => [...document.querySelectorAll('.grid .ag-header-cell-text')].filter(e => e.offsetWidth &&
+    (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.closest('.ag-header-cell').clientHeight))
+    .map(e => e.textContent)"""
+"""Headings of a list that lose their end."""
+
+
+@pytest.mark.parametrize("path", ["/workloads", "/recommendations", "/nodes", "/pods"])
+def test_no_heading_of_a_list_is_cut(address: str, open_page: Open, path: str) -> None:
+    page = settled(open_page(f"{address}{path}", size={"width": 1280, "height": 800}))
+    expect(page.locator(".grid .ag-header-cell-text").filter(has_text=re.compile(r"\w")).first).to_be_visible()
+    assert page.evaluate(CUT) == []
