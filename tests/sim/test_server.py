@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import Writer, access_review, connect
-from cotenant.model.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, StoreCorrupt
+from cotenant.model.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, ClusterUnreachable, StoreCorrupt
 from cotenant.model.intent import Address, Apply, Delete, Patch
 from cotenant.settings.kube import KubeSettings
 from cotenant.sim.api_server import Account, EmbeddedServer, Rule
@@ -110,6 +110,16 @@ def test_stopping_ends_open_watches(tmp_path: Path) -> None:
     server.stop()
     reader.join(30)
     assert not reader.is_alive()
+
+
+def test_stopping_ends_connections_that_are_kept_open(tmp_path: Path) -> None:
+    server = EmbeddedServer()
+    server.start()
+    client = client_of(server, tmp_path)
+    assert client.get("/api/v1/namespaces/default") is not None
+    server.stop()
+    with pytest.raises(ClusterUnreachable):
+        client.get("/api/v1/namespaces/default")
 
 
 def test_a_history_that_is_full_forgets_the_oldest(tmp_path: Path) -> None:

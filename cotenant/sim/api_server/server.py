@@ -8,9 +8,11 @@ Objects live in memory; `save` writes them to a file as one snapshot.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import secrets
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -63,10 +65,11 @@ class EmbeddedServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End watches, stop answering and free the port."""
+        """End watches, stop answering, also on connections kept open, and free the port."""
         self.state.end_watches()
         self._server.shutdown()
         self._server.server_close()
+        self._server.hang_up()
         self._thread.join()
 
     def __enter__(self) -> EmbeddedServer:
@@ -123,6 +126,29 @@ def _loaded(path: Path) -> tuple[int, dict[tuple[str, str], list[Json]]]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._open: set[socket.socket] = set()
+        self._changing = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changing:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._changing:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """No further question on what is still connected: its thread would go on answering whoever keeps it open."""
+        with self._changing:
+            for request in self._open:
+                with contextlib.suppress(OSError):
+                    # The plain socket's shutdown: that of TLS would change the object under its reader.
+                    socket.socket.shutdown(request, socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is no error of ours."""
