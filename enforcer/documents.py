@@ -20,6 +20,8 @@ from enforcer.wire import ENDED, NodeFacts, NodeWire, PodWire, node_of, pod_of
 
 SIZE_CAP_BYTES: Final = 8 << 20
 _SLO_KINDS: Final = ("NodeSLO", "")
+_AROUND: Final = ("apiVersion", "kind", "metadata")
+"""What stands around a spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +33,22 @@ class Inventory:
 
 
 def policy_of(text: str, name: str) -> NodePolicy:
-    """The policy of a file: a NodeSLO or its spec alone. UsageError names the file, the field and its range."""
+    """The policy of a file: a NodeSLO or its spec alone. UsageError names the file, the field and its range.
+
+    A field that nobody reads is refused where a person wrote the file; one saved from a cluster, which has a uid, may
+    be of a newer Koordinator.
+    """
     found = [document for document in documents(text, name) if document is not None]
     if len(found) != 1 or not isinstance(found[0], Mapping):
         raise UsageError(f"{name} is no NodeSLO: it holds {len(found)} documents", fix="Keep one mapping in the file.")
     body = found[0]
     if body.get("kind", "") not in _SLO_KINDS:
         raise UsageError(f"{name} holds a {body['kind']!r}, not a NodeSLO")
-    spec = body["spec"] if "spec" in body else {k: v for k, v in body.items() if k not in ("apiVersion", "kind")}
+    spec = body["spec"] if "spec" in body else {k: v for k, v in body.items() if k not in _AROUND}
     if not isinstance(spec, Mapping):
         raise UsageError(f"{name}: spec is not a mapping")
     try:
-        return node_policy.decode(spec)
+        return node_policy.decode(spec, strict=not _saved(body))
     except UsageError as error:
         raise UsageError(
             f"{name}: {error.message}", fix="The policy before it stays until the file is mended."
@@ -86,6 +92,11 @@ def documents(text: str, name: str) -> list[Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{name} is neither YAML nor JSON: {line}") from error
+
+
+def _saved(body: Mapping[str, Any]) -> bool:
+    metadata = body.get("metadata")
+    return isinstance(metadata, Mapping) and bool(metadata.get("uid"))
 
 
 def _objects(found: list[Any], name: str) -> Iterator[Mapping[str, Any]]:

@@ -252,15 +252,15 @@ def encode(policy: NodePolicy) -> dict[str, Any]:
     return plain
 
 
-def decode(spec: Mapping[str, Any]) -> NodePolicy:
+def decode(spec: Mapping[str, Any], *, strict: bool = False) -> NodePolicy:
     """The policy of a NodeSLO's spec, what it leaves out filled with the built-in values.
 
-    Unknown fields are skipped. UsageError names the first value that is not allowed, its path and range.
+    Unknown fields are skipped unless `strict`. UsageError names the first value not allowed, its path and range.
     """
     from cotenant.model.node_policy_defaults import BUILT_IN, NONE_CLASS
 
     given = without_nulls(dict(spec))
-    wrong = next((d for d in deviations(given, NodePolicy, "$.spec") if d.fatal), None)
+    wrong = next((d for d in deviations(given, NodePolicy, "$.spec") if d.fatal or strict), None)
     if wrong is not None:
         raise UsageError(f"NodeSLO {wrong}", fix="Correct it in slo-controller-config, which the NodeSLO comes from.")
     below = merged(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}}) if _has_root(given) else BUILT_IN

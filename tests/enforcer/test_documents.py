@@ -29,6 +29,8 @@ def test_json_is_read_as_yaml_is() -> None:
     ("text", "word"),
     [
         ("resourceUsedThresholdWithBE: {cpuSuppressThresholdPercent: 170}", "170"),
+        ("resourceUsedThresholdWithBE: {cpuSupressThresholdPercent: 60}", "do you mean cpuSuppressThresholdPercent?"),
+        ("kind: NodeSLO\nmetadata: {name: n1}\nspec: {resourceUsedThreshold: {}}\n", "resourceUsedThresholdWithBE"),
         ("kind: ConfigMap\n", "ConfigMap"),
         ("a: 1\n---\nb: 2\n", "2 documents"),
         ("", "0 documents"),
@@ -41,6 +43,13 @@ def test_a_policy_that_cannot_be_used_says_why_and_where(text: str, word: str) -
     with pytest.raises(UsageError) as refused:
         policy_of(text, "p.yaml")
     assert word in refused.value.message and "p.yaml" in refused.value.message
+
+
+def test_a_policy_saved_from_a_cluster_may_have_fields_of_a_newer_version() -> None:
+    saved = (
+        "kind: NodeSLO\nmetadata: {name: n1, uid: u1}\nspec: {resourceUsedThresholdWithBE: {enable: true, new: 1}}\n"
+    )
+    assert policy_of(saved, "p.yaml").thresholds.enable
 
 
 def test_pods_of_lists_and_documents_come_together_with_their_node() -> None:
