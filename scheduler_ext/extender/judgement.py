@@ -5,7 +5,6 @@ A refusal of 5,000 nodes has a dozen different texts at most; each is made once 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -86,11 +85,15 @@ class Judgement:
         return Refused(at, which, tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """(rule, words) -> number of nodes refused by it, most first."""
+        """(rule, words) -> number of nodes refused by it, most first; what differs from node to node is a range."""
         found: dict[tuple[str, str], int] = {}
-        for key, number in Counter(self._keys(np.flatnonzero(self.codes)).tolist()).items():
-            part = _parted(key)
-            found[RULES[Code(part[0])], text_of(*part)] = number
+        at = np.flatnonzero(self.codes)
+        codes, percents, slots = self.codes[at], self.percent[at], self.slot[at]
+        for code, number in enumerate(np.bincount(codes).tolist()):
+            if number:
+                mine = codes == code
+                words = words_of(Code(code), _ends(percents[mine]), _ends(slots[mine]))
+                found[RULES[Code(code)], words] = number
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
     def _keys(self, at: npt.NDArray[np.intp]) -> Integers:
@@ -119,20 +122,32 @@ def _parted(key: int) -> tuple[int, int, int]:
     return key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24
 
 
-@lru_cache(maxsize=4096)
+def _ends(values: Integers) -> tuple[int, int]:
+    return int(values.min()), int(values.max())
+
+
 def text_of(code: int, percent: int, slot: int) -> str:
     """Words for one refusal; times are UTC."""
+    return words_of(Code(code), (percent, percent), (slot, slot))
+
+
+@lru_cache(maxsize=4096)
+def words_of(code: Code, percents: tuple[int, int], slots: tuple[int, int]) -> str:
+    """Words for the refusals of nodes whose percentages and half hours lie from the one to the other; times are UTC."""
     if code == Code.EXPIRED:
         return "usage is not reported any more"
-    if code in (Code.HELD, Code.MAY_BE_HELD):
-        return (
-            "room is being handed over to another pod"
-            if code == Code.HELD
-            else "room may be being handed over: the view of reservations is old"
-        )
+    if code == Code.HELD:
+        return "room is being handed over to another pod"
+    if code == Code.MAY_BE_HELD:
+        return "room may be being handed over: the view of reservations is old"
     resource = "cpu" if code in (Code.CPU, Code.AGGREGATED_CPU, Code.PEAK_CPU) else "memory"
+    share = _range([str(percent) for percent in percents], "{} to {}")
     if code in (Code.PEAK_CPU, Code.PEAK_MEMORY):
-        at = strftime("%H:%M", gmtime(slot * SLOT_SECONDS))
-        return f"{resource} {percent} % at {at} UTC (forecast)"
+        clock = [strftime("%H:%M", gmtime(slot * SLOT_SECONDS)) for slot in slots]
+        return f"{resource} {share} % {_range(clock, 'from {} to {}', 'at ')} UTC (forecast)"
     kind = " (aggregated)" if code in (Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY) else ""
-    return f"{resource} usage above {percent} %{kind}"
+    return f"{resource} usage above {share} %{kind}"
+
+
+def _range(ends: list[str], several: str, one: str = "") -> str:
+    return several.format(*ends) if ends[0] != ends[1] else f"{one}{ends[0]}"

@@ -53,6 +53,14 @@ def test_a_peak_within_the_pods_life_refuses_the_node_and_says_when() -> None:
     assert words(world(peaking(6)), asked()) == f"cpu 69 % at {clock(6)} UTC (forecast)"
 
 
+def test_nodes_that_peak_differently_are_counted_as_one_refusal_with_its_range() -> None:
+    both = world(peaking(6)).node("n2").metric("n2", cpu="1").forecast("n2", peaking(9, peak=8000), [GIB] * 48)
+    snapshot = both.show(NOW).snapshot
+    judged, _ = decide.judge(snapshot, asked(), snapshot.rows_of(["n1", "n2"]), moment(NOW), both.settings)
+    # 6,000 + 850 of 10,000 m = 69 %, 8,000 + 850 = 88.5 -> 89 %
+    assert judged.counts() == {("prediction", f"cpu 69 to 89 % from {clock(6)} to {clock(9)} UTC (forecast)"): 2}
+
+
 def test_a_pod_that_ends_before_the_peak_may_stay() -> None:
     half_hours = 3 * SLOT_SECONDS - int(OFFSET)
     assert words(world(peaking(3)), asked(str(half_hours - 1))) == ""
