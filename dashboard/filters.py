@@ -295,7 +295,7 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells(Mapping[str, npt.NDArray[Any]]):
-    """Columns by name. A text column is held as codes, a list column of one length as one float matrix."""
+    """Columns by name. A text column is held as codes."""
 
     order: tuple[str, ...]
     texts: Mapping[str, npt.NDArray[np.object_]]
@@ -307,7 +307,7 @@ class Cells(Mapping[str, npt.NDArray[Any]]):
         """From a table's columns."""
         kinds = {c.name: c.kind for c in table.schema.columns}
         coded = {n: _encode_column(n, table.columns[n]) for n, kind in kinds.items() if kind is Kind.TEXT}
-        others = {n: _packed(kind, table.columns[n]) for n, kind in kinds.items() if kind is not Kind.TEXT}
+        others = {n: table.columns[n] for n, kind in kinds.items() if kind is not Kind.TEXT}
         return cls(tuple(kinds), {n: c[0] for n, c in coded.items()}, {n: c[1] for n, c in coded.items()}, others)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -333,18 +333,6 @@ def _encode_column(name: str, cells: npt.NDArray[np.object_]) -> tuple[npt.NDArr
     place = {text: i for i, text in enumerate(distinct)}
     vocabulary = np.array(distinct, dtype=object) if distinct else np.empty(0, dtype=object)
     return vocabulary, np.fromiter((place[t] for t in texts), dtype=np.int32, count=len(texts))
-
-
-def _packed(kind: Kind, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A list column whose lists are of one length as a matrix, in single precision where that loses nothing."""
-    lengths = {len(c) for c in cells} if kind is Kind.LIST else set()
-    if len(lengths) != 1 or lengths == {0}:
-        return cells
-    single = np.empty((len(cells), lengths.pop()), dtype=np.float32)
-    for row, cell in zip(single, cells, strict=True):
-        row[:] = cell
-    exact = all(np.array_equal(row, np.asarray(c), equal_nan=True) for row, c in zip(single, cells, strict=True))
-    return single if exact else np.array(list(cells), dtype=np.float64)
 
 
 def select(indexed: Indexed, query: Query) -> Index:

@@ -182,7 +182,7 @@ class StoreSource:
 
     def _table(self, schema: Schema) -> Table:
         try:
-            return self._store.read_table(schema)
+            return self._store.read_table(schema, matrices=True)
         except NoData:
             return Table.from_rows(schema, [])
 

@@ -257,12 +257,14 @@ class Store:
         """Replace a result table."""
         self._replace(self._result(table.schema.name, "parquet"), tables.encode(table))
 
-    def read_table(self, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
+    def read_table(self, schema: Schema, where: Mapping[str, str] | None = None, *, matrices: bool = False) -> Table:
         """A result table; NoData when it was never written, StoreCorrupt when it cannot be read.
 
-        `where` keeps the rows whose text columns hold these texts, without decoding all others.
+        `where` keeps the rows whose text columns hold these texts, without decoding all others. `matrices`: lists of
+        one length come as one matrix, in single precision where that loses nothing; for who keeps a whole table.
         """
-        found = self._read(self._result(schema.name, "parquet"), lambda b: tables.decode(b, schema, where))
+        name = self._result(schema.name, "parquet")
+        found = self._read(name, lambda b: tables.decode(b, schema, where, matrices=matrices))
         if found is None:
             raise NoData(
                 f"the store {self.url} has no {schema.name} of cluster {self.cluster} yet",

@@ -32,15 +32,16 @@ def _group_rows(table: Table) -> int:
     return min(GROUP_ROWS, max(1, GROUP_NUMBERS // max(numbers, 1)))
 
 
-def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
+def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = None, *, matrices: bool = False) -> Table:
     """Inverse of `encode`; a column that the file does not have is empty, one that the schema dropped is not decoded.
 
-    `where` keeps the rows whose text columns hold these texts.
+    `where` keeps the rows whose text columns hold these texts. `matrices`, for a whole table that is kept: lists of one
+    length come as one matrix (rows, length), in single precision where that loses nothing.
     """
     names = [c.name for c in schema.columns]
     # A whole table comes column by column, so that no second copy of all of it exists.
-    batches = [names] if where else [[name] for name in names]
-    columns: dict[str, npt.NDArray[Any]] = {}
+    columns = _matrices(content, schema) if matrices else {}
+    batches = [names] if where else [[name] for name in names if name not in columns]
     rows = 0
     for batch in batches:
         stored, stamp = parquet.decode(content, batch, where)
@@ -51,6 +52,34 @@ def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = Non
         del stored
     pa.default_memory_pool().release_unused()  # else a long-lived reader keeps the decoder's scratch
     return Table(schema, {c.name: columns[c.name] if c.name in columns else _empty(c, rows) for c in schema.columns})
+
+
+def _matrices(content: bytes, schema: Schema) -> dict[str, npt.NDArray[Any]]:
+    """The list columns whose lists are of one length, group by group, so that they never exist in their large form."""
+    file = parquet.opened(pa.BufferReader(content))
+    parquet.stamp_of(file)  # a later version is not read at all
+    names = {c.name for c in schema.columns if c.kind is Kind.LIST} & set(file.schema_arrow.names)
+    found = {name: _matrix(file, schema.column(name)) for name in names}
+    return {name: cells for name, cells in found.items() if cells is not None}
+
+
+def _matrix(file: parquet.File, column: Column) -> npt.NDArray[Any] | None:
+    parts: list[npt.NDArray[Any]] = []
+    for number in range(file.num_row_groups):
+        stored = _checked(column, file.read_row_group(number, columns=[column.name], use_threads=False)[column.name])
+        lengths = set(np.concatenate([chunk.value_lengths().to_numpy() for chunk in stored.chunks]).tolist())
+        lengths |= {part.shape[1] for part in parts[:1]}
+        if len(lengths) != 1 or lengths == {0}:
+            return None
+        parts.append(_single(np.concatenate([chunk.flatten() for chunk in stored.chunks]).reshape(len(stored), -1)))
+    return np.concatenate(parts) if parts else None
+
+
+def _single(cells: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """In single precision where that loses nothing."""
+    with np.errstate(over="ignore"):
+        single = cells.astype(np.float32)
+    return single if np.array_equal(single, cells, equal_nan=True) else cells
 
 
 def _arrow_type(column: Column) -> pa.DataType:
@@ -68,20 +97,28 @@ def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
 
 
 def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
-    if stored.type != _arrow_type(column) or stored.null_count:
-        raise ValueError(f"column {column.name} is {stored.type}, not {_arrow_type(column)}")
+    _checked(column, stored)
     if column.kind.numeric:
         numbers: npt.NDArray[Any] = stored.to_numpy().copy()
         return numbers
     if column.kind is Kind.TEXT:
-        return _texts(stored.combine_chunks())
+        return _texts(stored)
     return _objects([cell for chunk in stored.chunks for cell in _lists(chunk)])
 
 
-def _texts(stored: pa.StringArray) -> npt.NDArray[Any]:
+def _checked(column: Column, stored: pa.ChunkedArray) -> pa.ChunkedArray:
+    if stored.type != _arrow_type(column) or stored.null_count:
+        raise ValueError(f"column {column.name} is {stored.type}, not {_arrow_type(column)}")
+    return stored
+
+
+def _texts(stored: pa.ChunkedArray) -> npt.NDArray[Any]:
     """One object per distinct text, shared by all its cells."""
-    encoded = stored.dictionary_encode()
-    return _objects(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+    encoded = stored.dictionary_encode().unify_dictionaries()
+    if not len(encoded):
+        return _objects([])
+    words: npt.NDArray[Any] = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+    return words[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
 
 
 def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:
