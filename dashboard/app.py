@@ -26,6 +26,7 @@ from dashboard import api, api_acts, api_plans, pages, reference, shell
 from dashboard.access import grants, headers, login
 from dashboard.access.gate import Gate
 from dashboard.health import Health
+from dashboard.memory import few_heaps
 from dashboard.narrowing import Narrowing
 from dashboard.postponing import Postponing
 from dashboard.source import Source
@@ -144,6 +145,7 @@ class PageAddresses:
 
 def serve(app: FastAPI, host: str, port: int, ready: Callable[[str], None] = lambda _url: None) -> None:
     """Serve until SIGINT or SIGTERM; `ready` gets the address once it is open. Port 0 takes a free one."""
+    few_heaps()
     listener = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"

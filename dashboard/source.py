@@ -6,8 +6,6 @@ the overview document, written last, tells. Tests put a Source of their own in i
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -48,6 +46,7 @@ from cotenant.settings.dashboard import DashboardSettings
 from dashboard import batch, filters
 from dashboard.batch import Room
 from dashboard.filters import Index, Indexed, Query
+from dashboard.memory import give_back
 from dashboard.story import Foreseen, Row, Story, Subject
 
 FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
@@ -293,13 +292,6 @@ class StoreSource:
                 [{"start": band.times[0], "mean": band.usage, "request": band.request}] if band and band.times else []
             )
         return found[0] if found else None
-
-
-def give_back() -> None:
-    """Return what reading took and freed to the system: glibc keeps it else. Elsewhere nothing happens."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def _key_of(ref: WorkloadRef) -> dict[str, str]:

@@ -1,0 +1,32 @@
+"""EDGE: how the web process holds memory: glibc keeps what was freed, and gives each of many threads a heap of its own.
+
+`serve` asks for few heaps before its threads start, and whoever has read much gives back what reading took.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Final
+
+ARENAS: Final = 2
+"""Heaps of all threads together: they wait for Python's one lock anyway."""
+M_ARENA_MAX: Final = -8
+"""Of glibc's malloc.h."""
+
+
+def few_heaps() -> None:
+    """Let the threads share heaps. Elsewhere than on glibc nothing happens."""
+    if limit := _of_libc("mallopt"):
+        limit(M_ARENA_MAX, ARENAS)
+
+
+def give_back() -> None:
+    """Return what was freed to the system. Elsewhere than on glibc nothing happens."""
+    if trim := _of_libc("malloc_trim"):
+        trim(0)
+
+
+def _of_libc(name: str) -> Callable[..., int] | None:
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

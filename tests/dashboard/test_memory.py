@@ -1,0 +1,52 @@
+"""The web process' memory, as glibc itself counts its heaps."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dashboard.memory import ARENAS
+
+THREADS = 12
+PROGRAM = """
+import ctypes, sys, threading
+from dashboard.memory import few_heaps, give_back
+if sys.argv[2] == "few":
+    few_heaps()
+together = threading.Barrier({threads})
+def work():
+    together.wait()
+    held = [bytearray(5000) for _ in range(200)]
+    together.wait()
+threads = [threading.Thread(target=work) for _ in range({threads})]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+give_back()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+pytestmark = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or not hasattr(ctypes.CDLL(None), "malloc_info"), reason="heaps are glibc's"
+)
+
+
+def heaps(folder: Path, how: str) -> int:
+    """Heaps of a process in which many threads have allocated at the same time."""
+    told = folder / "heaps.xml"
+    program = PROGRAM.format(threads=THREADS)
+    command = [sys.executable, "-c", program, str(told), how]
+    subprocess.run(command, check=True, timeout=120, cwd=Path(__file__).parents[2], env={"PYTHONPATH": "."})
+    return told.read_text().count("<heap nr=")
+
+
+def test_many_threads_share_few_heaps(tmp_path: Path) -> None:
+    assert heaps(tmp_path, "few") <= ARENAS < heaps(tmp_path, "many")
