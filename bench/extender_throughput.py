@@ -3,9 +3,10 @@
 .venv/bin/python -m bench.extender_throughput [--nodes 5000] [--pods 2000] [--rounds 3]
 
 Stock and with the extender (all rules switched on: load-aware, prediction, balance, guard), each with the scheduler's
-default sampling and with 100 % of nodes; besides, an extender that is also asked for points, one that hands back a
-single node, which leaves the scheduler nothing to rank, and both schedulers with the client limit that kube-scheduler
-has unless told otherwise (50 requests a second, 100 at once). One control plane; each way is a kube-scheduler of its
+default sampling and with 100 % of nodes; besides, an extender that looks at nothing, which is what being asked costs
+whoever answers, one that is also asked for points, one that hands back a single node, which leaves the scheduler
+nothing to rank, and both schedulers with the client limit that kube-scheduler has unless told otherwise (50 requests a
+second, 100 at once). One control plane; each way is a kube-scheduler of its
 own that takes a backlog of pods created before it starts; the pods of a turn are deleted before the next. After a turn
 that nobody counts the ways take turns, every round in another order, and ratios are medians over rounds: this is noisy.
 The extender is the product's process with its own watcher, and runs in its turns alone; every node has a NodeMetric and
@@ -160,6 +161,24 @@ def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | Non
         process.wait(30)
 
 
+@contextmanager
+def idle_extender(folder: Path, settings: ExtenderSettings) -> Iterator[Extender]:
+    """One that looks at nothing (`bench.extender_idle`)."""
+    pki = folder / "pki-idle"
+    issue(pki, "https://127.0.0.1:1")
+    command = [sys.executable, "-m", "bench.extender_idle", str(pki), str(settings.most_nodes)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    files = [str(pki / "scheduler" / name) for name in ("ca.crt", "tls.crt", "tls.key")]
+    try:
+        yield Extender(
+            process.pid,
+            extenders(Reach(f"https://127.0.0.1:{int(process.stdout.readline())}", *files), settings),
+        )
+    finally:
+        process.communicate(timeout=30)
+
+
 def _ready(probe: Api) -> bool:
     try:
         return "check passed" in probe.text("/readyz?verbose")
@@ -169,11 +188,15 @@ def _ready(probe: Api) -> bool:
 
 
 class Way(NamedTuple):
-    """One way to schedule. settings: of the extender; None: without one. part: it takes 1 / part of the pods."""
+    """One way to schedule. settings: of the extender; None: without one. part: it takes 1 / part of the pods.
+
+    idle: the extender looks at nothing.
+    """
 
     fields: dict[str, Any]
     settings: ExtenderSettings | None = None
     part: int = 1
+    idle: bool = False
 
 
 OURS = ExtenderSettings(http_timeout_seconds=5.0)
@@ -181,6 +204,7 @@ ALL = {"percentageOfNodesToScore": 100}
 WAYS = {
     "stock, default sampling": Way({}),
     "extender, default sampling": Way({}, OURS),
+    "an extender that looks at nothing, default sampling": Way({}, OURS, idle=True),
     "extender, default sampling, also asked for points": Way({}, replace(OURS, weight=1)),
     "extender, default sampling, one node back": Way({}, replace(OURS, most_nodes=1)),
     "stock, 100 % of nodes": Way(ALL, part=2),
@@ -216,7 +240,8 @@ def turn(plane: ControlPlane, folder: Path, pods: int, way: Way, taken: Taken) -
     if way.settings is None:
         run(plane, folder, pods, way.fields, taken)
         return
-    with extender(plane, folder, way.settings) as asked:
+    served = idle_extender(folder, way.settings) if way.idle else extender(plane, folder, way.settings)
+    with served as asked:
         run(plane, folder, pods, {**way.fields, "extenders": asked.entries}, taken, asked.pid)
 
 
@@ -269,7 +294,8 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
     first = next(iter(taken.values()))
     size = f"{len(used):,} nodes, {len(first.seconds)} rounds, {len(first.nodes):,} pods"
     note = f"{size}; load-aware, prediction, balance and guard on"
-    stock, ours, points, one, whole, every, slow, limited = WAYS
+    stock, ours, idle, points, one, whole, every, slow, limited = WAYS
+    nothing = "what being asked costs on these cores, whoever answers: no rule, no watch, as many nodes back"
     twice = "extender.weight 1: every pod costs two questions"
     lean = "extender.most_nodes 1: the scheduler's own scores have no say"
     limit = "50 requests a second, 100 at once, as kube-scheduler has it where clientConnection says nothing"
@@ -282,6 +308,8 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
             Row("the same, also asked for points", _ratio(taken[points], taken[stock]), "x", note=twice),
             Row("the same, one node back", _ratio(taken[one], taken[stock]), "x", note=lean),
             Row("the same as shipped, default client limit", _ratio(taken[limited], taken[slow]), "x", note=limit),
+            Row("an extender that looks at nothing / stock", _ratio(taken[idle], taken[stock]), "x", note=nothing),
+            Row("with the extender / one that looks at nothing", _ratio(taken[ours], taken[idle]), "x"),
             above("with the extender / stock, 100 % of nodes", _ratio(taken[every], taken[whole]), "x", 0.4, note),
             *(Row(f"pods a second, {name}", round(rate, 1), "1/s") for name, rate in rates.items()),
             *(Row(f"processor time a pod, {name}", round(ms, 2), "ms") for name, ms in cpu.items()),

@@ -1,0 +1,50 @@
+"""An extender that looks at nothing: what being asked costs, whoever answers. For `bench.extender_throughput`.
+
+    python -m bench.extender_idle FOLDER MOST
+
+It is served as the product's is, hands back the first names that it was asked (as many as the product would, MOST), and
+watches nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cotenant.edges.connection import Request, Response
+from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender.server import ExtenderServer
+
+FIELD = b'"NodeNames":['
+ANSWER = b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
+
+
+class Idle:
+    """The application of `cotenant.edges.connection`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def answer(self, request: Request) -> Response:
+        names = request.body[request.body.rfind(FIELD) + len(FIELD) : request.body.rfind(b"]")]
+        return Response(200, ANSWER % b",".join(names.split(b",", self._most)[: self._most]), "application/json")
+
+    def asks_elsewhere(self, path: str) -> bool:
+        return False
+
+    def refused(self, path: str) -> None:
+        """Nothing is counted."""
+
+
+def main() -> None:
+    """Print the port, then serve until stdin ends."""
+    settings = ExtenderSettings(port=0, certificate_folder=str(Path(sys.argv[1], "server")))
+    server = ExtenderServer(Idle(int(sys.argv[2])), settings)
+    server.start()
+    print(server.port, flush=True)
+    sys.stdin.read()
+    server.stop()
+
+
+if __name__ == "__main__":
+    main()
