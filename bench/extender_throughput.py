@@ -164,7 +164,7 @@ def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | Non
 @contextmanager
 def idle_extender(folder: Path, settings: ExtenderSettings) -> Iterator[Extender]:
     """One that looks at nothing (`bench.extender_idle`)."""
-    pki = folder / "pki-idle"
+    pki = Path(tempfile.mkdtemp(dir=folder))
     issue(pki, "https://127.0.0.1:1")
     command = [sys.executable, "-m", "bench.extender_idle", str(pki), str(settings.most_nodes)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
