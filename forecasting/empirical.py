@@ -49,12 +49,10 @@ def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array
     order = np.argsort(values, axis=-1)
     ordered = np.take_along_axis(values, order, axis=-1)
     mass = np.take_along_axis(np.where(np.isnan(values), 0.0, weights), order, axis=-1).cumsum(axis=-1)
-    found = np.empty((len(values), len(levels)), dtype=np.float32)
     last = np.maximum(values.shape[-1] - np.isnan(values).sum(axis=-1) - 1, 0)
-    for column, level in enumerate(levels):
-        # A rounding error must not lift the answer to the next value.
-        index = (mass < (level - 1e-12) * mass[:, -1:]).sum(axis=-1)
-        found[:, column] = np.take_along_axis(ordered, np.minimum(index, last)[:, None], axis=-1)[:, 0]
+    # a rounding error must not lift the answer to the next value
+    index = np.minimum(_lower(mass, (levels - 1e-12) * mass[:, -1:]), last[:, None])
+    found: Array = np.take_along_axis(ordered, index, axis=-1).astype(np.float32)
     return found
 
 
@@ -71,12 +69,19 @@ def smooth_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array:
     mass = own.cumsum(axis=-1)
     middle = (mass - own / 2) / np.maximum(mass[:, -1:], np.finfo(np.float64).tiny)
     last = np.maximum((~np.isnan(values)).sum(axis=-1) - 1, 0)
-    found = np.empty((len(values), len(levels)), dtype=np.float32)
-    row = np.arange(len(values))
-    for column, level in enumerate(levels):
-        above = np.minimum((middle < level).sum(axis=-1), last)
-        below = np.maximum(above - 1, 0)
-        gap = middle[row, above] - middle[row, below]
-        part = np.divide(level - middle[row, below], gap, out=np.ones_like(gap), where=gap > 0).clip(0, 1)
-        found[:, column] = ordered[row, below] + part * (ordered[row, above] - ordered[row, below])
+    above = np.minimum(_lower(middle, levels), last[:, None])
+    below = np.maximum(above - 1, 0)
+    low, high = (np.take_along_axis(ordered, at, axis=-1) for at in (below, above))
+    start = np.take_along_axis(middle, below, axis=-1)
+    gap = np.take_along_axis(middle, above, axis=-1) - start
+    part = np.divide(levels - start, gap, out=np.ones_like(gap), where=gap > 0).clip(0, 1)
+    found: Array = (low + part * (high - low)).astype(np.float32)
     return found
+
+
+def _lower(rising: Floats, bounds: Floats) -> npt.NDArray[np.intp]:
+    """How many cells of each rising row lie below each bound, (n, bounds); bounds: (b,) or (n, b)."""
+    columns = np.moveaxis(np.broadcast_to(bounds, (len(rising), bounds.shape[-1])), -1, 0)
+    under = (rising < column[:, None] for column in columns)
+    # finding the first that is not below is faster than counting those that are
+    return np.stack([np.where(one[:, -1], rising.shape[-1], one.argmin(axis=-1)) for one in under], axis=-1)

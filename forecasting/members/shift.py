@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.signal import lfilter
 
 from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from forecasting.base import LEVEL_ARRAY, Array, conform
@@ -53,7 +54,7 @@ class ShiftedProfile:
         profile = _profile(history, day, self.days)
         usual = profile[:, (np.arange(history.shape[1] + horizon) - history.shape[1]) % day]
         residual = (history - usual[:, : history.shape[1]]).astype(np.float32)
-        level = _decayed(residual, self.level_half_life_hours * HOUR_SECONDS / grid.step_seconds)
+        level = decayed(residual, self.level_half_life_hours * HOUR_SECONDS / grid.step_seconds)
         answer = np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan)
         for first, after in _bands(horizon):
             middle = (first + after - 1) // 2 + 1
@@ -100,16 +101,21 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
     return smooth
 
 
-def _decayed(residual: Floats, half_life: float) -> Array:
+def decayed(residual: Floats, half_life: float) -> Array:
     """Exponentially weighted mean of the residuals up to each slot; a gap keeps the one before, (n, slots)."""
-    gain = 1 - 0.5 ** (1 / half_life)
-    level = np.empty(residual.T.shape, dtype=np.float32)
-    now = np.full(len(residual), np.nan)
-    for slot, value in enumerate(np.ascontiguousarray(residual.T)):
-        started = np.where(np.isnan(now), value, now + gain * (value - now))
-        now = np.where(np.isnan(value), now, started)
-        level[slot] = now
-    return np.ascontiguousarray(level.T)
+    if not residual.size:
+        return np.empty(residual.shape, dtype=np.float32)
+    kept = 0.5 ** (1 / half_life)
+    seen = ~np.isnan(residual)
+    whole = bool(seen.all())
+    # the filter runs over what was seen, moved together; gaps then take what came before them
+    close = residual if whole else np.take_along_axis(residual, np.argsort(~seen, axis=1, kind="stable"), axis=1)
+    values = np.nan_to_num(close.astype(np.float64))
+    level: Floats = lfilter([1 - kept], [1, -kept], values, axis=1, zi=kept * values[:, :1])[0]
+    if not whole:
+        count = seen.cumsum(axis=1)
+        level = np.where(count > 0, np.take_along_axis(level, np.maximum(count - 1, 0), axis=1), np.nan)
+    return level.astype(np.float32)
 
 
 def _errors(residual: Array, level: Array, ahead: int, kept: float) -> Array:

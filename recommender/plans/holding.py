@@ -35,13 +35,10 @@ def hold(held: Held, wanted: int, now_seconds: float, settings: PlanSettings) ->
 def replayed(wanted: Counts, step_seconds: float, settings: PlanSettings) -> Counts:
     """The same over slots, (n, T): what is kept when `wanted` was wanted slot by slot."""
     kept = np.zeros_like(wanted)
-    now, changed = np.zeros(len(wanted), dtype=wanted.dtype), np.full(len(wanted), -np.inf)
-    for slot in range(wanted.shape[1]):
-        at = slot * step_seconds
-        want = wanted[:, slot]
-        less = (want < now * (1 - settings.hysteresis_fraction)) | ((want == 0) & (now > 0))
-        move = (want > now) | (less & (at - changed >= settings.change_interval_seconds))
-        changed = np.where(move, at, changed)
-        now = np.where(move, want, now)
-        kept[:, slot] = now
+    for row, counts in enumerate(wanted.tolist()):
+        held = Held(0)
+        for slot, count in enumerate(counts):
+            if count != held.count:
+                held = hold(held, count, slot * step_seconds, settings)
+            kept[row, slot] = held.count
     return kept

@@ -12,6 +12,7 @@ from cotenant.model.forecast import LEVELS
 from cotenant.model.usage import TimeGrid
 from forecasting.base import Forecaster
 from forecasting.members import BASELINE, MEMBERS
+from forecasting.members.shift import decayed
 
 HORIZON = 48
 START = 1_699_833_600
@@ -182,3 +183,23 @@ def test_a_shifted_profile_keeps_the_shape_and_lets_the_shift_fade() -> None:
     assert median[4] == pytest.approx(153, abs=13)
     assert median[20] == pytest.approx(118.75, abs=6)
     assert median[40] == pytest.approx(307.4, abs=3)
+
+
+@given(
+    hnp.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 3), st.integers(0, 30)),
+        elements=st.one_of(st.just(np.nan), st.floats(-1e6, 1e6)),
+    ),
+    st.floats(0.5, 50),
+)
+def test_the_level_moves_by_a_share_of_each_residual_and_stays_over_gaps(
+    residual: np.ndarray, half_life: float
+) -> None:
+    for row, series in zip(decayed(residual, half_life), residual, strict=True):
+        level = np.nan
+        for found, value in zip(row, series, strict=True):
+            # half of what an earlier residual still counts is gone after half_life further ones
+            moved = value + 0.5 ** (1 / half_life) * (level - value)
+            level = level if np.isnan(value) else value if np.isnan(level) else moved
+            assert found == pytest.approx(level, rel=1e-6, abs=1e-3, nan_ok=True)
