@@ -11,12 +11,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from cotenant.edges.connection import Request, Response
 from cotenant.settings.extender import ExtenderSettings
+from scheduler_ext.extender import wire
 from scheduler_ext.extender.server import ExtenderServer
 
 FIELD = b'"NodeNames":['
-ANSWER = b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
 
 
 class Idle:
@@ -27,7 +29,8 @@ class Idle:
 
     def answer(self, request: Request) -> Response:
         names = request.body[request.body.rfind(FIELD) + len(FIELD) : request.body.rfind(b"]")]
-        return Response(200, ANSWER % b",".join(names.split(b",", self._most)[: self._most]), "application/json")
+        first = np.array(names.split(b",", self._most)[: self._most], dtype=object)
+        return Response(200, wire.filtered(first), "application/json")
 
     def asks_elsewhere(self, path: str) -> bool:
         return False

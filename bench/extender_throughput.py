@@ -6,13 +6,13 @@ Stock and with the extender (all rules switched on: load-aware, prediction, bala
 default sampling and with 100 % of nodes; besides, an extender that looks at nothing, which is what being asked costs
 whoever answers, one that is also asked for points, one that hands back a single node, which leaves the scheduler
 nothing to rank, and both schedulers with the client limit that kube-scheduler has unless told otherwise (50 requests a
-second, 100 at once). One control plane; each way is a kube-scheduler of its
-own that takes a backlog of pods created before it starts; the pods of a turn are deleted before the next. After a turn
-that nobody counts the ways take turns, every round in another order, and ratios are medians over rounds: this is noisy.
-The extender is the product's process with its own watcher, and runs in its turns alone; every node has a NodeMetric and
-a forecast, a fifth of them is too busy. Processor time is that of etcd, API server, controller-manager, kwok, scheduler
-and extender while the backlog is bound: on few cores it is what throughput comes from. The use of the nodes that pods
-came to is what their NodeMetrics say: what each way is worth to those pods.
+second, 100 at once). One control plane; each way is a kube-scheduler of its own that takes a backlog of pods created
+before it starts; the pods of a turn are deleted before the next. After a turn that nobody counts the ways take turns,
+every round in another order, and ratios are medians over rounds: this is noisy. The extender is the product's process
+with its own watcher, and runs in its turns alone; every node has a NodeMetric and a forecast, a fifth is too busy.
+Processor time is that of etcd, API server, controller-manager, kwok, scheduler and extender while the backlog is bound:
+on few cores it is what throughput comes from. The use of the nodes that pods came to is what their NodeMetrics say:
+what each way is worth to those pods.
 """
 
 from __future__ import annotations
@@ -154,8 +154,7 @@ def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | Non
     probe = Api(f"http://127.0.0.1:{health}", None)
     try:
         wait_for("a complete view", lambda: _ready(probe), 300, 0.2)
-        files = [str(pki / "scheduler" / name) for name in ("ca.crt", "tls.crt", "tls.key")]
-        yield Extender(process.pid, extenders(Reach(url, *files), chosen))
+        yield Extender(process.pid, extenders(_reach(url, pki), chosen))
     finally:
         process.terminate()
         process.wait(30)
@@ -169,14 +168,16 @@ def idle_extender(folder: Path, settings: ExtenderSettings) -> Iterator[Extender
     command = [sys.executable, "-m", "bench.extender_idle", str(pki), str(settings.most_nodes)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    files = [str(pki / "scheduler" / name) for name in ("ca.crt", "tls.crt", "tls.key")]
     try:
-        yield Extender(
-            process.pid,
-            extenders(Reach(f"https://127.0.0.1:{int(process.stdout.readline())}", *files), settings),
-        )
+        url = f"https://127.0.0.1:{int(process.stdout.readline())}"
+        yield Extender(process.pid, extenders(_reach(url, pki), settings))
     finally:
         process.communicate(timeout=30)
+
+
+def _reach(url: str, pki: Path) -> Reach:
+    """What the scheduler is told of an extender whose certificates lie in the folder."""
+    return Reach(url, *(str(pki / "scheduler" / name) for name in ("ca.crt", "tls.crt", "tls.key")))
 
 
 def _ready(probe: Api) -> bool:
