@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ REMEMBERED: Final = 2_000
 QUIET_SECONDS: Final = 0.05
 """Garbage is collected when nobody has asked for so long."""
 STANCE_SECONDS: Final = 0.5
+YIELDED_SECONDS: Final = 60.0
+"""Pause between two log records of a rule that has no say in question after question."""
 JSON: Final = "application/json"
 _PROBES: Final = {"/healthz": "livez", "/livez": "livez", "/readyz": "readyz"}
 _log = structlog.get_logger(__name__)
@@ -70,6 +73,7 @@ class ExtenderApp:
         self._stood = (Snapshot(), 0.0, Known(Posture(), Opinions(parts.settings)))
         self._asked_at = 0.0
         self._load_off = ""
+        self._yielded_at: dict[str, float] = {}
         self._verbs: dict[str, Callable[[bytes], bytes]] = {
             "/filter": self._filter,
             "/prioritize": self._prioritize,
@@ -207,13 +211,26 @@ class ExtenderApp:
 
     def _note(self, pod: PodFacts, asked: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
         self._say(stance)
-        if not refused:
+        if stance.yielded:
+            self._say_yielded(pod, asked, stance.yielded)
+        if not refused and not stance.yielded:
             return
         self.counts.refused(refused)
         self._last.pop(pod.key, None)
         self._last[pod.key] = Said.of(pod, (asked, self._now().unix), stance, refused)
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
+
+    def _say_yielded(self, pod: PodFacts, asked: int, rule: str) -> None:
+        """Count every question in which a rule had no say, and log one a minute of each rule."""
+        self.counts.yielded(rule)
+        now = monotonic()
+        if now - self._yielded_at.get(rule, -math.inf) < YIELDED_SECONDS:
+            return
+        self._yielded_at[rule] = now
+        _log.warning(
+            "a rule would have refused every node by its own estimates: no say", rule=rule, pod=pod.key, nodes=asked
+        )
 
     def _watch_posture(self) -> None:
         now = self._now()

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from cotenant.settings.extender import Aggregation, LoadAwareSettings, Percentages
 from scheduler_ext.extender.metric import BATCH_NAMES, LoadMetric, NodeFacts, Outlook
 from scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
+from scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,7 +49,7 @@ class Column(IntEnum):
     """What ranking takes for used."""
     RANKED_MEMORY = 14
     SINCE_CPU = 15
-    """Estimates of pods that the forecast cannot know."""
+    """What pods are expected to use beyond what the forecast holds (`turnover`)."""
     SINCE_MEMORY = 16
     PLAIN_CPU = 17
     """Plain thresholds: what forecasts are held against."""
@@ -67,10 +68,17 @@ class Column(IntEnum):
     """Pods that hold room here."""
     ZONE = 29
     """A number that nodes of one zone share; 0: it says none."""
+    REPORTED_CPU = 30
+    """What USED rests on without any estimate of ours; NaN: not reported."""
+    REPORTED_MEMORY = 31
+    PROD_REPORTED_CPU = 32
+    """The same of PROD_USED."""
+    PROD_REPORTED_MEMORY = 33
 
 
 WIDTH = len(Column)
 NOTHING: Final[Pair] = (0.0, 0.0)
+UNKNOWN: Final[Pair] = (np.nan, np.nan)
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 
@@ -91,6 +99,7 @@ class NodeState:
     metric: LoadMetric | None = None
     pods: tuple[PodFacts, ...] = ()
     outlook: Outlook | None = None
+    watch: Watch = UNWATCHED
 
 
 @dataclass(slots=True)
@@ -100,7 +109,7 @@ class _Sums:
     delta: Pair = NOTHING
     estimated: Pair = NOTHING
     prod: Pair = NOTHING
-    since: Pair = NOTHING
+    prod_reported: Pair = NOTHING
     requested: Pair = NOTHING
     batch: Pair = NOTHING
     placeholders: int = 0
@@ -117,7 +126,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
         row[Column.UPDATED] = metric.updated_seconds
     row[Column.MEASURED] = metric is not None and metric.usage is not None
     _put_load(row, state, sums, settings)
-    row[Column.SINCE_CPU : Column.SINCE_MEMORY + 1] = sums.since
+    row[Column.SINCE_CPU : Column.SINCE_MEMORY + 1] = addition(state.pods, state.outlook, metric, state.watch)
     row[Column.BATCH_CPU : Column.BATCH_MEMORY + 1] = sums.batch
     row[Column.BATCH_ROOM_CPU : Column.BATCH_ROOM_MEMORY + 1] = [node.allocatable.get(n, 0) for n in BATCH_NAMES]
     row[Column.SUPPRESSED] = node.suppressed
@@ -154,23 +163,29 @@ def _put_load(row: Floats, state: NodeState, sums: _Sums, settings: LoadAwareSet
     row[Column.PROD_LIMIT_CPU : Column.PROD_LIMIT_MEMORY + 1] = own.prod or _pair(settings.prod_usage)
     looked_at = statistic if aggregated is not None else ("", 0.0)
     row[Column.USED_CPU : Column.USED_MEMORY + 1] = _used(metric, looked_at, sums)
+    row[Column.REPORTED_CPU : Column.REPORTED_MEMORY + 1] = _reported(metric, looked_at) or UNKNOWN
     ranked_by = (settings.score_aggregation, float(settings.score_aggregated_seconds))
     row[Column.RANKED_CPU : Column.RANKED_MEMORY + 1] = _used(metric, ranked_by, sums)
     system = metric.system if settings.prod_usage_includes_system else (0.0, 0.0)
     row[Column.PROD_USED_CPU : Column.PROD_USED_MEMORY + 1] = _plus(sums.prod, system)
+    row[Column.PROD_REPORTED_CPU : Column.PROD_REPORTED_MEMORY + 1] = _plus(sums.prod_reported, system)
 
 
 def _used(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _Sums) -> Pair:
     """A node's use with its young pods; where the statistic is not reported, the estimates of all its pods."""
-    usage = metric.usage
-    if statistic[0]:
-        usage = metric.aggregated.get(statistic, metric.usage if statistic[1] == 0 else None)
+    usage = _reported(metric, statistic)
     return sums.estimated if usage is None else _plus(usage, sums.delta)
+
+
+def _reported(metric: LoadMetric, statistic: tuple[Aggregation | str, float]) -> Pair | None:
+    """The statistic as the node reports it; the mean where it is not reported for the longest window."""
+    if not statistic[0]:
+        return metric.usage
+    return metric.aggregated.get(statistic, metric.usage if statistic[1] == 0 else None)
 
 
 def _sums(state: NodeState) -> _Sums:
     sums = _Sums()
-    known_until = state.outlook.known_until if state.outlook else np.inf
     for pod in state.pods:
         if pod.ended:
             continue
@@ -181,8 +196,6 @@ def _sums(state: NodeState) -> _Sums:
         if pod.reclaimer:
             cpu, memory = BATCH_NAMES
             sums.batch = _plus(sums.batch, (pod.requests.get(cpu, 0), pod.requests.get(memory, 0)))
-        if pod.assigned_seconds is None or pod.assigned_seconds > known_until:
-            sums.since = _plus(sums.since, pod.predicted)
         _count(sums, pod, state.metric)
     return sums
 
@@ -197,6 +210,7 @@ def _count(sums: _Sums, pod: PodFacts, metric: LoadMetric | None) -> None:
         return
     if is_prod and measured is not None:
         sums.prod = _plus(sums.prod, measured)
+        sums.prod_reported = _plus(sums.prod_reported, measured)
     elif measured is not None:  # reported under another class: its estimate counts
         measured, young = None, True
     if young:

@@ -32,6 +32,12 @@ class Counts:
         self._refused = Counter(
             "cotenant_extender_refused_nodes_total", "Nodes refused to pods, by rule.", ["rule"], registry=registry
         )
+        self._yielded = Counter(
+            "cotenant_extender_rule_yielded_total",
+            "Questions in which a rule had no say, for by its own estimates it would have refused every node.",
+            ["rule"],
+            registry=registry,
+        )
         self._spared = Counter(
             "cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.", registry=registry
         )
@@ -51,6 +57,10 @@ class Counts:
         """Nodes were refused to a pod: by (rule, words)."""
         for (rule, _), number in counts.items():
             self._refused.labels(rule).inc(number)
+
+    def yielded(self, rule: str) -> None:
+        """A rule had no say in a question."""
+        self._yielded.labels(rule).inc()
 
     def spared(self, nodes: int) -> None:
         """So many nodes were taken out of a preemption."""

@@ -1,20 +1,21 @@
 """The rules together: which of the asked nodes a pod may have, how good they are, whom it may displace. Pure.
 
 A load rule without a current view has no opinion: everything passes, every node gets zero points. Rules about
-reservations close instead.
+reservations close instead. A load rule that would take every node of a question away by estimates of ours has no say
+in it (`load_rules.without_estimates`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender import guard, load_aware
+from scheduler_ext.extender import guard, load_aware, load_rules
 from scheduler_ext.extender.columns import Column
 from scheduler_ext.extender.frame import ShareOf
 from scheduler_ext.extender.judgement import Judgement
@@ -37,10 +38,14 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """Which rules speak at all, and why not; an empty text: they speak."""
+    """Which rules speak at all, and why not; an empty text: they speak.
+
+    yielded: the rule that had no say in one question, for by its estimates no node would have been left; or "".
+    """
 
     load_off: str = ""
     reservations_stale: bool = False
+    yielded: str = ""
 
 
 def posture(snapshot: Snapshot, now: Moment, settings: ExtenderSettings) -> Posture:
@@ -79,6 +84,8 @@ def judge(
         found = opinions.judged(snapshot, pod, rows, now.unix)
         guard.let_owners_in(snapshot, pod, rows, found.codes)
     guard.apply(found.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))
+    if len(rows) and found.codes.all():  # a row that is not known, -1, passes: here all are known
+        stance = replace(stance, yielded=load_rules.without_estimates(found, snapshot.columns[:, rows], pod))
     return found, stance
 
 
@@ -115,9 +122,10 @@ def without_victims(
         share = shares.get(uid)
         if share is None:
             continue
-        for first in (Column.USED_CPU, Column.RANKED_CPU):
+        for first in (Column.USED_CPU, Column.RANKED_CPU, Column.REPORTED_CPU):
             columns[first : first + 2, 0] -= (share.used_cpu, share.used_memory)
-        columns[Column.PROD_USED_CPU : Column.PROD_USED_MEMORY + 1, 0] -= (share.prod_cpu, share.prod_memory)
+        for first in (Column.PROD_USED_CPU, Column.PROD_REPORTED_CPU):
+            columns[first : first + 2, 0] -= (share.prod_cpu, share.prod_memory)
     return np.asarray(np.where(columns < 0, np.where(np.isinf(columns), columns, 0.0), columns))
 
 
@@ -131,23 +139,29 @@ def spared(
     """Nodes on which the pod must displace nobody, and why. victims: node -> uids of the pods that would go.
 
     Either a victim holds room for somebody else, or the node would be refused afterwards and they died for nothing.
+    A refusal by our estimates counts only where it leaves another node.
     """
     now, settings = moment
     stance = posture(snapshot, now, settings)
     held = guard.codes(snapshot, pod, stance.reservations_stale)
-    found: dict[str, str] = {}
+    kept: dict[str, str] = {}
+    estimated: list[str] = []
     for node, uids in victims.items():
         holders = [snapshot.placeholders[uid] for uid in uids if uid in snapshot.placeholders]
         foreign = [h.reservation for h in holders if not guard.owns(snapshot, pod, h.reservation)]
         if foreign:
-            found[node] = f"reservation {foreign[0]} is not for this pod"
+            kept[node] = f"reservation {foreign[0]} is not for this pod"
         elif snapshot.rows.get(node, -1) in held:
-            found[node] = "room is being handed over to another pod"
+            kept[node] = "room is being handed over to another pod"
         elif not holders and not stance.load_off and not pod.unread:
             columns = without_victims(snapshot, node, uids, shares)
             if columns is None:
                 continue
             judged = load_aware.judge(columns, pod, now.unix, settings.load_aware)
             if judged.codes[0]:
-                found[node] = judged.refused().words[0]
-    return found
+                kept[node] = judged.refused().words[0]
+                estimated += [node] if load_rules.without_estimates(judged, columns, pod) else []
+    if len(kept) == len(victims):
+        for node in estimated:
+            del kept[node]
+    return kept

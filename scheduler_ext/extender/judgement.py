@@ -49,6 +49,9 @@ RULES: Final[dict[Code, str]] = {
 }
 """The rule behind each refusal."""
 
+BY_FORECAST: Final = (Code.PEAK_CPU, Code.PEAK_MEMORY)
+BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY)
+"""Refusals that rest on a node's use, some of it estimated."""
 UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD})
 """Refusals that no preemption mends."""
 
@@ -74,6 +77,14 @@ class Judgement:
         """Which pass, (n,)."""
         found: npt.NDArray[np.bool_] = self.codes == Code.PASS
         return found
+
+    def take_back(self, which: npt.NDArray[np.bool_]) -> None:
+        """Let these pass, (n,)."""
+        self.codes[which], self.percent[which], self.slot[which] = Code.PASS, 0, 0
+
+    def put(self, places: npt.NDArray[np.intp], other: Judgement) -> None:
+        """Replace what is said of some nodes, (m,), by another judgement, of these m."""
+        self.codes[places], self.percent[places], self.slot[places] = other.codes, other.percent, other.slot
 
     def refused(self) -> Refused:
         """The nodes that do not pass, with their words."""

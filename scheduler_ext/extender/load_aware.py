@@ -44,10 +44,10 @@ def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwar
         return found
     old = expired(columns, now_seconds, settings)
     measured = ~np.isnan(columns[Column.UPDATED]) & ~old & (columns[Column.MEASURED] > 0)
-    prod = pod.prod & ((columns[Column.PROD_LIMIT_CPU] > 0) | (columns[Column.PROD_LIMIT_MEMORY] > 0))
+    prod = _by_prod(columns, pod)
     aggregated = (columns[Column.AGGREGATED] > 0) & ~prod
     for offset in (1, 0):  # CPU last: where both are too high, it is the one that is named
-        limit = np.where(prod, columns[Column.PROD_LIMIT_CPU + offset], columns[Column.LIMIT_CPU + offset])
+        limit = _limit(columns, prod, offset)
         used = np.where(prod, columns[Column.PROD_USED_CPU + offset], columns[Column.USED_CPU + offset])
         capacity = columns[Column.CAPACITY_CPU + offset]
         percent = percent_of(used + pod.estimate[offset], capacity)
@@ -58,6 +58,29 @@ def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwar
     if not settings.schedule_when_expired:
         found.codes[old] = Code.EXPIRED
         found.percent[old] = 0
+    return found
+
+
+def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
+    """Nodes whose reported use alone, without any estimate of ours, is above a threshold of the pod's, (n,)."""
+    prod = _by_prod(columns, pod)
+    over = np.zeros(columns.shape[1], dtype=np.bool_)
+    for offset in (0, 1):
+        reported = np.where(prod, columns[Column.PROD_REPORTED_CPU + offset], columns[Column.REPORTED_CPU + offset])
+        limit, capacity = _limit(columns, prod, offset), columns[Column.CAPACITY_CPU + offset]
+        over |= (limit > 0) & (capacity > 0) & (percent_of(reported, capacity) > limit)
+    return over
+
+
+def _by_prod(columns: Floats, pod: PodFacts) -> Booleans:
+    """Nodes on which the pod is held against the thresholds of prod, (n,)."""
+    found: Booleans = pod.prod & ((columns[Column.PROD_LIMIT_CPU] > 0) | (columns[Column.PROD_LIMIT_MEMORY] > 0))
+    return found
+
+
+def _limit(columns: Floats, prod: Booleans, offset: int) -> Floats:
+    """Threshold of each node in percent; offset: 0 CPU, 1 memory."""
+    found: Floats = np.where(prod, columns[Column.PROD_LIMIT_CPU + offset], columns[Column.LIMIT_CPU + offset])
     return found
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender import balance, load_aware, prediction
-from scheduler_ext.extender.judgement import Judgement
+from scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, Judgement
 from scheduler_ext.extender.pod import Pair, PodFacts
 from scheduler_ext.extender.snapshot import Rows, Snapshot
 
@@ -47,6 +47,22 @@ def judged(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, se
     for mine, other in ((found.codes, ahead.codes), (found.percent, ahead.percent), (found.slot, ahead.slot)):
         mine[later] = other[later]
     return found
+
+
+def without_estimates(judgement: Judgement, columns: Floats, pod: PodFacts) -> str:
+    """Let nodes pass that only our estimates refuse; the rule that lost its say, "" when none did.
+
+    For a question in which no node is left: a forecast, and what pods will use, are estimates, and a cluster must not
+    stand still because of them. The rule of forecasts goes first; what a node reports to use stays a refusal.
+    judgement: changed in place; columns: (WIDTH, n) of its nodes.
+    """
+    by_forecast = np.isin(judgement.codes, BY_FORECAST)
+    if by_forecast.any():
+        judgement.take_back(by_forecast)
+        return RULES[Code.PEAK_CPU]
+    by_estimate = np.isin(judgement.codes, BY_USE) & ~load_aware.over_by_report(columns, pod)
+    judgement.take_back(by_estimate)
+    return RULES[Code.CPU] if by_estimate.any() else ""
 
 
 def points(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Floats:

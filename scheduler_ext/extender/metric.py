@@ -313,6 +313,14 @@ class Outlook:
     known_until: float
     high: tuple[tuple[float, ...], tuple[float, ...]]
 
+    def at(self, seconds: float) -> Pair:
+        """q95 of the step that a moment lies in, (millicores, bytes); NaN where there is none."""
+        step = math.floor((seconds - self.start_seconds) / self.step_seconds)
+        cpu, memory = (
+            series[step] if 0 <= step < len(series) and seconds < self.valid_until else math.nan for series in self.high
+        )
+        return cpu, memory
+
     def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
         """Highest q95 of each slot [first + k] * slot_seconds of Unix time, shape (2, count); NaN beyond its end."""
         found = np.full((2, count), np.nan)

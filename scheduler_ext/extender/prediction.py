@@ -1,7 +1,7 @@
 """Refusal by forecast: a node is no place for a pod whose life would meet a peak that the two do not fit under. Pure.
 
-Within the pod's expected life, six hours at most: the highest q95 of the node's forecast, plus what pods count that the
-forecast cannot know (placed after its history ends), plus the pod's own prediction, against the node's plain
+Within the pod's expected life, six hours at most: the highest q95 of the node's forecast, plus what the node's pods are
+expected to use beyond what the forecast holds (`turnover`), plus the pod's own prediction, against the node's plain
 thresholds. The forecast is of the whole node, batch included, so what ran then is not added again. A node without a
 forecast is judged by the moment alone; the instantaneous rule holds beside this one, as a floor.
 """

@@ -46,6 +46,7 @@ class Look:
 def look(client: KubeClient, settings: ExtenderSettings) -> Look:
     """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
     table, now = Table(settings.load_aware), time.time()
+    table.watched_since = now
     sources: dict[str, Source] = {}
     for wire in client.list(PATHS["nodes"], NodeWire):
         table.put_node(wire.metadata.name, node_of(wire))

@@ -6,6 +6,7 @@ the marks. A changed set of nodes gives a whole frame.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from scheduler_ext.extender.frame import SLOT_SECONDS, SLOTS, Frame, Placeholder
 from scheduler_ext.extender.metric import LoadMetric, NodeFacts, Outlook
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import slot_of
+from scheduler_ext.extender.turnover import Departure, Watch, remembered, unwatched
 
 Key = tuple[str, str]
 ValueT = TypeVar("ValueT")
@@ -26,15 +28,21 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(slots=True)
 class Table:
-    """Nodes in the order of their rows, and everything that hangs on them."""
+    """Nodes in the order of their rows, and everything that hangs on them.
+
+    watched_since: Unix time from which on every pod that leaves is heard of.
+    """
 
     settings: LoadAwareSettings
+    watched_since: float = -math.inf
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     metrics: dict[str, LoadMetric] = field(default_factory=dict)
     outlooks: dict[str, Outlook] = field(default_factory=dict)
     pods: dict[Key, PodFacts] = field(default_factory=dict)
     guards: dict[str, list[str]] = field(default_factory=dict)
     reservations: dict[str, bytes] = field(default_factory=dict)
+    departures: dict[str, list[Departure]] = field(default_factory=dict)
+    """Pods that left each node, while its forecast may count them as present."""
     _on: dict[str, dict[Key, PodFacts]] = field(default_factory=lambda: defaultdict(dict))
     _changed: set[str] = field(default_factory=set)
     _forecast: set[str] = field(default_factory=set)
@@ -53,6 +61,7 @@ class Table:
         self._other_nodes |= (node is None) == (name in self.nodes)
         if node is None:
             self.nodes.pop(name, None)
+            self.departures.pop(name, None)
         else:
             self.nodes[name] = node
         self._changed.add(name)
@@ -81,11 +90,21 @@ class Table:
             self._changed.add(before.node)
             if pod is None or pod.identity.uid != before.identity.uid:
                 self._gone.add(before.identity.uid)
+            self._depart(before, pod, now_seconds)
         if pod is not None and pod.node and not pod.ended:
             self.pods[key] = self._on[pod.node][key] = pod
             self._changed.add(pod.node)
         held = (before and before.placeholder_of, pod and pod.placeholder_of)
         self._other_placeholders |= any(one is not None for one in held)
+
+    def _depart(self, before: PodFacts, now: PodFacts | None, now_seconds: float) -> None:
+        """Remember a pod that is on its node no more, or that has ended there."""
+        stays = now is not None and not now.ended and now.node == before.node
+        if stays and now is not None and now.identity.uid == before.identity.uid:
+            return
+        if (gone := Departure.of(before, now_seconds)) is not None:
+            known = self.departures.get(before.node, ())
+            self.departures[before.node] = [*remembered(known, self.outlooks.get(before.node), now_seconds), gone]
 
     def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
         """The nodes on which a hand-over goes on."""
@@ -97,15 +116,22 @@ class Table:
         _put(self.reservations, name, text)
         self._reservations.add(name)
 
-    def state(self, name: str) -> NodeState:
+    def state(self, name: str, now_seconds: float) -> NodeState:
         """All of one node."""
         pods = tuple(self._on[name].values()) if name in self._on else ()
-        return NodeState(self.nodes[name], self.metrics.get(name), pods, self.outlooks.get(name))
+        outlook = self.outlooks.get(name)
+        left = remembered(self.departures.pop(name, ()), outlook, now_seconds)
+        if left:
+            self.departures[name] = left
+        watch = Watch(tuple(left), self.watched_since, now_seconds)
+        return NodeState(self.nodes[name], self.metrics.get(name), pods, outlook, watch)
 
     def take(self, sources: Mapping[str, Source], times: tuple[float, float]) -> Frame:
         """What changed since the last call. times: (Unix time, monotonic time)."""
         slot = slot_of(times[0])
         whole, again = self._other_nodes, slot != self._slot
+        if again:
+            self._changed |= self._doubtful()
         if whole:
             self._index = {name: row for row, name in enumerate(self.nodes)}
         index = self._index
@@ -117,7 +143,7 @@ class Table:
             fresh=self._fresh,
             names=rows if whole else None,
             rows=_numbers(rows, index),
-            values=rows_of((self.state(n) for n in rows), self.settings).tobytes(),
+            values=rows_of((self.state(n, times[0]) for n in rows), self.settings).tobytes(),
             ahead_rows=_numbers(ahead, index),
             ahead=self._ahead(ahead, slot),
             first_slot=slot,
@@ -140,6 +166,14 @@ class Table:
         empty = np.full((2, SLOTS), np.nan)
         found = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in names]
         return np.array(found).tobytes()
+
+    def _doubtful(self) -> set[str]:
+        """Nodes whose numbers rest on what their forecast says for now."""
+        return {
+            name
+            for name, outlook in self.outlooks.items()
+            if name in self._on and any(unwatched(p, outlook, self.watched_since) for p in self._on[name].values())
+        }
 
     def _placeholders(self) -> dict[str, PlaceholderOf]:
         return {

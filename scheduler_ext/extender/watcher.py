@@ -8,6 +8,7 @@ view is worth. The process ends when nobody reads its frames.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -96,6 +97,8 @@ class Watching:
         now, sources = time.time(), self.sources()
         if not self.complete():
             return Frame(time.monotonic(), sources)
+        if math.isinf(self.table.watched_since):
+            self.table.watched_since = now
         self._drain(now)
         return self.table.take(sources, (now, time.monotonic()))
 

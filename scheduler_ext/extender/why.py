@@ -17,9 +17,10 @@ from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender import decide
 from scheduler_ext.extender.columns import Column
 from scheduler_ext.extender.decide import Moment, Posture
+from scheduler_ext.extender.judgement import Judgement
 from scheduler_ext.extender.metric import BATCH_NAMES
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import Snapshot
+from scheduler_ext.extender.snapshot import Rows, Snapshot
 
 _HEAD: Final = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\. preemption: (.*))?\.?$", re.DOTALL)
 _PART: Final = re.compile(r"(\d+) ((?:[^,.]|\.(?!\s)|,(?! \d+ ))+)")
@@ -51,6 +52,8 @@ class Said(msgspec.Struct, frozen=True):
     passed: int
     refusals: list[Refusal]
     load_rules_off: str = ""
+    yielded: str = ""
+    """The rule that had no say, for by its own estimates it would have refused every node; or ""."""
 
     @classmethod
     def of(
@@ -58,7 +61,8 @@ class Said(msgspec.Struct, frozen=True):
     ) -> Said:
         """about: (nodes asked, Unix time)."""
         asked, at_seconds = about
-        return cls(pod.key, at_seconds, asked, asked - sum(refused.values()), refusals_of(refused), stance.load_off)
+        passed = asked - sum(refused.values())
+        return cls(pod.key, at_seconds, asked, passed, refusals_of(refused), stance.load_off, stance.yielded)
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -91,13 +95,13 @@ def explained(
 ) -> Explanation:
     """What our rules, fit by requests, and `others` ((rule, words) -> refused, a place a node) say of every node."""
     rows = np.arange(len(snapshot.names), dtype=np.intp)
-    judged, stance = decide.judge(snapshot, pod, rows, now, settings)
     fit = {("resources", f"too little {name}"): missing for name, missing in lacking(snapshot, pod).items()}
     stock = fit | {key: np.asarray(refused, dtype=np.bool_) for key, refused in (others or {}).items()}
-    free = judged.passed.copy()
+    free = np.ones(len(rows), dtype=np.bool_)
     for refused in stock.values():
         free &= ~refused
-    passing = np.flatnonzero(free)
+    judged, stance = _judged(snapshot, pod, np.flatnonzero(free), now, settings)
+    passing = np.flatnonzero(free & judged.passed)
     points = decide.points(snapshot, pod, passing, now, settings)
     order = passing[np.argsort(-points, kind="stable")][:BEST]
     counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
@@ -107,9 +111,21 @@ def explained(
         nodes=len(rows),
         fits=len(passing),
         refusals=sorted(refusals, key=lambda one: (-one.nodes, one.rule, one.reason)),
-        notes=[text for text in (_silent(stance), pod.unread, snapshot.problem()) if text],
+        notes=[text for text in (_silent(stance), _yielded(stance), pod.unread, snapshot.problem()) if text],
         best=[snapshot.names[row] for row in order.tolist()],
     )
+
+
+def _judged(
+    snapshot: Snapshot, pod: PodFacts, fitting: Rows, now: Moment, settings: ExtenderSettings
+) -> tuple[Judgement, Posture]:
+    """Of every node; the rows that fit as in a question of the scheduler, which asks about those alone."""
+    rows = np.arange(len(snapshot.names), dtype=np.intp)
+    judged, stance = decide.judge(snapshot, pod, rows, now, settings)
+    if 0 < len(fitting) < len(rows):
+        asked, stance = decide.judge(snapshot, pod, fitting, now, settings)
+        judged.put(fitting, asked)
+    return judged, stance
 
 
 def lacking(snapshot: Snapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
@@ -132,3 +148,9 @@ def scheduler_says(message: str) -> list[Refusal]:
 
 def _silent(stance: Posture) -> str:
     return f"load rules have no opinion: {stance.load_off}" if stance.load_off else ""
+
+
+def _yielded(stance: Posture) -> str:
+    if not stance.yielded:
+        return ""
+    return f"rule {stance.yielded} has no say: by its own estimates it would refuse every node that is left"

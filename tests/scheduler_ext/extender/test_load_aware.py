@@ -15,7 +15,7 @@ from scheduler_ext.extender import decide, load_aware
 from scheduler_ext.extender.columns import WIDTH, Column
 from scheduler_ext.extender.frame import Source
 from scheduler_ext.extender.judgement import Code
-from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, facts, moment, pod_json
+from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, SOURCES, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}
 BE = {"koordinator.sh/qosClass": "BE"}
@@ -27,12 +27,13 @@ def asked(cpu: str = "1", memory: str = "1000Mi", **more: Any) -> Any:
 
 
 def refusals(world: World, pod: Any, seconds: float = NOW) -> list[str]:
+    """Of each node, in a question that leaves another one."""
     snapshot = world.show(seconds).snapshot
-    rows = snapshot.rows_of(snapshot.names)
+    rows = snapshot.rows_of([*snapshot.names, ELSEWHERE])
     judged, _ = decide.judge(snapshot, pod, rows, moment(seconds), world.settings)
     found = judged.refused()
     words = dict(zip(found.at.tolist(), found.texts(), strict=True))
-    return [words.get(i, "") for i in range(len(rows))]
+    return [words.get(i, "") for i in range(len(snapshot.names))]
 
 
 def points(world: World, pod: Any) -> list[int]:

@@ -14,7 +14,7 @@ from cotenant.settings.extender import ExtenderSettings, PredictionSettings
 from scheduler_ext.extender import decide, prediction
 from scheduler_ext.extender.columns import Column
 from scheduler_ext.extender.frame import SLOT_SECONDS
-from tests.scheduler_ext.extender.worlds import NOW, World, facts, moment, pod_json
+from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}
 START = NOW - NOW % SLOT_SECONDS
@@ -30,7 +30,7 @@ def asked(run: str = "", **more: Any) -> Any:
 
 def words(world: World, pod: Any, seconds: float = NOW) -> str:
     snapshot = world.show(seconds).snapshot
-    judged, _ = decide.judge(snapshot, pod, snapshot.rows_of(["n1"]), moment(seconds), world.settings)
+    judged, _ = decide.judge(snapshot, pod, snapshot.rows_of(["n1", ELSEWHERE]), moment(seconds), world.settings)
     found = judged.refused().texts()
     return found[0] if found else ""
 
@@ -56,7 +56,7 @@ def test_a_peak_within_the_pods_life_refuses_the_node_and_says_when() -> None:
 def test_nodes_that_peak_differently_are_counted_as_one_refusal_with_its_range() -> None:
     both = world(peaking(6)).node("n2").metric("n2", cpu="1").forecast("n2", peaking(9, peak=8000), [GIB] * 48)
     snapshot = both.show(NOW).snapshot
-    judged, _ = decide.judge(snapshot, asked(), snapshot.rows_of(["n1", "n2"]), moment(NOW), both.settings)
+    judged, _ = decide.judge(snapshot, asked(), snapshot.rows_of(["n1", "n2", ELSEWHERE]), moment(NOW), both.settings)
     # 6,000 + 850 of 10,000 m = 69 %, 8,000 + 850 = 88.5 -> 89 %
     assert judged.counts() == {("prediction", f"cpu 69 to 89 % from {clock(6)} to {clock(9)} UTC (forecast)"): 2}
 
@@ -117,7 +117,7 @@ def test_a_view_that_outlives_a_half_hour_looks_ahead_from_now() -> None:
     later = START + SLOT_SECONDS + 5
     early.metric("n1", cpu="1", updated=later)
     snapshot = early.show(NOW).snapshot
-    judged, _ = decide.judge(snapshot, asked("60"), snapshot.rows_of(["n1"]), moment(later), early.settings)
+    judged, _ = decide.judge(snapshot, asked("60"), snapshot.rows_of(["n1", ELSEWHERE]), moment(later), early.settings)
     assert judged.refused().texts() == [f"cpu 69 % at {clock(1)} UTC (forecast)"]
 
 

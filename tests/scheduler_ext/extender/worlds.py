@@ -19,6 +19,8 @@ NOW = 1_790_000_000.0
 """Unix time of every test; half past some hour: a multiple of 1,800 and 800 seconds."""
 SOURCES = {name: Source(0.0) for name in ("nodes", "pods", "nodemetrics", "forecasts", "reservations", "guard")}
 GIB = 2**30
+ELSEWHERE = "elsewhere"
+"""A node that no view knows, which every rule passes: asked beside others, some node is left whatever they get."""
 
 
 def moment(seconds: float = NOW, monotonic: float = 100.0) -> Moment:

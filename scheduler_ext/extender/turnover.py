@@ -1,0 +1,114 @@
+"""What a node holds more than its forecast knew: pods that came after its history ends, less those that left. Pure.
+
+A forecast of a node is of all its pods, so the pod that replaces one of them adds nothing: what a departed pod was
+expected to use is taken off what those that came are expected to use, for pods on reclaimed capacity and for all others
+apart, and never below zero. A table that began to watch after the forecast's history ended did not see who left. Pods
+that were placed in between, and that the node's report measures already, then count together at most by what the node
+uses more now than its forecast said for now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler_ext.extender.metric import LoadMetric, Outlook
+from scheduler_ext.extender.pod import Pair, PodFacts
+
+REMEMBERED_SECONDS: Final = 7200.0
+"""So long departures are remembered on a node without a forecast: one that comes ends its history in this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A pod that left its node: Unix time at which it was placed and left, and what it was expected to use."""
+
+    assigned_seconds: float
+    left_seconds: float
+    reclaimer: bool
+    predicted: Pair
+
+    @classmethod
+    def of(cls, pod: PodFacts, now_seconds: float) -> Departure | None:
+        """Of a pod that leaves now; None for one that used nothing or that was never placed."""
+        if pod.assigned_seconds is None or pod.placeholder_of is not None or pod.ended:
+            return None
+        return cls(pod.assigned_seconds, now_seconds, pod.reclaimer, pod.predicted)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is known of a node besides what is there now: who left, since when that was watched, and Unix time now."""
+
+    departures: tuple[Departure, ...] = ()
+    since_seconds: float = -math.inf
+    now_seconds: float = 0.0
+
+
+UNWATCHED: Final = Watch()
+"""Nobody left."""
+
+
+def remembered(departures: Iterable[Departure], outlook: Outlook | None, now_seconds: float) -> list[Departure]:
+    """Departures that the node's forecast, or the next one, may still count as present."""
+    oldest = outlook.known_until if outlook else now_seconds - REMEMBERED_SECONDS
+    return [one for one in departures if one.left_seconds > oldest]
+
+
+def came_after(pod: PodFacts, outlook: Outlook) -> bool:
+    """Whether the pod is not in the forecast."""
+    return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
+
+
+def unwatched(pod: PodFacts, outlook: Outlook | None, since_seconds: float) -> bool:
+    """Whether the pod came after the forecast's history but before anybody watched who left."""
+    placed = pod.assigned_seconds
+    return outlook is not None and placed is not None and outlook.known_until < placed <= since_seconds
+
+
+def addition(pods: Iterable[PodFacts], outlook: Outlook | None, metric: LoadMetric | None, watch: Watch) -> Pair:
+    """(millicores, bytes) that the pods of a node use beyond what its forecast holds; none without a forecast."""
+    if outlook is None:
+        return 0.0, 0.0
+    balance: dict[bool, Pair] = {False: (0.0, 0.0), True: (0.0, 0.0)}
+    doubtful: Pair = (0.0, 0.0)
+    for pod in pods:
+        if pod.ended or pod.placeholder_of is not None or not came_after(pod, outlook):
+            continue
+        if metric and pod.key in metric.pods and unwatched(pod, outlook, watch.since_seconds):
+            doubtful = _plus(doubtful, pod.predicted)
+        else:
+            balance[pod.reclaimer] = _plus(balance[pod.reclaimer], pod.predicted)
+    for gone in watch.departures:
+        if gone.assigned_seconds <= outlook.known_until < gone.left_seconds:
+            balance[gone.reclaimer] = _plus(balance[gone.reclaimer], gone.predicted, -1.0)
+    counted = _plus(_not_negative(balance[False]), _not_negative(balance[True]))
+    if doubtful == (0.0, 0.0):
+        return counted
+    return _plus(counted, _least(doubtful, _excess(outlook, metric, watch.now_seconds)))
+
+
+def _excess(outlook: Outlook, metric: LoadMetric | None, now_seconds: float) -> Pair:
+    """What the node uses more now than its forecast said for now; infinite where either is not known."""
+    usage = metric.usage if metric else None
+    if usage is None:
+        return math.inf, math.inf
+    expected = outlook.at(now_seconds)
+    cpu, memory = (
+        math.inf if math.isnan(high) else max(used - high, 0.0) for used, high in zip(usage, expected, strict=True)
+    )
+    return cpu, memory
+
+
+def _plus(one: Pair, other: Pair, factor: float = 1.0) -> Pair:
+    return one[0] + factor * other[0], one[1] + factor * other[1]
+
+
+def _least(one: Pair, other: Pair) -> Pair:
+    return min(one[0], other[0]), min(one[1], other[1])
+
+
+def _not_negative(pair: Pair) -> Pair:
+    return max(pair[0], 0.0), max(pair[1], 0.0)
