@@ -7,6 +7,9 @@ ARGS   ?=
 JOBS   ?= 2
 PACKAGES := cotenant profiler forecasting recommender scheduler_ext admission enforcer dashboard
 
+# Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast check audit bench lock docs notebooks clean
 
@@ -51,7 +54,7 @@ cluster-down: $(VENV)/.test  ## End it
 
 # --- proofs -------------------------------------------------------------------------------------------------------------
 test: $(VENV)/.test system cluster-binaries  ## Every test (real Prometheus, Chromium and Kubernetes)
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
 	@$(PY) -m pytest -q -n $(JOBS) -m "not slow and not browser and not prometheus and not cluster" $(ARGS)

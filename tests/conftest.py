@@ -1,17 +1,22 @@
 """What all tests share: property tests are judged by their answers, not by the clock of a busy machine.
 
 In continuous integration the examples are the same on every run, so that a change is judged by what it changed; on a
-developer's machine they are new each time and go on searching. A test that stands on real servers, cgroups or a browser
-may fail for what the machine did: it is run again, twice at most, and the summary lists it, so that it can be mended.
+developer's machine they are new each time and go on searching. A test that talks to a server, a browser, a container
+runtime or the kernel may fail for what the machine did: it is run again, and its first failure is printed at the end
+whatever became of it. A test of pure logic is never run again.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 
 import pytest
 from _pytest.nodeid import coerce_node_id
 from hypothesis import settings
+
+from tests.support.templates import ROOT_VARIABLE
 
 pytest_plugins = ["tests.cluster.fixtures", "tests.node.fixtures"]
 
@@ -19,19 +24,44 @@ settings.register_profile("busy-machine", deadline=None)
 settings.register_profile("continuous-integration", deadline=None, derandomize=True)
 settings.load_profile("continuous-integration" if os.environ.get("CI") else "busy-machine")
 
-REAL_MARKERS = ("slow", "browser", "prometheus", "cluster")
-REAL_FOLDERS = ("enforcer", "node", "scheduler_ext")
+SERVER_MARKERS = ("server", "browser", "prometheus", "cluster")
+"""Marks of tests that talk to something outside of their process."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder of this run's templates, in the process that starts the workers."""
+    if not hasattr(config, "workerinput") and ROOT_VARIABLE not in os.environ:
+        os.environ[ROOT_VARIABLE] = tempfile.mkdtemp(prefix="cotenant-templates-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(ROOT_VARIABLE), ignore_errors=True))
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests on real servers two more looks, and let xdist's groups work.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Rerun tests that talk to servers; keep the tests of one file in one worker, where they share its fixtures.
 
     pytest-xdist 3.8 appends groups to `_nodeid`, which pytest 9.2 no longer reads.
     """
+    grouped = getattr(config.option, "loadgroup", False)
     for item in items:
-        if item.path.parent.name in REAL_FOLDERS or any(item.get_closest_marker(m) for m in REAL_MARKERS):
+        if any(item.get_closest_marker(name) for name in SERVER_MARKERS):
             item.add_marker(pytest.mark.flaky(reruns=2))
-        grouped = item.__dict__.get("_nodeid", "")
-        if "@" in grouped and item.nodeid != grouped:
-            item._id = coerce_node_id(grouped)
+        if grouped:
+            item._id = coerce_node_id(f"{item.nodeid}@{_group(item)}")
+
+
+def _group(item: pytest.Item) -> str:
+    """The one worker's work that this test belongs to: its server's, where it shares one, else its file's."""
+    groups = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+    return (
+        "cluster" if "cluster" in groups else groups[0] if groups else str(item.path.relative_to(item.config.rootpath))
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why a test was run again, also when it then passed: a rerun must not hide a defect."""
+    reports = terminalreporter.stats.get("rerun", [])
+    if reports:
+        terminalreporter.section("first failures of what was run again")
+    for report in reports:
+        terminalreporter.write_sep("-", report.nodeid)
+        terminalreporter.write_line(report.longreprtext)

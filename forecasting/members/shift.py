@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import lfilter
 
 from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from forecasting.base import LEVEL_ARRAY, Array, conform
@@ -111,6 +110,8 @@ def decayed(residual: Floats, half_life: float) -> Array:
     # the filter runs over what was seen, moved together; gaps then take what came before them
     close = residual if whole else np.take_along_axis(residual, np.argsort(~seen, axis=1, kind="stable"), axis=1)
     values = np.nan_to_num(close.astype(np.float64))
+    from scipy.signal import lfilter  # as costly to import as all of ours: commands that only read never need it
+
     level: Floats = lfilter([1 - kept], [1, -kept], values, axis=1, zi=kept * values[:, :1])[0]
     if not whole:
         count = seen.cumsum(axis=1)

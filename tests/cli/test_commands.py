@@ -15,24 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.edges.clock import FixedClock
-from cotenant.edges.store import Store
-from cotenant.model.progress import Silent
-from cotenant.pipeline import corridor
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
-from profiler.synthetic import SyntheticSpec
+from tests.support.dashboard import WEEK, results
 
 COTENANT = Path(sys.executable).with_name("cotenant")
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-    cluster = fill(store, SyntheticSpec(nodes=6, workloads=40, days=7, seed=5), Silent())
-    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    corridor.publish(made, store, Settings(), demo=True)
-    return store.url
+    return results(tmp_path_factory.mktemp("store"), spec=WEEK).store.url
 
 
 def cotenant(*words: str) -> subprocess.CompletedProcess[str]:

@@ -27,15 +27,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cl
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DEFINITIONS = {
-    body["spec"]["names"]["kind"]: body
-    for body in (yaml.safe_load(p.read_text()) for p in sorted((ROOT / "deploy" / "crds").glob("*.yaml")))
-}
-EXAMPLES = {
-    body["kind"]: body
-    for body in (yaml.safe_load(p.read_text()) for p in sorted((ROOT / "deploy" / "examples").glob("*.yaml")))
-    if body["kind"] in DEFINITIONS
-}
+
+
+def stored_objects(folder: str) -> Iterator[dict[str, Any]]:
+    """The objects of a folder below `deploy`; read in C, because every worker does this when it collects."""
+    for path in sorted((ROOT / "deploy" / folder).glob("*.yaml")):
+        yield yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+
+
+DEFINITIONS = {body["spec"]["names"]["kind"]: body for body in stored_objects("crds")}
+EXAMPLES = {body["kind"]: body for body in stored_objects("examples") if body["kind"] in DEFINITIONS}
 OURS = "app.kubernetes.io/managed-by=cotenant"
 LABELLED = (
     CRDS,

@@ -14,17 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
-from cotenant.model.progress import Silent
 from cotenant.model.quantity import parse_bytes, parse_millicores
-from cotenant.pipeline import corridor
-from cotenant.settings.root import Settings
-from cotenant.sim.demo import CLUSTER, fill
-from profiler.synthetic import SyntheticSpec
+from cotenant.sim.demo import CLUSTER
 from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
-from tests.support.dashboard import Results, app_of, served
+from tests.support.dashboard import WEEK, Results, app_of, results, served
 
 pytestmark = pytest.mark.slow
 COTENANT = Path(sys.executable).with_name("cotenant")
@@ -33,11 +28,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-    cluster = fill(store, SyntheticSpec(nodes=6, workloads=60, days=7, seed=5), Silent())
-    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    corridor.publish(made, store, Settings(), demo=True)
-    return store.url
+    return results(tmp_path_factory.mktemp("store"), spec=WEEK).store.url
 
 
 def cotenant(*words: str) -> subprocess.CompletedProcess[str]:

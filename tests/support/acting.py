@@ -50,6 +50,7 @@ from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.support import dashboard as support
+from tests.support.templates import copy_template
 
 SPEC = SyntheticSpec(nodes=2, workloads=14, days=9, seed=7)
 LENIENT = GuardrailSettings(most_cpu_cut=1.0, most_memory_cut=1.0, most_requests_share=1.0, least_change=0.0)
@@ -207,13 +208,20 @@ def settle_rollouts(scene: Scene) -> None:
 
 
 def prepared(folder: Path, name: str = "pay") -> Prepared:
-    """Generate, store and analyse a small cluster whose workloads all lie in one namespace."""
-    made = resident.resident(SPEC, resident.fake_nodes(SPEC))
-    standing = resident.as_it_stands(_in_one(made, name), "embedded", SPEC.end_seconds)  # puts its prefix before it
-    store, end = Store((folder / "store").as_uri(), "embedded"), standing.inventory.time_seconds
-    demo.write(store, standing, Silent())
-    corridor.publish(corridor.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
-    return Prepared(store, f"{resident.PREFIX}{name}", standing.inventory)
+    """Generate, store and analyse a small cluster whose workloads all lie in one namespace; made once a run."""
+
+    def make(target: Path) -> None:
+        cluster = resident.resident(SPEC, resident.fake_nodes(SPEC))
+        standing = resident.as_it_stands(_in_one(cluster, name), "embedded", SPEC.end_seconds)  # puts its prefix before
+        store, end = Store((target / "store").as_uri(), "embedded"), standing.inventory.time_seconds
+        demo.write(store, standing, Silent())
+        corridor.publish(corridor.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
+
+    copy_template(f"prepared-{name}", folder, make)
+    store = Store((folder / "store").as_uri(), "embedded")
+    inventory = store.read_inventory()
+    assert inventory is not None
+    return Prepared(store, f"{resident.PREFIX}{name}", inventory)
 
 
 def settings_of(folder: Path, kubeconfig: Path, actions: ActionSettings) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
 import time
@@ -26,8 +27,11 @@ from dashboard.source import Source, StoreSource
 from dashboard.view import Given
 from profiler.synthetic import SyntheticSpec
 from recommender.patches import kubectl_command
+from tests.support.templates import copy_template
 
 SPEC = SyntheticSpec(nodes=8, workloads=80, days=14, seed=7)
+WEEK = SyntheticSpec(nodes=6, workloads=60, days=7, seed=5)
+"""A smaller one, for commands that read it over and over."""
 QUICK = DashboardSettings(port=0, reload_seconds=0.0, poll_seconds=2)
 
 
@@ -40,11 +44,18 @@ class Results:
 
 
 def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> Results:
-    """Generate, store and analyse a small cluster."""
-    store, settings = Store(folder.as_uri(), CLUSTER), Settings()
-    end = fill(store, spec, Silent()).inventory.time_seconds
-    corridor.publish(corridor.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=demo)
-    return Results(store, end)
+    """Generate, store and analyse a small cluster; tests that ask for the same one get copies."""
+
+    def make(target: Path) -> None:
+        store, settings = Store(target.as_uri(), CLUSTER), Settings()
+        end = fill(store, spec, Silent()).inventory.time_seconds
+        corridor.publish(corridor.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=demo)
+
+    copy_template(f"results-{hashlib.sha256(repr((spec, demo)).encode()).hexdigest()[:16]}", folder, make)
+    store = Store(folder.as_uri(), CLUSTER)
+    inventory = store.read_inventory()
+    assert inventory is not None
+    return Results(store, inventory.time_seconds)
 
 
 def app_of(made: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:
