@@ -30,7 +30,7 @@ TIER: Final = "kubepods/besteffort"
 TICK_SECONDS: Final = 1.0
 OUTER_SHARES: Final = 16_384
 POLICY: Final = """
-resourceUsedThresholdWithBE: {enable: true, cpuSuppressThresholdPercent: 100, cpuSuppressPolicy: cfsQuota}
+resourceUsedThresholdWithBE: {enable: true, cpuSuppressThresholdPercent: 99, cpuSuppressPolicy: cfsQuota}
 resourceQOSStrategy:
   lsClass: {cpuQOS: {enable: true}, memoryQOS: {enable: true}}
   beClass: {cpuQOS: {enable: true}, memoryQOS: {enable: true}}

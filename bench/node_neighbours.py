@@ -1,14 +1,17 @@
-"""Noisy neighbours: what a latency-sensitive loop and batch work get, unprotected, by one line, with the node agent.
+"""Noisy neighbours: what a service and batch get on a stock node, by one line of shell, and with the node agent.
 
-.venv/bin/python -m bench.node_neighbours [--rounds 5] [--seconds 2]        (--rounds 1 --seconds 1 tries it)
+.venv/bin/python -m bench.node_neighbours [--rounds 3] [--seconds 2]        (--rounds 1 --seconds 1 tries it)
 
 Three kinds of batch (CPU burners, memory streamers, page-cache writers; four processes each) beside a loop that takes
 30 % or 70 % of a core. Every round runs every way once and begins with another one, so that none always comes last; p99
-counts from when a request was due. Batch's work is compared within a round: page-cache writers do a quarter more or
-less from one round to the next, whatever protects others from them. All of it is in one cgroup tree that outweighs the
-machine's other work: what is measured is the neighbour, and meanwhile the machine is slow for everybody else.
-"unprotected" is batch at equal weight, "idle", "shares 2" and "quota" are the one-line ways
-(cpu.idle=1, cpu.shares=2, 0.4 core), "enforcer" is the agent's own process, begun from unprotected.
+counts from when a request was due. All of it is in one cgroup tree that outweighs the machine's other work: what is
+measured is the neighbour, and meanwhile the machine is slow for everybody else.
+
+The ways (`way`): "stock" and "stock again" have shares and quotas exactly as the kubelet writes them (kubepods 1024 a
+core, burstable the sum of its pods' requests, besteffort and each pod in it 2, no quota); then one line each: the
+cpu.shares that yield 10 % of a busy machine, a quota of one core, one CPU. "default policy" is the agent's own process
+with a policy that says `enable: true` and nothing else, "threshold 100" the one with which nothing is kept free; the
+agent runs as the pod of `deploy/enforcer.yaml` does, with the weight of its request.
 """
 
 from __future__ import annotations
@@ -18,58 +21,64 @@ import contextlib
 import json
 import os
 import signal
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from bench.node_load import FILE_BYTES, calibrated, counted
-from bench.record import Row, above, record
+from bench.neighbour_rows import AGAIN, ALONE, DEFAULT, STOCK, WHOLE, Cell, Turns, cell_rows, starved_rows, summary
+from bench.node_load import FILE_BYTES, MIB, calibrated, counted
+from bench.record import Row, record
+from enforcer.container_resources import shares_of
 from tests.cluster.waiting import wait_for
 from tests.support.kubepods import Kubepods, Pod, missing
 
 LOAD: Final = Path(__file__).with_name("node_load.py")
 KINDS: Final = {"cpu": "CPU burners", "memory": "memory streamers", "cache": "page-cache writers"}
-WAYS: Final = ("alone", "unprotected", "idle", "shares 2", "quota", "enforcer")
+LOADS: Final = (30, 70)
 PERIOD_MS: Final = 5.0
 PROCESSES: Final = 4
-SETTLE_SECONDS: Final = 8.0
-"""Until starvation is told from a moment's load."""
-STARVE_SECONDS: Final = 5.0
+LIFT_SECONDS: Final = 6.0
+"""Until starvation is told from a moment's load, and its weight has settled."""
+STARVE_SECONDS: Final = 6.0
+FEWEST_ROUNDS: Final = 3
 OUTER_SHARES: Final = 262_144
 TIER: Final = "kubepods/besteffort"
 CPUS: Final = os.cpu_count() or 1
-POLICY: Final = """
-resourceUsedThresholdWithBE: {enable: true, cpuSuppressThresholdPercent: 100, cpuSuppressPolicy: cfsQuota,
-  cpuSuppressMinPercent: 10}
-"""
+WEB_MILLICORES: Final = 1000
+AGENT_MILLICORES: Final = 30
+"""Requested by the pod of deploy/enforcer.yaml."""
+BURSTABLE_SHARES: Final = shares_of(WEB_MILLICORES + AGENT_MILLICORES)
+PROMISED_PERCENT: Final = 10
+ONE_LINE: Final = {
+    f"shares {PROMISED_PERCENT} %": ("cpu", "cpu.shares", -(-BURSTABLE_SHARES * PROMISED_PERCENT // 90)),
+    "quota 1 core": ("cpu", "cpu.cfs_quota_us", 100_000),
+    "one CPU": ("cpuset", "cpuset.cpus", CPUS - 1),
+}
+POLICIES: Final = {
+    DEFAULT: "enable: true",
+    WHOLE: "enable: true, cpuSuppressThresholdPercent: 100, cpuSuppressPolicy: cfsQuota",
+}
+BESIDE: Final = (STOCK, *ONE_LINE, *POLICIES, AGAIN)
 BATCH: Final = {"kubernetes.io/batch-cpu": 1000 * CPUS, "kubernetes.io/batch-memory": "2Gi"}
 
 
 @dataclass
-class Turns:
-    """One way's rounds: p99 in ms, batch's work and CPU cores, its share of what was idle."""
-
-    p99: list[float] = field(default_factory=list)
-    goodput: list[float] = field(default_factory=list)
-    share: list[float] = field(default_factory=list)
-
-
-@dataclass
 class Scene:
-    """The tree, its two pods and where files are."""
+    """The tree, its pods and where files are."""
 
     node: Kubepods
     web: Pod
     batch: Pod
+    agent: Pod
     folder: Path
     seconds: float
+    agents: int = 0
 
     @property
     def counters(self) -> list[Path]:
@@ -77,14 +86,39 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(folder: Path, seconds: float) -> Iterator[Scene]:
-    with Kubepods(outer_shares=OUTER_SHARES) as node:
-        web = node.pod("web", qos="LS", kube="Burstable", priority=9500, resources={"requests": {"cpu": "1"}})
+def scene(folder: Path, seconds: float, outer_shares: int = OUTER_SHARES) -> Iterator[Scene]:
+    with Kubepods(outer_shares=outer_shares) as node:
+        web = node.pod("web", qos="LS", kube="Burstable", priority=9500, resources=_cpu(WEB_MILLICORES))
+        agent = node.pod("agent", kube="Burstable", priority=2_000_001_000, resources=_cpu(AGENT_MILLICORES))
         batch = node.pod("etl", qos="BE", priority=5500, resources={"requests": BATCH, "limits": BATCH})
-        (folder / "policy.yaml").write_text(POLICY)
-        (folder / "served").write_bytes(os.urandom(FILE_BYTES))
+        (folder / "served").write_bytes(os.urandom(MIB) * (FILE_BYTES // MIB))
         node.write_pods(folder / "pods.json")
-        yield Scene(node, web, batch, folder, seconds)
+        at = Scene(node, web, batch, agent, folder, seconds)
+        stock(at)
+        yield at
+
+
+def _cpu(millicores: int) -> dict[str, dict[str, str]]:
+    return {"requests": {"cpu": f"{millicores}m"}}
+
+
+def stock(at: Scene) -> None:
+    """Every value as the kubelet writes it."""
+    weights = {
+        "kubepods": shares_of(1000 * CPUS),
+        "kubepods/burstable": BURSTABLE_SHARES,
+        TIER: 2,
+        **dict.fromkeys((at.web.path, at.web.container), shares_of(WEB_MILLICORES)),
+        **dict.fromkeys((at.agent.path, at.agent.container), shares_of(AGENT_MILLICORES)),
+        **dict.fromkeys((at.batch.path, at.batch.container), 2),
+    }
+    for group in (TIER, at.batch.path, at.batch.container):  # a parent before its children: wider, then none
+        at.node.write(group, "cpuset", "cpuset.cpus", at.node.read("kubepods", "cpuset", "cpuset.cpus"))
+        at.node.write(group, "memory", "memory.limit_in_bytes", -1)
+    for group in (at.batch.container, at.batch.path, TIER):  # a quota's parent comes last
+        at.node.write(group, "cpu", "cpu.cfs_quota_us", -1)
+    for group, shares in weights.items():
+        at.node.write(group, "cpu", "cpu.shares", shares)
 
 
 @contextlib.contextmanager
@@ -104,22 +138,23 @@ def neighbours(at: Scene, kind: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def agent(at: Scene) -> Iterator[None]:
-    """The node agent, in a group of its own with a weight of its own."""
-    settings = {
+def agent(at: Scene, policy: str, **settings: object) -> Iterator[None]:
+    """The node agent in its own pod; each with a journal of its own."""
+    at.agents += 1
+    (at.folder / "policy.yaml").write_text(f"resourceUsedThresholdWithBE: {{{policy}}}\n")
+    every = {
         "enforcer.cgroup_base": at.node.base,
-        "enforcer.state_dir": at.folder / "state",
+        "enforcer.state_dir": at.folder / f"state-{at.agents}",
         "enforcer.policy_file": at.folder / "policy.yaml",
         "enforcer.pods_file": at.folder / "pods.json",
         "enforcer.kubelet_config": "",
         "telemetry.health_port": 0,
         "telemetry.log_level": "error",
-        "enforcer.best_effort.starve_seconds": 2,
+        **{f"enforcer.best_effort.{name}": value for name, value in settings.items()},
     }
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    process = at.node.enter("agent", [sys.executable, "-m", "enforcer", "--write", *words])
-    wait_for("protection", lambda: at.node.read(TIER, "cpu", "cpu.shares") == "2")
-    wait_for("suppression", lambda: at.node.read(TIER, "cpu", "cpu.cfs_quota_us") != "-1")
+    options = [word for key, value in every.items() for word in ("--set", f"{key}={value}")]
+    process = at.node.run(at.agent, [sys.executable, "-m", "enforcer", "--write", *options])
+    wait_for("the agent's first writes", lambda: at.node.read(at.batch.path, "cpu", "cpu.shares") != "2")
     time.sleep(1.1)  # one more tick with both at work
     try:
         yield
@@ -130,122 +165,87 @@ def agent(at: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def way(at: Scene, name: str) -> Iterator[None]:
-    """Set the tier as a way says, and back."""
-    values = {"idle": ("cpu.idle", 1), "shares 2": ("cpu.shares", 2), "quota": ("cpu.cfs_quota_us", 40_000)}
-    for group in (TIER, at.batch.path, at.batch.container):
-        at.node.write(group, "cpu", "cpu.shares", 1024)
-    if name in values:
-        at.node.write(TIER, "cpu", *values[name])
-    with agent(at) if name == "enforcer" else contextlib.nullcontext():
+    """Set what a way says; afterwards the node is a stock one again."""
+    if name in ONE_LINE:
+        hierarchy, file, value = ONE_LINE[name]
+        if file == "cpuset.cpus":  # the kernel takes no CPU from a group whose children have it
+            for group in (at.batch.container, at.batch.path):
+                at.node.write(group, hierarchy, file, value)
+        at.node.write(TIER, hierarchy, file, value)
+    with agent(at, POLICIES[name]) if name in POLICIES else contextlib.nullcontext():
         yield
-    at.node.write(TIER, "cpu", "cpu.idle", 0)
-    at.node.write(TIER, "cpu", "cpu.cfs_quota_us", -1)
+    stock(at)
 
 
 def turn(at: Scene, work: int, into: Turns) -> None:
     """Serve for a while and note what became of both."""
     out = at.folder / "latencies.json"
-    before, began = _counts(at), time.monotonic()
+    before, began = sum(map(counted, at.counters)), time.monotonic()
     command = [sys.executable, str(LOAD), "serve", str(out), str(work), str(PERIOD_MS), str(at.seconds)]
     code = at.node.run(at.web, [*command, str(at.folder / "served")]).wait(300)
     if code:
         raise RuntimeError(f"the loop ended with {code}")
-    passed, after = time.monotonic() - began, _counts(at)
-    done, batch, busy = (b - a for a, b in zip(before, after, strict=True))
-    idle = CPUS * passed - (busy - batch)
-    into.p99.append(float(np.percentile(json.loads(out.read_text()), 99)))
-    into.goodput.append(done / passed)
-    into.share.append(batch / idle if idle > 0 else 0.0)
+    into.work.append((sum(map(counted, at.counters)) - before) / (time.monotonic() - began))
+    p50, p99 = np.percentile(json.loads(out.read_text()), (50, 99))
+    into.p50.append(float(p50))
+    into.p99.append(float(p99))
 
 
-def _counts(at: Scene) -> tuple[float, float, float]:
-    """Batch's work, CPU seconds of batch and of the whole machine."""
-    batch = int(at.node.read(TIER, "cpuacct", "cpuacct.usage")) / 1e9
-    words = [int(w) for w in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    busy = (sum(words) - words[3] - words[4]) / os.sysconf("SC_CLK_TCK")
-    return (float(sum(map(counted, at.counters))), batch, busy)
-
-
-def cell(at: Scene, kind: str, work: int, rounds: int, ways: tuple[str, ...]) -> dict[str, Turns]:
+def measured_cell(at: Scene, kind: str, load: int, rounds: int, beside: Sequence[str] = BESIDE) -> Cell:
     """All ways of one kind at one load, in turns that begin with another way each round."""
-    found = {name: Turns() for name in ways}
-    beside = ways[1:]
+    work = calibrated(at.folder / "served", PERIOD_MS * load / 100)
+    turns = {name: Turns() for name in (ALONE, *beside)}
     for number in range(rounds):
-        first = number % len(beside)
-        turn(at, work, found["alone"])
+        turn(at, work, turns[ALONE])
+        first = number * max(len(beside) // rounds, 1) % len(beside)
         with neighbours(at, kind):
             for name in (*beside[first:], *beside[:first]):
                 with way(at, name):
-                    turn(at, work, found[name])
-    return found
+                    turn(at, work, turns[name])
+    return Cell(f"{KINDS[kind]}, loop at {load} %", turns)
 
 
-def starved(at: Scene) -> Row:
-    """Batch's CPU where nothing is idle: the service burns every CPU; the policy promises batch 10 % of the machine."""
+def starved(at: Scene) -> Iterator[Row]:
+    """Batch's CPU where nothing is idle: the service burns every CPU, and the policy promises batch a share."""
+    one_line = next(iter(ONE_LINE))
+    promising = f"{POLICIES[DEFAULT]}, cpuSuppressMinPercent: {PROMISED_PERCENT}"
     cores: dict[str, float] = {}
     with neighbours(at, "cpu"):
         for number in range(CPUS):
             at.node.run(at.web, [sys.executable, str(LOAD), "cpu", str(at.folder / f"service-{number}")])
-        for name in ("idle", "shares 2", "enforcer"):
-            with way(at, name):
-                time.sleep(SETTLE_SECONDS)
-                before, began = _counts(at)[1], time.monotonic()
+        for name in (STOCK, one_line, DEFAULT):
+            ours = name == DEFAULT
+            with agent(at, promising, starve_seconds=2) if ours else way(at, name):
+                time.sleep(LIFT_SECONDS if ours else 1)
+                before, began = _cpu_seconds(at), time.monotonic()
                 time.sleep(STARVE_SECONDS)
-                cores[name] = (_counts(at)[1] - before) / (time.monotonic() - began)
+                cores[name] = (_cpu_seconds(at) - before) / (time.monotonic() - began)
+            stock(at)
     at.node.kill(at.web)
-    best = max(cores["idle"], cores["shares 2"])
-    note = f"cores: idle {cores['idle']:.2f}, shares 2 {cores['shares 2']:.2f}, enforcer {cores['enforcer']:.2f}"
-    metric = "nothing idle, batch promised 10 %: batch's CPU / best one-line way"
-    return above(metric, cores["enforcer"] / max(best, 1e-3), "x", 1, note)
+    yield from starved_rows(cores, CPUS * PROMISED_PERCENT / 100, one_line)
 
 
-def rows(kind: str, load: int, found: dict[str, Turns]) -> Iterator[Row]:
-    """What the table says of one kind at one load."""
-    where = f"{KINDS[kind]}, loop at {load} %"
-    p99 = {name: statistics.median(turns.p99) for name, turns in found.items()}
-    ratio = {name: value / p99["alone"] for name, value in p99.items()}
-    spread = f"alone {p99['alone']:.2f} ms, enforcer {p99['enforcer']:.2f} ms"
-    yield above(f"{where}: p99 unprotected / alone", ratio["unprotected"], "x", 2)
-    met = p99["enforcer"] <= 1.1 * p99["alone"] + 0.5 if kind == "cpu" else None
-    goal = "<= 1.1 x alone + 0.5 ms" if kind == "cpu" else ""
-    yield Row(f"{where}: p99 with the enforcer / alone", ratio["enforcer"], "x", goal, met, spread)
-    for name in (name for name in found if name in ("idle", "shares 2", "quota")):
-        yield Row(f"{where}: p99 with {name} / alone", ratio[name], "x")
-    work = {name: statistics.median(turns.goodput) for name, turns in found.items() if name != "alone"}
-    ceiling = max(p99["enforcer"], 1.1 * p99["alone"] + 0.5)
-    equal = [name for name in ("idle", "shares 2", "quota") if name in work and p99[name] <= ceiling]
-    if equal:
-        best = max(equal, key=lambda name: work[name])
-        metric = f"{where}: batch done / best one-line way of equal p99"
-        ratios = [a / b for a, b in zip(found["enforcer"].goodput, found[best].goodput, strict=True)]
-        note = f"{best}; of single rounds {min(ratios):.2f} to {max(ratios):.2f}"
-        yield above(metric, statistics.median(ratios), "x", 1, note)
-    share = 100 * statistics.median(found["enforcer"].share)
-    yield above(f"{where}: batch's share of the CPU that others left", share, "%", 85)
+def _cpu_seconds(at: Scene) -> float:
+    return int(at.node.read(TIER, "cpuacct", "cpuacct.usage")) / 1e9
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    given = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS, help=f"fewer than {FEWEST_ROUNDS} record nothing")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one way in one round")
+    options = parser.parse_args()
     if why := missing():
         print(f"node_neighbours: not measured: {why}", file=sys.stderr)
         return 0
-    measured: list[Row] = []
-    with tempfile.TemporaryDirectory(dir=os.environ.get("COTENANT_BENCH_DISK")) as temp:
-        folder = Path(temp)
-        with scene(folder, given.seconds) as at:
-            measured.append(starved(at))
-            for load in (30, 70):
-                work = calibrated(folder / "served", PERIOD_MS * load / 100)
-                for kind in KINDS:
-                    ways = WAYS if kind == "cpu" else tuple(w for w in WAYS if w not in ("idle", "quota"))
-                    measured += rows(kind, load, cell(at, kind, work, given.rounds, ways))
-    if given.rounds >= 5:
-        record("node_neighbours", ".venv/bin/python -m bench.node_neighbours", measured)
+    disk = os.environ.get("COTENANT_BENCH_DISK")
+    with tempfile.TemporaryDirectory(dir=disk) as temp, scene(Path(temp), options.seconds) as at:
+        nothing_idle = list(starved(at))
+        cells = [measured_cell(at, kind, load, options.rounds) for load in LOADS for kind in KINDS]
+    rows = [*summary(cells), *nothing_idle, *(row for cell in cells for row in cell_rows(cell))]
+    if options.rounds >= FEWEST_ROUNDS:
+        record("node_neighbours", ".venv/bin/python -m bench.node_neighbours", rows)
     else:
-        for row in measured:
+        for row in rows:
             print(f"{row.metric}: {row.value:.3g} {row.unit} {row.goal} {row.met} {row.note}")
     return 0
 

@@ -10,12 +10,15 @@
    - cfsQuota: quota = max(millicores * 100 us, 2000 us), grown by at most 10 % of the machine's a round; not moved for
      less than 1 % of the machine's, except down to 2000 us. CPUs of LSE pods, reserved ones and SYSTEM's are closed.
    Shrinking is immediate. Off means no wants: everything goes back. At a threshold of 100 % nothing is to be kept free,
-   and weight already gives everybody else what they want: best effort may then use SLACK_PERCENT of the machine more
-   than was left in the tick before, so that it also gets what others leave between two ticks, and a quota grows at
-   once, so that a moment of others' work does not cost it seconds. After interference it grows step by step even so.
+   and weight already gives everybody else what they want: the target is then the machine but for what is reserved and
+   not used. A target that followed the others' use there could only throttle best effort for what they left between
+   two ticks, and on kernels before 6.18 a throttled task keeps the locks that it holds in the kernel.
+   For interference best effort runs on fewer CPUs under either policy, one at least: within a quota alone it would
+   still use every core at once until the quota is used up, and memory bandwidth with it. It grows step by step then.
 3. Starvation. A node where nobody is idle gives an idle tier nothing, for ever. Where the policy promises best effort a
    share (cpuSuppressMinPercent) and it got less for `starve_seconds` although it wanted to run, it is lifted to the
-   weight that yields that share among its siblings, until the node has had idle CPU for as long.
+   weight that yields that share among its siblings, until the node has had idle CPU for as long. Others than its
+   siblings run too, so that this weight may yield less than was promised: it grows by what is missing, to LIFT_MOST.
 
 Without this tick's use of the machine the last target holds. Upstream compares a small quota with "none" (-1) as if it
 were a number, and may then not write it at all; here "none" is always followed by a quota.
@@ -32,6 +35,7 @@ from typing import Final
 from cotenant.model.errors import UsageError
 from cotenant.model.node_policy import NodePolicy, Thresholds
 from cotenant.model.qos import QosClass
+from cotenant.model.resource import MILLICORES_PER_CORE
 from cotenant.settings.best_effort import BestEffortSettings
 from enforcer.container_resources import MICROSECONDS_PER_MILLICORE, SHARES_MAX, SHARES_MIN
 from enforcer.contract import (
@@ -48,7 +52,7 @@ from enforcer.contract import (
 )
 from enforcer.cpusets import assigned, forbidden_cpus, format_cpus, online_cpus, parse_cpus
 from enforcer.strategies.forecast_ahead import online_ahead
-from enforcer.strategies.suppress_cpuset import choose, wanted_count
+from enforcer.strategies.suppress_cpuset import LEAST_CPUS, choose, wanted_count
 from enforcer.strategies.suppress_target import Demand, demand, with_least
 
 NAME: Final = "cpu-suppress"
@@ -56,7 +60,12 @@ LEAST_QUOTA_MICROSECONDS: Final = 2000
 GROWTH_PERCENT: Final = 10
 UNMOVED_PERCENT: Final = 1
 """Of the machine's quota, both."""
-SLACK_PERCENT: Final = 10
+LIFT_AIM: Final = 1.05
+"""Of the promised share; what a lifted tier is brought to when it gets less than was promised."""
+LIFT_STEP: Final = 1.25
+"""Factor at most by which the weight of a lifted tier changes in a tick."""
+LIFT_MOST: Final = 1.5
+"""Of the weight that yields the share among siblings alone; best effort that does not want more is not given all."""
 BUSY_PERCENT: Final = 95
 """A node used more than this has no idle CPU."""
 WANTING_PERCENT: Final = 20
@@ -72,6 +81,8 @@ class SuppressState:
     starved_seconds: float = 0.0
     eased_seconds: float = 0.0
     lifted: bool = False
+    lift_factor: float = 1.0
+    """Of the weight that yields the promised share among siblings alone."""
     careful: bool = False
     """It was held back for interference, and has not got back yet what it may use."""
 
@@ -109,12 +120,12 @@ class Suppress:
         protection = self._protection(seen, tier, policy.thresholds, after)
         told = tuple(_outside(seen))
         if policy.thresholds.cpu_suppress_policy == "cfsQuota":
-            at_once = self._slack(policy.thresholds) > 0 and not (target.capped or state.careful or after.lifted)
+            at_once = self._weight_decides(policy.thresholds) and not (target.capped or state.careful or after.lifted)
             quota, wants = _by_quota(seen, tier, target, state, at_once)
-            wants = (*wants, *_kept_off(seen, tier))
             careful = target.capped or (state.careful and not _reached(quota, target, seen.node.cpu_millicores))
+            cpus = _fewer_cpus(seen, tier, quota, target) if careful else _kept_off(seen, tier)
             after = replace(after, quota=quota, cpus=None, careful=careful)
-            return Step(Plan((*protection, *wants), verdicts=told), after)
+            return Step(Plan((*protection, *wants, *cpus), verdicts=told), after)
         count, wants, short = _by_cpuset(seen, tier, target, state)
         return Step(Plan((*protection, *wants), verdicts=(*told, *short)), replace(after, cpus=count, quota=None))
 
@@ -126,17 +137,18 @@ class Suppress:
             online = online_ahead(use.online, seen.forecast, seen.wall_seconds, self.settings.ahead_seconds)
             ahead = ", expected soon" if online > use.online else ""
         percent = thresholds.cpu_suppress_threshold_percent
-        free = use.capacity * (percent + self._slack(thresholds)) // 100 - online
+        free = use.capacity * percent // 100 - online
         why = f"{percent} % of {use.capacity} m without {online} m of others{ahead}"
-        capped = cap is not None and cap < free
-        if cap is not None and capped:
+        if self._weight_decides(thresholds):
+            free = use.capacity - max(use.reserved - use.system, 0) - (online - use.online)
+            why = f"{use.capacity} m but for what is reserved{ahead}: nothing is to be kept free, weight decides"
+        if cap is not None and cap < free:
             free, why = cap, f"{cap} m while it disturbs others"
-        return Target(with_least(free, use, thresholds), why, capped)
+        return Target(with_least(free, use, thresholds), why, capped=cap is not None)
 
-    def _slack(self, thresholds: Thresholds) -> int:
-        """Percent of the machine beyond what was left, where weight protects and nothing is to be kept free."""
-        whole = thresholds.cpu_suppress_threshold_percent == 100
-        return SLACK_PERCENT if whole and self.settings.protect != "none" else 0
+    def _weight_decides(self, thresholds: Thresholds) -> bool:
+        """Whether weight protects and nothing is to be kept free."""
+        return thresholds.cpu_suppress_threshold_percent == 100 and self.settings.protect != "none"
 
     def _protection(
         self, seen: Observation, tier: GroupReading, thresholds: Thresholds, state: SuppressState
@@ -145,7 +157,7 @@ class Suppress:
             return ()
         if state.lifted:
             percent = thresholds.cpu_suppress_min_percent or 0
-            shares = floor_shares(percent, _sibling_shares(seen))
+            shares = min(math.ceil(floor_shares(percent, _sibling_shares(seen)) * state.lift_factor), SHARES_MAX)
             why = f"starved: a weight that yields {percent} %"
             idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in seen.supported else []
             return (*idle, _want(tier, Knob.CPU_SHARES, shares, why))
@@ -164,7 +176,9 @@ class Suppress:
         busy = (seen.node.cpu.millicores or 0.0) * 100 >= use.capacity * BUSY_PERCENT
         if state.lifted:
             eased = 0.0 if busy else state.eased_seconds + seen.elapsed_seconds
-            return replace(state, eased_seconds=eased) if eased < limit else SuppressState(state.cpus, state.quota)
+            factor = lift_factor(state.lift_factor, use.best_effort * 100 / (use.capacity * percent)) if busy else 1.0
+            lifted = replace(state, eased_seconds=eased, lift_factor=factor)
+            return lifted if eased < limit else SuppressState(state.cpus, state.quota)
         starved = use.best_effort * 100 < use.capacity * percent and (busy or _waits(seen)) and _has_work(seen)
         total = state.starved_seconds + seen.elapsed_seconds if starved else 0.0
         return replace(state, starved_seconds=total, eased_seconds=0.0, lifted=total >= limit)
@@ -173,6 +187,17 @@ class Suppress:
 def floor_shares(percent: int, siblings: int) -> int:
     """Weight beside siblings of this weight in all that yields a share of `percent`."""
     return min(max(math.ceil(siblings * percent / max(100 - percent, 1)), SHARES_MIN), SHARES_MAX)
+
+
+def lift_factor(before: float, got: float) -> float:
+    """The next factor of a lifted tier's weight; got: what it uses, in parts of what it was promised.
+
+    Unchanged from 1 to LIFT_AIM squared: a weight that yields what was promised is not written anew each tick.
+    """
+    if 1 <= got <= LIFT_AIM**2:
+        return before
+    change = LIFT_AIM / max(got, 1e-3)
+    return min(max(before * min(max(change, 1 / LIFT_STEP), LIFT_STEP), 1.0), LIFT_MOST)
 
 
 def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: bool = False) -> int:
@@ -203,6 +228,16 @@ def _by_quota(
     return quota, (() if quota is None else (_want(tier, Knob.CPU_QUOTA, quota, target.why),))
 
 
+def _fewer_cpus(seen: Observation, tier: GroupReading, quota: int | None, target: Target) -> Iterator[Want]:
+    """As few CPUs as the quota fills, while best effort is held for interference or gets back what it may use."""
+    if quota is None:
+        return
+    count = math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE))
+    cpus = choose(max(count, 1), seen.node, (p.spec for p in seen.pods)).cpus
+    for group in _groups(seen, tier):
+        yield _want(group, Knob.CPUSET_CPUS, format_cpus(cpus), target.why)
+
+
 def _kept_off(seen: Observation, tier: GroupReading) -> Iterator[Want]:
     """Other CPUs than those that are nobody else's to use; nothing where there are none such, or no others."""
     closed = forbidden_cpus(seen.node, (p.spec for p in seen.pods)) & online_cpus(seen.node)
@@ -219,13 +254,17 @@ def _by_cpuset(
 ) -> tuple[int | None, tuple[Want, ...], tuple[Verdict, ...]]:
     everything = len(seen.node.processors)
     before = state.cpus if state.cpus is not None else _present(tier, everything)
-    count = state.cpus if target.millicores is None else wanted_count(target.millicores, everything, before)
+    count = state.cpus if target.millicores is None else _count(target, everything, before)
     if count is None:
         return None, (), ()
     choice = choose(count, seen.node, (p.spec for p in seen.pods))
     text = format_cpus(choice.cpus)
     short = (Verdict(seen.node.name, "FewCpus", choice.short, choice.stuck),) if choice.short else ()
     return count, tuple(_want(g, Knob.CPUSET_CPUS, text, target.why) for g in _groups(seen, tier)), short
+
+
+def _count(target: Target, all_cpus: int, before: int) -> int:
+    return wanted_count(target.millicores or 0, all_cpus, before, least=1 if target.capped else LEAST_CPUS)
 
 
 def _groups(seen: Observation, tier: GroupReading, placed: bool = True) -> Iterator[GroupReading]:

@@ -39,9 +39,9 @@ class Choice:
     """There is no CPU at all for it."""
 
 
-def wanted_count(millicores: int, all_cpus: int, before: int) -> int:
-    """How many CPUs make up the target, when there were `before`."""
-    wanted = max(math.ceil(millicores / MILLICORES_PER_CORE), LEAST_CPUS)
+def wanted_count(millicores: int, all_cpus: int, before: int, least: int = LEAST_CPUS) -> int:
+    """How many CPUs make up the target, when there were `before`; least: 1 where best effort disturbs others."""
+    wanted = max(math.ceil(millicores / MILLICORES_PER_CORE), least)
     return min(wanted, before + math.ceil(all_cpus * GROWTH_SHARE), max(all_cpus, 1))
 
 

@@ -154,34 +154,39 @@ def test_without_figures_the_last_quota_holds() -> None:
     assert quotas(world(6000.0), world(None), world(6000.0)) == [50_000, 50_000, 50_000]
 
 
-def test_at_a_threshold_of_100_percent_weight_allows_some_slack_over_the_tick_before() -> None:
+def test_at_a_threshold_of_100_percent_no_quota_is_narrower_than_the_machine() -> None:
     everything = slo(cpuSuppressThresholdPercent=100)
-    # 10000 - 2000 + 10 %; without protection by weight no slack; at 99 % none either
-    assert quotas(world(2000.0), at=everything) == [900_000]
+    # whatever others use; without protection by weight the quota still follows them, and at 99 % too
+    assert quotas(world(2000.0), world(9000.0), at=everything) == [1_000_000, 1_000_000]
     assert quotas(world(2000.0), at=everything, protect="none") == [800_000]
     assert quotas(world(2000.0), at=slo(cpuSuppressThresholdPercent=99)) == [790_000]
 
 
-def test_at_a_threshold_of_100_percent_a_moments_work_of_others_costs_nothing_afterwards() -> None:
-    whole = slo(cpuSuppressThresholdPercent=100)
-    # (10,000 + 10 % - others) * 100 us: 900,000, then 200,000, and at once 900,000 again
-    assert quotas(world(2000.0), world(9000.0), world(2000.0), at=whole) == [900_000, 200_000, 900_000]
-    # without the weight nothing but the quota protects: 800,000, 100,000, then a tenth of the machine a tick
-    bare = quotas(world(2000.0), world(9000.0), world(2000.0), at=whole, protect="none")
-    assert bare == [800_000, 100_000, 200_000]
+def test_at_a_threshold_of_100_percent_what_is_reserved_and_not_used_stays_free() -> None:
+    everything = slo(cpuSuppressThresholdPercent=100)
+    reserving = world(2000.0, capacity={"cpu": 10_000}, allocatable={"cpu": 9000})
+    assert quotas(reserving, at=everything) == [900_000]
 
 
 def test_after_interference_best_effort_gets_back_step_by_step_what_it_may_use() -> None:
     strategy, at, state, found = Suppress(), slo(cpuSuppressThresholdPercent=100), SuppressState(), []
-    # held at 500 m, then free: 50,000 us and a tenth of the machine a tick up to 900,000; then others' 5,000 m once
-    bounds = [None, 500, *[None] * 9, None, None]
-    for number, bound in enumerate(bounds):
-        seen_now = world(5000.0 if number == 11 else 2000.0)
-        step = strategy.step(seen_now, at, state, cap_millicores=bound)
+    # held at 500 m, on one CPU; then free: a tenth of the machine a tick, on as many CPUs as the quota fills
+    for bound in [None, 500, *[None] * 11]:
+        step = strategy.step(world(2000.0), at, state, cap_millicores=bound)
         state = step.state
-        found.append(values(step.plan, Knob.CPU_QUOTA)[TIER])
-    grown = [50_000 + 100_000 * n for n in range(1, 9)]
-    assert found == [900_000, 50_000, *grown, 900_000, 600_000, 900_000]
+        cpus = values(step.plan, Knob.CPUSET_CPUS).get(TIER)
+        found.append((values(step.plan, Knob.CPU_QUOTA)[TIER], cpus))
+    grown = [(50_000 + 100_000 * n, f"0-{n}") for n in range(1, 10)]
+    assert found == [(1_000_000, None), (50_000, "0"), *grown, (1_000_000, None), (1_000_000, None)]
+
+
+@pytest.mark.parametrize("suppress", ["cpuset", "cfsQuota"])
+def test_interference_leaves_best_effort_fewer_cpus_under_either_policy(suppress: str) -> None:
+    # of 2 CPUs: policy cpuset alone never takes one of them, and a quota of one core would still run on both
+    step = Suppress().step(world(600.0, cpus=2), slo(suppress), SuppressState(), cap_millicores=700)
+    assert set(values(step.plan, Knob.CPUSET_CPUS).items()) == {
+        (path, "0") for path in (TIER, f"{TIER}/podu-job", f"{TIER}/podu-job/id-main")
+    }
 
 
 def test_a_promised_share_is_kept() -> None:
@@ -285,8 +290,8 @@ def test_the_weight_that_yields_a_share() -> None:
     assert floor_shares(100, 4096) == 262_144
 
 
-def starving(busy: bool = True) -> Observation:
-    found = world(9950.0 if busy else 5000.0, job=50.0)
+def starving(busy: bool = True, job: float = 50.0) -> Observation:
+    found = world(10_000.0 - job if busy else 5000.0, job=job)
     burstable = replace(found.tiers[KubeQos.BURSTABLE], knobs={Knob.CPU_SHARES: 9216})
     return replace(found, tiers={**found.tiers, KubeQos.BURSTABLE: burstable})
 
@@ -298,8 +303,20 @@ def shares(*worlds: Observation, **given: Any) -> list[Value]:
 
 def test_a_promised_share_is_given_by_weight_to_who_starves() -> None:
     # 10 % beside 9216: 9216 * 10 / 90 = 1024, from the third second on; back after 3 s with idle CPU
-    worlds = [*[starving()] * 4, *[starving(busy=False)] * 3]
+    worlds = [*[starving()] * 3, starving(job=1000.0), *[starving(busy=False)] * 3]
     assert shares(*worlds, cpuSuppressMinPercent=10) == [2, 2, 1024, 1024, 1024, 1024, 2]
+
+
+def test_a_weight_that_yields_less_than_was_promised_grows_by_what_is_missing() -> None:
+    # 950 of 1000 promised: 1.05 / 0.95 of 1024; then enough, and it stays; too much: back, but not below 1024
+    uses = [50.0, 50.0, 50.0, 950.0, 1020.0, 1400.0, 1400.0]
+    found = shares(*(starving(job=job) for job in uses), cpuSuppressMinPercent=10)
+    assert found == [2, 2, 1024, 1132, 1132, 1024, 1024]
+
+
+def test_what_a_lifted_tier_gets_at_most_is_bounded() -> None:
+    # best effort that does not want its share is given half as much weight again, and no more
+    assert max(shares(*[starving()] * 9, cpuSuppressMinPercent=10)) == 1536
 
 
 def test_without_a_promise_nobody_is_lifted() -> None:
