@@ -75,6 +75,7 @@ class WebhookApp:
         self.metrics = metrics
         self._counts = WebhookMetrics(metrics)
         self._config_place = (config_namespace, SLO_CONFIG_MAP)
+        self._record_key = b""
 
     def answer(self, request: Request) -> Response:
         """The answer to one request."""
@@ -91,9 +92,10 @@ class WebhookApp:
         if path in review.ROUTES:
             self._counts.reviews.labels(path, "bad-request").inc()
 
-    def shown(self, expires_at: float) -> None:
-        """A certificate that ends at this Unix time is shown from now on."""
+    def shown(self, expires_at: float, record_key: bytes = b"") -> None:
+        """A certificate that ends at this Unix time is shown from now on; record_key signs what we note on pods."""
         self._counts.expires.set(expires_at)
+        self._record_key = record_key
 
     def _answer(self, request: Request) -> Response:
         began = perf_counter()
@@ -110,6 +112,7 @@ class WebhookApp:
             self._view(),
             self._clock.now_seconds(),
             self._settings.translate_overhead,
+            self._record_key,
             self._pods_of_quota,
             problems_of_config,
             self._config_place,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from admission.problem import Problem
 from cotenant.model.slo_config import Finding, SloConfig
+from cotenant.model.text import shown
 
 
 def problems_of_config(data: Mapping[str, str]) -> list[Problem]:
@@ -19,4 +20,9 @@ def problems_of_config(data: Mapping[str, str]) -> list[Problem]:
 
 def _problem(finding: Finding) -> Problem:
     wrong = finding.deviation
-    return Problem(f"data[{finding.key}] {wrong.path}", str(wrong.value), wrong.expected, finding.fix)
+    return Problem(
+        f"data[{finding.key}] {wrong.path}",
+        wrong.value if isinstance(wrong.value, str) else shown(wrong.value),
+        wrong.expected,
+        finding.fix,
+    )

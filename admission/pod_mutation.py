@@ -1,31 +1,33 @@
 """The mutating webhook for pods: old names, accepted values, profiles, resources, reserved room. Pure; never refuses.
 
 Twice is once. The API server may call again within a request (reinvocation), with what others added in between: the
-annotation `cotenant.dev/profiles` records which profiles were applied or not drawn, and when, so that key mappings,
-suffixes and draws do not run again; new profiles that match by then are applied. On a new pod, a record older than a
-request can live counts as copied from another pod and is written anew.
+annotation `cotenant.dev/profiles` (`admission.profile_record`) says which profiles were applied or not drawn, and when,
+so that key mappings, suffixes and draws do not run again; new profiles that match by then are applied. On a new pod, a
+record that is older than a request can live, or that we did not sign for this pod, counts for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from admission.annotated import with_annotated
 from admission.profile import Profile, apply_to
+from admission.profile_record import (
+    RECORD_ANNOTATION,
+    RECORD_SECONDS,
+    ProfileRecord,
+    outcome_of,
+    read_record,
+    record_text,
+)
 from admission.reservation_gate import gated
-from admission.resources import compact, renamed, translated, with_extended_spec
+from admission.resources import renamed, translated, with_extended_spec
 from admission.view import ClusterView
 from cotenant.model.errors import UsageError
-from cotenant.model.protocol import MUTATING_UPDATE_LABEL, SKIP_RESOURCES_ANNOTATION, SUB_PRIORITY_LABEL
+from cotenant.model.protocol import MUTATING_UPDATE_LABEL, SUB_PRIORITY_LABEL
 from cotenant.model.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
-
-RECORD_ANNOTATION: Final = "cotenant.dev/profiles"
-RECORD_SECONDS: Final = 60
-"""Longest that the API server lets one request live."""
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 """On the mirrors of a kubelet's own static pods, which cannot be changed."""
@@ -37,13 +39,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What the review says beside the object. now_seconds: Unix time; uid: seed of draws."""
+    """What the review says beside the object. now_seconds: Unix time; uid: seed of draws; key: signs our records."""
 
     operation: str
     namespace: str
     uid: str = ""
     now_seconds: float = 0.0
     translate_overhead: bool = False
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +58,13 @@ class Mutation:
     applied: tuple[str, ...] = ()
 
 
-class Record(msgspec.Struct):
-    """Profiles that this request has dealt with; at: Unix time of the first call."""
-
-    at: int = 0
-    applied: list[str] = msgspec.field(default_factory=list)
-    skipped: list[str] = msgspec.field(default_factory=list)
-
-
 @dataclass(slots=True)
 class _Work:
+    """repeated: profiles that an earlier call applied and whose changes somebody has taken out since."""
+
     pod: Json
-    record: Record
+    record: ProfileRecord
+    repeated: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
     applied: list[str] = field(default_factory=list)
     dealt_with: set[str] = field(default_factory=set)
@@ -83,8 +81,7 @@ def mutated(pod: Mapping[str, Any], view: ClusterView, call: Call) -> Mutation:
         return Mutation(pod)
     if call.operation != "CREATE" and labels.get(MUTATING_UPDATE_LABEL) != "true":
         return Mutation(pod)
-    work = _Work(writable(pod), _record_of(pod, call))
-    work.dealt_with |= {*work.record.applied, *work.record.skipped}
+    work = _begun(pod, view, call)
     return _created(work, view, call) if call.operation == "CREATE" else _updated(work, pod, view, call)
 
 
@@ -93,10 +90,13 @@ def _created(work: _Work, view: ClusterView, call: Call) -> Mutation:
     work.warnings += with_annotated(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
     if work.dealt_with:
-        _translate(work, call)
-        _write_record(work, call)
+        _translate(work, view, call)
     work.warnings += with_extended_spec(work.pod)
     work.pod = dict(gated(work.pod, view.offers, call.namespace, call.now_seconds))
+    if work.dealt_with:
+        _write_record(work, view, call)
+    else:
+        _drop_record(work.pod["metadata"])
     return Mutation(work.pod, tuple(work.warnings), tuple(work.applied))
 
 
@@ -105,7 +105,7 @@ def _updated(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: Call)
     _apply_profiles(work, view, call)
     if not work.applied:
         return Mutation(pod, tuple(work.warnings))
-    _write_record(work, call)
+    _write_record(work, view, call)
     old = pod["metadata"].get("labels") or {}
     labels = {k: v for k, v in (work.pod["metadata"].get("labels") or {}).items() if k not in FIXED_LABELS}
     labels |= {key: old[key] for key in FIXED_LABELS if key in old}
@@ -150,41 +150,56 @@ def _apply(work: _Work, profile: Profile, view: ClusterView, call: Call) -> None
         work.record.skipped.append(profile.name)
         return
     try:
-        work.pod = apply_to(work.pod, profile, view.priority_classes)
+        laid = apply_to(work.pod, profile, view.priority_classes, again=profile.name in work.repeated)
     except UsageError as error:
         work.warnings.append(f"profile {profile.name} was not applied: {error.message}")
         work.record.skipped.append(profile.name)
         return
+    work.pod = laid.pod
+    work.warnings += laid.warnings
     work.record.applied.append(profile.name)
     work.applied.append(profile.name)
 
 
-def _translate(work: _Work, call: Call) -> None:
-    metadata, spec = work.pod["metadata"], work.pod["spec"]
-    if SKIP_RESOURCES_ANNOTATION in (metadata.get("annotations") or {}):
+def _translate(work: _Work, view: ClusterView, call: Call) -> None:
+    """Rename resources by the pod's class, unless one of the profiles that matched says to leave them."""
+    if any(profile.skips_resources for profile in view.profiles if profile.name in work.dealt_with):
         return
+    metadata, spec = work.pod["metadata"], work.pod["spec"]
     labels = metadata.get("labels") or {}
     value = spec.get("priority")
     raw = priority_of(labels, value if isinstance(value, int) else None)
     work.warnings += translated(work.pod, with_default(qos_of(labels), raw), overhead=call.translate_overhead)
 
 
-def _record_of(pod: Mapping[str, Any], call: Call) -> Record:
-    """What an earlier call of this request wrote down; an empty record when there was none."""
-    text = (pod["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
-    try:
-        found = msgspec.json.decode(text if isinstance(text, str) else "", type=Record)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return Record()
-    fresh = call.operation != "CREATE" or 0 <= call.now_seconds - found.at <= RECORD_SECONDS
-    return found if fresh else Record()
+def _begun(pod: Mapping[str, Any], view: ClusterView, call: Call) -> _Work:
+    """The work as earlier calls of this request left it; nothing is done yet when there were none."""
+    record = read_record(pod, call.key, call.namespace)
+    new = call.operation == "CREATE"
+    if record is None or (new and not 0 <= call.now_seconds - record.at <= RECORD_SECONDS):
+        return _Work(writable(pod), ProfileRecord())
+    if not new or outcome_of(pod, _named(view, record.applied)) == record.outcome:
+        return _Work(writable(pod), record, dealt_with={*record.applied, *record.skipped})
+    begun = ProfileRecord(record.at, [], list(record.skipped))
+    return _Work(writable(pod), begun, frozenset(record.applied), dealt_with={*record.skipped})
 
 
-def _write_record(work: _Work, call: Call) -> None:
+def _named(view: ClusterView, names: Sequence[str]) -> list[Profile]:
+    """Profiles of these names that still exist, in the order of the names."""
+    by_name = {profile.name: profile for profile in view.profiles}
+    return [by_name[name] for name in names if name in by_name]
+
+
+def _drop_record(metadata: Json) -> None:
+    """Take off a record that is not of this request."""
+    annotations = metadata.get("annotations") or {}
+    if RECORD_ANNOTATION in annotations:
+        metadata["annotations"] = {key: text for key, text in annotations.items() if key != RECORD_ANNOTATION}
+
+
+def _write_record(work: _Work, view: ClusterView, call: Call) -> None:
+    work.record.at = work.record.at or int(call.now_seconds)
+    work.record.outcome = outcome_of(work.pod, _named(view, work.record.applied))
     metadata = work.pod["metadata"]
-    record = {
-        "applied": work.record.applied,
-        "at": work.record.at or int(call.now_seconds),
-        **({"skipped": work.record.skipped} if work.record.skipped else {}),
-    }
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), RECORD_ANNOTATION: compact(record)}
+    text = record_text(work.record, work.pod, call.key, call.namespace)
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), RECORD_ANNOTATION: text}

@@ -16,6 +16,7 @@ from cotenant.model.errors import QuantityError
 from cotenant.model.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.model.quantity import parse_millicores
 from cotenant.model.quota_tree import NAME_LABEL, QuotaTree
+from cotenant.model.text import shown
 
 REFUSED: Final[Mapping[QosClass, frozenset[PriorityClass]]] = {
     QosClass.LSR: frozenset(PriorityClass) - {PriorityClass.PROD},
@@ -55,7 +56,7 @@ def problems_of_change(old: Pod, new: Pod) -> list[Problem]:
 
 
 def _fixed(field: str, was: str | None, now: str | None) -> Problem:
-    return Problem(field, now or "", f"may not be changed, it was {was or ''!r}", "create a new pod")
+    return Problem(field, now or "", f"may not be changed, it was {shown(was or '')}", "create a new pod")
 
 
 def _priority(pod: Pod) -> PriorityClass:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-LONGEST_VALUE: Final = 60
+from cotenant.model.text import shown
+
 MOST_PROBLEMS: Final = 20
 
 
@@ -21,8 +22,7 @@ class Problem:
 
     def __str__(self) -> str:
         """As people read it."""
-        shown = self.value if len(self.value) <= LONGEST_VALUE else f"{self.value[: LONGEST_VALUE - 3]}..."
-        return f"{self.field}: {shown!r} {self.words} (fix: {self.fix})"
+        return f"{self.field}: {shown(self.value)} {self.words} (fix: {self.fix})"
 
 
 def in_words(problems: Sequence[Problem]) -> str:

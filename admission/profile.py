@@ -8,15 +8,16 @@ annotations, key mappings, suffixes, schedulerName, QoS label, priority class, s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from admission.strategic_merge import merged
 from cotenant.model.errors import UsageError
-from cotenant.model.protocol import SUB_PRIORITY_LABEL
+from cotenant.model.protocol import SKIP_RESOURCES_ANNOTATION, SUB_PRIORITY_LABEL
 from cotenant.model.qos import QOS_LABEL, QosClass
 from cotenant.model.selector import LabelSelector
+from cotenant.model.text import shown
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _FIX: Final = "Correct the ClusterColocationProfile; until then it is not applied."
@@ -40,6 +41,8 @@ class Profile:
     """One profile, read and checked; a selector that is None wants everything.
 
     percent: how many of a hundred matching pods it is applied to.
+    skips_resources: its annotation `config.koordinator.sh/skip-update-resources` is set, whatever its value: pods that
+    it matches keep cpu and memory under their own names.
     """
 
     name: str
@@ -56,11 +59,13 @@ class Profile:
     priority_class: str = ""
     sub_priority: int | None = None
     patch: Mapping[str, Any] = field(default_factory=dict)
+    skips_resources: bool = False
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Profile:
         """Read a ClusterColocationProfile object; UsageError names the field that cannot be used."""
-        name, spec = str(_mapping(body, "metadata", "").get("name", "")), _mapping(body, "spec", "")
+        metadata, spec = _mapping(body, "metadata", ""), _mapping(body, "spec", "")
+        name = str(metadata.get("name", ""))
         where = f"ClusterColocationProfile {name}: spec."
         return cls(
             name=name,
@@ -77,6 +82,7 @@ class Profile:
             priority_class=_text(spec, "priorityClassName", where),
             sub_priority=_sub_priority(spec, where),
             patch=_patch(spec, where),
+            skips_resources=SKIP_RESOURCES_ANNOTATION in _mapping(metadata, "annotations", "metadata."),
         )
 
     def matches(self, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -93,8 +99,23 @@ class Profile:
         return 1 + int.from_bytes(digest) % 100 <= self.percent
 
 
-def apply_to(pod: dict[str, Any], profile: Profile, classes: Mapping[str, PriorityClassEntry]) -> dict[str, Any]:
-    """The pod under the profile; UsageError when the result could not be a pod. The pod given is not changed."""
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A pod under a profile, and what of the profile could not be used."""
+
+    pod: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+def apply_to(
+    pod: dict[str, Any], profile: Profile, classes: Mapping[str, PriorityClassEntry], *, again: bool = False
+) -> Laid:
+    """The pod under the profile; UsageError when its PriorityClass or its patch cannot be used.
+
+    A label or annotation whose value the API server would refuse stays as it was, with a warning. again: the profile
+    was applied in an earlier call of this request, so that a label that ends with its suffix has got it already. The
+    pod given is not changed.
+    """
     found = {**pod, "metadata": dict(pod["metadata"]), "spec": dict(pod["spec"])}
     metadata, spec = found["metadata"], found["spec"]
     labels, annotations = dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {})
@@ -103,7 +124,8 @@ def apply_to(pod: dict[str, Any], profile: Profile, classes: Mapping[str, Priori
     _copy_keys(labels, profile.label_keys)
     _copy_keys(annotations, profile.annotation_keys)
     for key, suffix in sorted(profile.label_suffixes.items()):
-        labels[key] = labels.get(key, "") + suffix
+        if key in labels and not (again and labels[key].endswith(suffix)):
+            labels[key] += suffix
     if profile.scheduler_name:
         spec["schedulerName"] = profile.scheduler_name
     if profile.qos_class:
@@ -116,9 +138,8 @@ def apply_to(pod: dict[str, Any], profile: Profile, classes: Mapping[str, Priori
     _put(metadata, "annotations", annotations)
     if profile.patch:
         found = merged(found, profile.patch)
-    _check_labels(found["metadata"], pod["metadata"], profile.name)
     settle_priority(found["spec"], pod["spec"], classes, profile.name)
-    return found
+    return Laid(found, tuple(_without_invalid(found["metadata"], pod["metadata"], profile.name)))
 
 
 def settle_priority(
@@ -131,7 +152,7 @@ def settle_priority(
     entry = classes.get(name) if isinstance(name, str) else None
     if entry is None:
         raise UsageError(
-            f"profile {profile}: there is no PriorityClass {name!r}",
+            f"profile {profile}: there is no PriorityClass {shown(name)}",
             fix="Create the PriorityClass, or correct its name.",
         )
     spec["priority"], spec["preemptionPolicy"] = entry.value, entry.preemption_policy
@@ -142,14 +163,31 @@ def _copy_keys(texts: dict[str, str], mapping: Mapping[str, str]) -> None:
     texts |= {new: texts.get(old, "") for old, new in sorted(mapping.items())}
 
 
-def _check_labels(metadata: Mapping[str, Any], before: Mapping[str, Any], profile: str) -> None:
-    """UsageError when a label that the profile wrote is none to the API server (a suffix may make it too long)."""
-    old = before.get("labels") or {}
-    new = {key: value for key, value in (metadata.get("labels") or {}).items() if old.get(key) != value}
-    LabelSelector.parse({"matchLabels": new}, f"profile {profile}: labels")
-    for key, value in (metadata.get("annotations") or {}).items():
-        if not isinstance(value, str):
-            raise UsageError(f"profile {profile}: annotation {key} is not a text", fix=_FIX)
+def _without_invalid(metadata: dict[str, Any], before: Mapping[str, Any], profile: str) -> Iterator[str]:
+    """Put back labels and annotations that the API server would refuse (a suffix may make one too long); warnings."""
+    for field_name in ("labels", "annotations"):
+        texts = metadata.get(field_name)
+        if texts is None:
+            continue
+        if not isinstance(texts, dict):
+            raise _refusal(
+                f"ClusterColocationProfile {profile}: spec.patch.metadata.{field_name}", texts, "is no object"
+            )
+        old = before.get(field_name) or {}
+        for key, value in [item for item in texts.items() if old.get(item[0]) != item[1]]:
+            if because := _invalid(field_name, key, value):
+                yield f"profile {profile}: {field_name[:-1]} {key} was left as it was: {because}"
+                texts.pop(key)
+                texts |= {key: old[key]} if key in old else {}
+
+
+def _invalid(field_name: str, key: str, value: Any) -> str:
+    """Why the API server would refuse a label or an annotation, "" when it would not."""
+    try:
+        LabelSelector.parse({"matchLabels": {key: value if field_name == "labels" else ""}}, field_name)
+    except UsageError as error:
+        return error.message
+    return "" if isinstance(value, str) else f"{shown(value)} is not a text"
 
 
 def _put(metadata: dict[str, Any], key: str, texts: dict[str, str]) -> None:
@@ -212,7 +250,7 @@ def _texts(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
     given = _mapping(spec, key, where)
     for name, value in given.items():
         if not isinstance(value, str):
-            raise _refusal(f"{where}{key}[{name!r}]", value, "is not a text")
+            raise _refusal(f"{where}{key}[{name}]", value, "is not a text")
     return given or _NOTHING
 
 
@@ -245,5 +283,4 @@ def _text(spec: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _refusal(what: str, given: object, because: str) -> UsageError:
-    shown = repr(given)
-    return UsageError(f"{what}: {shown if len(shown) <= 60 else shown[:57] + '...'} {because}", fix=_FIX)
+    return UsageError(f"{what}: {shown(given)} {because}", fix=_FIX)

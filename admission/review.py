@@ -114,6 +114,8 @@ class Asked:
     view: ClusterView
     now_seconds: float = 0.0
     translate_overhead: bool = False
+    record_key: bytes = b""
+    """Signs what we write down on pods."""
     pods_of_quota: Callable[[str], int] = lambda _name: 0
     config_rules: ConfigRules = lambda _data: []
     config_place: tuple[str, str] = ("", "")
@@ -210,7 +212,14 @@ def mutate_pod(request: Request, asked: Asked) -> Verdict:
     pod = _object(request.new, _PodShape)
     if pod is None:
         return UNTOUCHED
-    call = Call(request.operation, request.namespace or "", request.uid, asked.now_seconds, asked.translate_overhead)
+    call = Call(
+        operation=request.operation,
+        namespace=request.namespace or "",
+        uid=request.uid,
+        now_seconds=asked.now_seconds,
+        translate_overhead=asked.translate_overhead,
+        key=asked.record_key,
+    )
     found = mutated(pod, asked.view, call)
     if request.operation == "CREATE":
         labels = found.pod["metadata"].get("labels") or {}

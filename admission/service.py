@@ -18,6 +18,7 @@ from admission.authority import Pair
 from admission.certificates import FileKeeper, FolderStore, Injector, Keeper, SecretStore, policy_of
 from admission.cluster_state import ClusterState
 from admission.guard_watchdog import GuardWatchdog
+from admission.profile_record import signing_key
 from admission.server import WebhookServer
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient
@@ -98,7 +99,8 @@ class WebhookService:
 
     def _show(self, pair: Pair) -> None:
         self.server.show(pair)
-        self.app.shown(x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc.timestamp())
+        expires = x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc
+        self.app.shown(expires.timestamp(), signing_key(pair.key))
 
     def _certificate(self) -> str:
         return self.keeper.error.message if self.keeper.error else ""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.model.errors import UsageError
+from cotenant.model.text import shown
 
 _CONTAINER: Final[dict[str, Any]] = {
     "env": "name",
@@ -53,7 +54,7 @@ def merged(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = (
     if directive == "delete":
         return {}
     if directive != "merge":
-        raise _refusal(path, f"$patch {directive!r} is none of replace, delete, merge")
+        raise _refusal(path, f"$patch {shown(directive)} is none of replace, delete, merge")
     found = _retained(document, patch, path)
     for key, value in patch.items():
         if key.startswith(_DELETE_ITEMS):

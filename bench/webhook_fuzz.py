@@ -64,7 +64,9 @@ def in_process(count: int, seed: int) -> tuple[Counter[str], Counter[str], float
         path, body = review(draw)
         began = time.process_time()
         try:
-            found = answer(path, body, Asked(cluster, 1e9, config_rules=problems_of_config, config_place=place))
+            found = answer(
+                path, body, Asked(cluster, 1e9, record_key=b"k", config_rules=problems_of_config, config_place=place)
+            )
             spent += time.process_time() - began
             trouble = usable(body, found.status, found.body)
             outcomes[f"{path} {found.status}"] += 1

@@ -60,7 +60,12 @@ ANNOTATIONS = {
         "3",
     ],
     "koordinator.sh/resource-limit": ['{"cpu": "5k"}', "{", '{"cpu": []}', "null"],
-    "cotenant.dev/profiles": ['{"at": 1000000000, "applied": ["p0"]}', '{"at": "x"}', "{}", '{"applied": 3}'],
+    "cotenant.dev/profiles": [
+        '{"at": 1000000000, "applied": ["p0"], "signature": "00"}',
+        '{"at": "x"}',
+        "{}",
+        '{"applied": 3}',
+    ],
     "config.koordinator.sh/skip-update-resources": ["true"],
     "note": ["", "é\u202e<script>", "~/1"],
 }

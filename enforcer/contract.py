@@ -143,7 +143,7 @@ class PodSpec:
     @property
     def effective_priority(self) -> PriorityClass:
         """For calculations: raw, else what its QoS class implies."""
-        return with_default(self.qos_class, self.priority_class)
+        return with_default(self.qos_class, self.priority_class, best_effort=self.kube_qos is KubeQos.BEST_EFFORT)
 
 
 @dataclass(frozen=True, slots=True)

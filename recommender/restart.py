@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Final
 
 from cotenant.model.cluster import Container, ContainerRole, Workload
+from cotenant.model.pod_qos import PodQos
 from cotenant.model.recommendation import Action, Field, Recommendation, Restart, Value
 from cotenant.model.resource import Amounts, Resource
 
@@ -25,14 +25,6 @@ IN_PLACE_FROM: Final = (1, 33)
 LOWER_MEMORY_LIMIT_FROM: Final = (1, 34)
 RUN_ANEW: Final = frozenset({"Job", "CronJob"})
 """Kinds whose next run has the new values without anything being restarted for them."""
-
-
-class PodQos(StrEnum):
-    """Kubernetes' QoS class of a pod."""
-
-    GUARANTEED = "Guaranteed"
-    BURSTABLE = "Burstable"
-    BEST_EFFORT = "BestEffort"
 
 
 def restart(

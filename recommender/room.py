@@ -12,12 +12,13 @@ from typing import Any
 from cotenant.model.cluster import Container, ContainerRole
 from cotenant.model.desk import Method
 from cotenant.model.errors import QuantityError
+from cotenant.model.pod_qos import PodQos
 from cotenant.model.quantity import format_amount, parse_amount
 from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from recommender import targets
 from recommender.patches import TEMPLATE_PATHS
-from recommender.restart import PodQos, applied, pod_qos
+from recommender.restart import applied, pod_qos
 from recommender.ruling import Around, Guardrail, Json, Moved, Outcome, made
 
 

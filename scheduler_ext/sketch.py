@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from cotenant.model.errors import UsageError
 from cotenant.model.protocol import SCHEDULING_GROUP
+from cotenant.model.text import shown
 
 Json = Mapping[str, Any]
 
@@ -38,9 +39,11 @@ def converted(sketch: Json) -> Converted:
     """Today's Reservation; UsageError names the field that cannot be translated. Today's object comes back as it is."""
     _object("the document", sketch)
     if sketch.get("kind") != "Reservation":
-        raise UsageError(f"kind {sketch.get('kind')!r} is not Reservation", fix="Give a file with Reservations only.")
+        raise UsageError(
+            f"kind {shown(sketch.get('kind'))} is not Reservation", fix="Give a file with Reservations only."
+        )
     if sketch.get("apiVersion") not in (None, "", SCHEDULING_GROUP):
-        raise UsageError(f"apiVersion {sketch['apiVersion']!r} is not {SCHEDULING_GROUP}", fix="Leave it away.")
+        raise UsageError(f"apiVersion {shown(sketch['apiVersion'])} is not {SCHEDULING_GROUP}", fix="Leave it away.")
     spec = _part(sketch, "spec", "")
     if "owners" in spec and not spec.keys() & (_SKETCHED - {"template"}):
         return Converted(dict(sketch), ("It is today's object already.",))
@@ -127,7 +130,7 @@ def _controller(given: Json, notes: list[str]) -> dict[str, Any]:
 def _ttl(seconds: Any) -> str:
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= LONGEST_SECONDS:
         raise UsageError(
-            f"spec.timeToLiveInSeconds {seconds!r} is not a whole number of seconds, 0 or more",
+            f"spec.timeToLiveInSeconds {shown(seconds)} is not a whole number of seconds, 0 or more",
             fix="Write 300, or 0 for a Reservation without an end.",
         )
     return f"{seconds}s"

@@ -8,9 +8,9 @@ import typer
 
 from cotenant.cli.command import EXIT_FINDINGS, examples, new_app
 from cotenant.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.model.conformity import shown
 from cotenant.model.slo_config import Finding, SloConfig
 from cotenant.model.table import Column, Kind, Schema, Table
+from cotenant.model.text import shown
 
 app = new_app()
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cotenant.cli.output import aligned
-from cotenant.model.conformity import shown
 from cotenant.model.errors import NoData, UsageError
 from cotenant.model.protocol import SLO_CONFIG_MAP
 from cotenant.model.slo_config import Origin, SloConfig, origins
 from cotenant.model.slo_forms import SloKey
-from cotenant.model.text import visible
+from cotenant.model.text import shown, visible
 
 if TYPE_CHECKING:
     from cotenant.edges.kube import KubeClient

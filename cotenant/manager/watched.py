@@ -83,6 +83,7 @@ def watched_pod(wire: PodWire) -> Pod:
         requests=_amounts(seen.requests),
         zones=_zones(seen.annotations),
         batch_millicores=seen.requests.get(BATCH_CPU, 0),
+        best_effort=seen.best_effort,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cotenant.model.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.model.qos import PriorityClass, QosClass
+from cotenant.model.qos import PriorityClass, QosClass, with_default
 from cotenant.model.resource import Resource
 
 
@@ -95,6 +95,14 @@ class Pod:
 
     batch_millicores: int = 0
     """Reclaimed CPU that it requests."""
+
+    best_effort: bool = False
+    """Kubernetes' QoS class is BestEffort; False where that is not known."""
+
+    @property
+    def effective_priority(self) -> PriorityClass:
+        """For calculations: raw, else what its QoS class implies."""
+        return with_default(self.qos, self.priority, best_effort=self.best_effort)
 
     @property
     def running(self) -> bool:

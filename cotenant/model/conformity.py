@@ -17,9 +17,9 @@ from msgspec import inspect
 
 from cotenant.model.errors import QuantityError
 from cotenant.model.quantity import parse_bytes
+from cotenant.model.text import shown
 
 INT64: Final = (-(2**63), 2**63 - 1)
-_SHOWN: Final = 60
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -65,15 +65,6 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         own = out.get(key)
         out[key] = merged(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
     return out
-
-
-def shown(value: Any) -> str:
-    """The value as a person would recognise it, cut when it is long."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, a very deep nesting
-        text = f"a very large {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def below(path: str, key: str) -> str:

@@ -46,6 +46,8 @@ class ObservedPod:
     requests: NamedAmounts = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    best_effort: bool = False
+    """status.qosClass is BestEffort."""
 
     @property
     def active(self) -> bool:

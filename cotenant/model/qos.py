@@ -53,17 +53,25 @@ def qos_of(labels: Mapping[str, str]) -> QosClass:
 
 
 def priority_of(labels: Mapping[str, str], priority: int | None) -> PriorityClass:
-    """Raw priority class: the label's name, else the band that holds spec.priority, else none."""
-    name = labels.get(PRIORITY_CLASS_LABEL, "")
-    if name in BANDS:
-        return PriorityClass(name)
+    """Raw priority class: the label's name where the label stands, else the band that holds spec.priority, else none.
+
+    A label of unknown text gives no class: it does not fall through to spec.priority.
+    """
+    name = labels.get(PRIORITY_CLASS_LABEL)
+    if name is not None:
+        return PriorityClass(name) if name in BANDS else PriorityClass.NONE
     return next(
         (c for c, (low, high) in BANDS.items() if priority is not None and low <= priority <= high), PriorityClass.NONE
     )
 
 
-def with_default(qos: QosClass, priority: PriorityClass) -> PriorityClass:
-    """Priority class for calculations: raw, else from the QoS class (BE -> batch, the others -> prod), else none."""
-    if priority is not PriorityClass.NONE or qos is QosClass.NONE:
+def with_default(qos: QosClass, priority: PriorityClass, *, best_effort: bool = False) -> PriorityClass:
+    """Priority class for calculations: raw, else from the QoS class (BE -> batch, the others -> prod), else none.
+
+    best_effort: Kubernetes' QoS class of the pod is BestEffort, which stands for BE where the pod has no QoS label.
+    """
+    if priority is not PriorityClass.NONE:
         return priority
-    return PriorityClass.BATCH if qos is QosClass.BE else PriorityClass.PROD
+    if qos is QosClass.BE or (qos is QosClass.NONE and best_effort):
+        return PriorityClass.BATCH
+    return PriorityClass.NONE if qos is QosClass.NONE else PriorityClass.PROD

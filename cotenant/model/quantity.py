@@ -19,6 +19,7 @@ from typing import Final
 
 from cotenant.model.errors import QuantityError
 from cotenant.model.resource import Resource
+from cotenant.model.text import shown
 
 LENGTH_CAP: Final = 64
 EXPONENT_CAP: Final = 30
@@ -30,6 +31,7 @@ _BLANKS: Final = " \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(c
 _SHAPE: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_LONGEST_VALUE: Final = 48
 _HUMAN: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -123,6 +125,5 @@ def _scaled(digits: int, exponent: int) -> int:
 
 
 def _refusal(what: str, given: object, because: str) -> QuantityError:
-    shown = repr(given if not isinstance(given, int) or given.bit_length() <= 256 else "a very large integer")
-    shown = shown if len(shown) <= 48 else f"{shown[:45]}..."
-    return QuantityError(f"{what}: {shown} {because}" if what else f"{shown} {because}", fix=_FIX)
+    text = shown(given, _LONGEST_VALUE)
+    return QuantityError(f"{what}: {text} {because}" if what else f"{text} {because}", fix=_FIX)

@@ -17,6 +17,7 @@ import msgspec
 from cotenant.model.errors import QuantityError, UsageError
 from cotenant.model.protocol import QUOTA_PREFIX, ROOT_QUOTA
 from cotenant.model.quantity import parse_bytes, parse_millicores
+from cotenant.model.text import shown
 
 PARENT_LABEL: Final = QUOTA_PREFIX + "parent"
 IS_PARENT_LABEL: Final = QUOTA_PREFIX + "is-parent"
@@ -117,8 +118,15 @@ class QuotaTree:
         return quota.name in self.ancestors(quota)
 
     def of_pod(self, namespace: str, labels: Mapping[str, str]) -> Quota | None:
-        """The quota that a pod uses: by its label, else the one bound to its namespace; None when there is none."""
-        return self.quotas.get(labels.get(NAME_LABEL) or "") or self._by_namespace.get(namespace)
+        """The quota that a pod uses; None when there is none.
+
+        In this order: the pod's label; the quota NAMESPACE/NAMESPACE, which has the name of the pod's namespace and
+        stands in it; the quota whose annotation names the namespace.
+        """
+        if labelled := self.quotas.get(labels.get(NAME_LABEL) or ""):
+            return labelled
+        own = self.quotas.get(namespace)
+        return own if own is not None and own.namespace == namespace else self._by_namespace.get(namespace)
 
     def owner_of_namespace(self, namespace: str) -> Quota | None:
         """The quota that an annotation binds a namespace to."""
@@ -141,7 +149,7 @@ def amounts_of(given: Any, what: str) -> dict[str, int]:
 
 def _amount(name: str, value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise QuantityError(f"{what}: {str(value)[:40]!r} is not a Kubernetes quantity", fix='Write "2" or "512Mi".')
+        raise QuantityError(f"{what}: {shown(value, 40)} is not a Kubernetes quantity", fix='Write "2" or "512Mi".')
     return parse_millicores(value, what) if name == "cpu" else parse_bytes(value, what)
 
 

@@ -22,6 +22,7 @@ from cotenant.model.protocol import (
     RESERVATION_IGNORED_LABEL,
 )
 from cotenant.model.selector import LabelSelector, Operator
+from cotenant.model.text import shown
 
 Json = Mapping[str, Any]
 
@@ -388,7 +389,7 @@ def moment_of(text: Any, what: str) -> float | None:
     try:
         found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     except ValueError as error:
-        raise UsageError(f"{what}: {text!r} is not a moment", fix='Write "2026-11-20T18:00:00Z".') from error
+        raise UsageError(f"{what}: {shown(text)} is not a moment", fix='Write "2026-11-20T18:00:00Z".') from error
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
@@ -406,7 +407,7 @@ def _ttl(given: Any, what: str) -> float:
 
 def _policy(given: Any, what: str) -> AllocatePolicy:
     if given not in (None, *AllocatePolicy):
-        raise UsageError(f"{what}: allocatePolicy {given!r} is unknown", fix="Write Aligned or Restricted.")
+        raise UsageError(f"{what}: allocatePolicy {shown(given)} is unknown", fix="Write Aligned or Restricted.")
     return AllocatePolicy.RESTRICTED if given == AllocatePolicy.RESTRICTED else AllocatePolicy.ALIGNED
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.model.errors import UsageError
+from cotenant.model.text import shown
 
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _SUBDOMAIN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
@@ -80,7 +81,7 @@ class LabelSelector:
 
 
 def _equal(key: str, value: object, what: str) -> Requirement:
-    return Requirement(_key(key, what), Operator.IN, _values([value], f"{what}[{key!r}]"))
+    return Requirement(_key(key, what), Operator.IN, _values([value], f"{what}[{key}]"))
 
 
 def _expression(given: object, what: str) -> Requirement:
@@ -111,5 +112,4 @@ def _values(values: Sequence[object], what: str) -> frozenset[str]:
 
 
 def _refusal(what: str, given: object, because: str) -> UsageError:
-    shown = repr(given)
-    return UsageError(f"{what}: {shown if len(shown) <= 60 else shown[:57] + '...'} {because}", fix=_FIX)
+    return UsageError(f"{what}: {shown(given)} {because}", fix=_FIX)

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.model.conformity import Deviation, below, deviations, meant, merged, shown, without_nulls
+from cotenant.model.conformity import Deviation, below, deviations, meant, merged, without_nulls
 from cotenant.model.errors import UsageError
 from cotenant.model.selector import LabelSelector
 from cotenant.model.slo_forms import FORMS, Form, SloKey
+from cotenant.model.text import shown
 
 _PROFILE: Final = ("name", "nodeSelector")
 _SELECTORS: Final = frozenset({"nodeSelector"})

@@ -6,11 +6,13 @@ that reverse the reading order, or a formula that a spreadsheet would run. None 
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from typing import Final
 
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+LONGEST_VALUE: Final = 60
 
 
 def visible(text: str) -> str:
@@ -23,6 +25,21 @@ def visible(text: str) -> str:
 def csv_text(text: str) -> str:
     """Text for a CSV cell: visible, and never the start of a spreadsheet formula."""
     return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
+
+
+def shown(value: object, longest: int = LONGEST_VALUE) -> str:
+    """A value in a message as a manifest has it: a text in quotes, anything else as JSON; cut at `longest` characters.
+
+    A member of a StrEnum is its text. Never a Python repr, because the reader wrote YAML or JSON.
+    """
+    if isinstance(value, str):
+        text = str(value)
+        return repr(text if len(text) <= longest else f"{text[: longest - 3]}...")
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a very deep nesting
+        text = f"a very large {type(value).__name__}"
+    return visible(text if len(text) <= longest else f"{text[: longest - 3]}...")
 
 
 def _escaped(character: str) -> str:

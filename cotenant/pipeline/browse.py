@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cotenant.model.cluster import EventKind, Node
 from cotenant.model.histogram import HistogramBatch
 from cotenant.model.identity import NodeRef
-from cotenant.model.qos import PriorityClass, with_default
+from cotenant.model.qos import PriorityClass
 from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.table import Kind, Table
@@ -209,7 +209,7 @@ def _prod_requests(analysis: Analysis, resource: Resource) -> npt.NDArray[np.flo
     place = {node.name: i for i, node in enumerate(inventory.nodes)}
     sums = np.zeros(len(place))
     for pod in inventory.pods:
-        if pod.running and pod.node in place and with_default(pod.qos, pod.priority) in PROD:
+        if pod.running and pod.node in place and pod.effective_priority in PROD:
             sums[place[pod.node]] += pod.requests.get(resource, 0)
     return sums
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from cotenant.model.cluster import Inventory, Pod
 from cotenant.model.identity import NodeRef, WorkloadRef
-from cotenant.model.qos import with_default
 from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, Usage
 from cotenant.pipeline.analysis import History
@@ -87,7 +86,7 @@ class _Pods:
 
     @classmethod
     def of(cls, inventory: Inventory, resource: Resource) -> _Pods:
-        prod = [p for p in inventory.pods if with_default(p.qos, p.priority) in PROD]
+        prod = [p for p in inventory.pods if p.effective_priority in PROD]
         places = {place: number for number, place in enumerate(dict.fromkeys(_place(p) for p in prod))}
         nodes = {node: number for number, node in enumerate(dict.fromkeys(node for _, node in places))}
         return cls(
@@ -136,9 +135,7 @@ def _pods(history: History, usage: Usage[Any], total: Usage[NodeRef]) -> Floats:
     """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere."""
     assert total.resource is not None
     members = by_node(usage.refs, history.inventory, total.refs)
-    prod = {
-        (p.namespace, p.name) for p in history.inventory.pods if p.running and with_default(p.qos, p.priority) in PROD
-    }
+    prod = {(p.namespace, p.name) for p in history.inventory.pods if p.running and p.effective_priority in PROD}
     rows = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool) & (members.rows >= 0)
     peaks = pod_peaks(usage.values[rows], np.zeros(int(rows.sum())), usage.grid.slots_per_day, total.resource)
     sums = np.bincount(members.rows[rows], weights=peaks.astype(np.float64), minlength=len(total.refs))

@@ -11,7 +11,7 @@ import numpy as np
 
 from cotenant.model.cluster import Inventory
 from cotenant.model.identity import NodeRef, PodContainerRef
-from cotenant.model.qos import PriorityClass, with_default
+from cotenant.model.qos import PriorityClass
 from cotenant.model.reclaimable import Reclaimable
 from cotenant.model.resource import Resource
 from cotenant.model.usage import Signal, Usage
@@ -75,7 +75,7 @@ def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np
 
 
 def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tuple[str, str]]:
-    return {(p.namespace, p.name) for p in inventory.pods if with_default(p.qos, p.priority) in classes}
+    return {(p.namespace, p.name) for p in inventory.pods if p.effective_priority in classes}
 
 
 def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef]) -> Usages:

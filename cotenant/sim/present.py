@@ -138,7 +138,7 @@ def _pod(found: ObservedPod) -> Pod:
     requests = {r: found.requests[r.value] for r in Resource if r.value in found.requests}
     return Pod(
         found.namespace, found.name, _NOBODY, found.node, 0,
-        qos=found.qos_class, priority=found.priority_class, requests=requests,
+        qos=found.qos_class, priority=found.priority_class, requests=requests, best_effort=found.best_effort,
     )  # fmt: skip
 
 

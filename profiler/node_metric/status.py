@@ -20,7 +20,7 @@ import numpy as np
 
 from cotenant.model.cluster import Pod
 from cotenant.model.collect_policy import CollectPolicy, go_duration
-from cotenant.model.qos import PriorityClass, QosClass, with_default
+from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import Amounts, Resource
 from profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean, spans
 
@@ -133,7 +133,7 @@ def _pod_metric(pod: Pod, cpu: str, memory: str) -> dict[str, Any]:
     if not resources:
         return {}
     metric: dict[str, Any] = {"namespace": pod.namespace, "name": pod.name, "podUsage": {"resources": resources}}
-    if (priority := with_default(pod.qos, pod.priority)) is not PriorityClass.NONE:
+    if (priority := pod.effective_priority) is not PriorityClass.NONE:
         metric["priority"] = priority.value
     if pod.qos is not QosClass.NONE:
         metric["qos"] = pod.qos.value

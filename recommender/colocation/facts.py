@@ -27,6 +27,7 @@ from cotenant.model.qos import PriorityClass
 from cotenant.model.quantity import parse_amount, parse_bytes
 from cotenant.model.reclaimable import Band
 from cotenant.model.resource import MILLICORES_PER_CORE, Amounts, Resource
+from cotenant.model.text import shown
 from recommender.colocation.columns import whole
 
 RATIO_CAP: Final = 100.0
@@ -98,7 +99,9 @@ class _Annotations:
         if cpus:
             count = cpu_count(cpus) if isinstance(cpus, str) else None
             if count is None:
-                self._ignore(NODE_RESERVATION_ANNOTATION, f"reservedCPUs {cpus!r} is no list of CPUs such as 0-3,8")
+                self._ignore(
+                    NODE_RESERVATION_ANNOTATION, f"reservedCPUs {shown(cpus)} is no list of CPUs such as 0-3,8"
+                )
             else:
                 found[Resource.CPU] = count * MILLICORES_PER_CORE
         return found

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.model.errors import SettingsError
+from cotenant.model.text import shown
 
 LARGEST: Final = 2**53
 _DURATION: Final = re.compile(r"(?=.)(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
@@ -112,9 +113,7 @@ def read_fields(given: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 def refusal(what: str, key: str, value: Any, words: str) -> SettingsError:
     """The error for one value."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return SettingsError(f"{what}: {key} is {shown}, it must be {words}", fix=f"Correct {key} in {what}.")
+    return SettingsError(f"{what}: {key} is {shown(value)}, it must be {words}", fix=f"Correct {key} in {what}.")
 
 
 def read_object(text: str, what: str) -> dict[str, Any]:

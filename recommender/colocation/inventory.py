@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from cotenant.model.cluster import Inventory
-from cotenant.model.qos import with_default
 from cotenant.model.resource import Resource
 from recommender.colocation.columns import NodeColumns, PeakForecast, forecast_columns, whole
 from recommender.colocation.facts import NodeFacts, fact_columns
@@ -71,7 +70,7 @@ def _pods(inventory: Inventory, resource: Resource, used: Mapping[tuple[str, str
         usage = used.get((pod.namespace, pod.name))
         if usage is not None and pod.node:
             row = tuple(usage if r is resource else np.nan for r in Resource)
-            measured[pod.node].append((pod.namespace, pod.name, with_default(pod.qos, pod.priority), row))
+            measured[pod.node].append((pod.namespace, pod.name, pod.effective_priority, row))
     columns.use(measured)
     return columns
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cotenant.model.cluster import Pod
 from cotenant.model.nodemetric import NodeMetric
-from cotenant.model.qos import PriorityClass, QosClass, with_default
+from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import Resource
 from recommender.colocation.columns import AMOUNT_CAP, Booleans, Floats
 
@@ -217,7 +217,7 @@ def _row(pod: Pod) -> tuple[float, ...]:
     for zone in pod.zones:
         bits |= 1 << zone if 0 <= zone < _ZONES_KNOWN else 0
     requests = (min(max(pod.requests.get(r, 0), 0), AMOUNT_CAP) for r in Resource)
-    return CLASS_CODE[with_default(pod.qos, pod.priority)], QOS_CODE[pod.qos], bits, *requests
+    return CLASS_CODE[pod.effective_priority], QOS_CODE[pod.qos], bits, *requests
 
 
 def _usages(usage: Mapping[Resource, int]) -> tuple[float, ...]:

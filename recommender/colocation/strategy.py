@@ -22,6 +22,7 @@ from cotenant.model.protocol import (
 )
 from cotenant.model.resource import Resource
 from cotenant.model.selector import LabelSelector
+from cotenant.model.text import shown
 from cotenant.settings.recommender import ReclaimableSettings
 from recommender.colocation.fields import percent_of_ratio, read_fields, read_object, refusal
 
@@ -196,5 +197,5 @@ def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         if label in labels:
             found[attribute] = percent = percent_of_ratio(labels[label])
             if percent is None:
-                notes.append(f"label {label} is {labels[label]!r}, no ratio >= 0; it is ignored")
+                notes.append(f"label {label} is {shown(labels[label])}, no ratio >= 0; it is ignored")
     return {k: v for k, v in found.items() if v is not None}, notes

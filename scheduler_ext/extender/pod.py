@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.model.errors import CotenantError
+from cotenant.model.pod_qos import PodQos
 from cotenant.model.pod_request import requests_of
 from cotenant.model.protocol import (
     BIND_RESOURCE,
@@ -25,7 +26,7 @@ from cotenant.model.protocol import (
     RESERVATION_LABEL,
     RUN_SECONDS_ANNOTATION,
 )
-from cotenant.model.qos import PriorityClass, QosClass, priority_of, qos_of, with_default
+from cotenant.model.qos import PriorityClass, priority_of, qos_of, with_default
 from cotenant.model.quantity import parse_amount
 from cotenant.model.reclaimable import Band
 from cotenant.model.reservation import PodIdentity, Reference
@@ -215,14 +216,9 @@ def class_of(
 
     kube_qos: status.qosClass, "" where it is not set yet; then a pod without cpu and memory is BestEffort.
     """
-    raw = priority_of(labels, priority)
-    if raw is not PriorityClass.NONE:
-        return raw
-    qos = qos_of(labels)
-    if qos is QosClass.NONE:
-        best_effort = kube_qos == "BestEffort" if kube_qos else not any(amounts.get(r.value) for r in RESOURCES)
-        qos = QosClass.BE if best_effort else QosClass.LS
-    return with_default(qos, raw)
+    best_effort = kube_qos == PodQos.BEST_EFFORT if kube_qos else not any(amounts.get(r.value) for r in RESOURCES)
+    found = with_default(qos_of(labels), priority_of(labels, priority), best_effort=best_effort)
+    return PriorityClass.PROD if found is PriorityClass.NONE else found
 
 
 def estimate_of(

@@ -22,6 +22,7 @@ from cotenant.model.protocol import (
     SCHEDULING_GROUP,
 )
 from cotenant.model.reservation import Mode, Reservation
+from cotenant.model.text import shown
 from cotenant.settings.reservations import ReservationSettings
 from scheduler_ext.reservations.guard import MANAGED, Held
 from scheduler_ext.reservations.view import PodView
@@ -233,7 +234,7 @@ def _inside(given: Json, namespace: str) -> dict[str, Any]:
 
 def _named(term: Json, namespace: str) -> dict[str, Any]:
     if not isinstance(term, Mapping):
-        raise UsageError(f"affinity term {term!r} is not an object", fix="Look at the template's affinity.")
+        raise UsageError(f"affinity term {shown(term)} is not an object", fix="Look at the template's affinity.")
     said = term.get("namespaces") or term.get("namespaceSelector") is not None
     return dict(term) if said else {**term, "namespaces": [namespace]}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from admission.app import WebhookApp
 from admission.authority import Material, Policy, renewed
+from admission.profile_record import signing_key
 from admission.server import WebhookServer
 from admission.view import ClusterView
 from cotenant.edges.clock import SystemClock
@@ -90,6 +91,7 @@ def serving(view: ClusterView | None = None, pods: int = 0, **settings: Any) -> 
     server = WebhookServer(app, options)
     holder.append(Serving(server, app, material, view or ClusterView()))
     server.show(material.serving)
+    app.shown(clock.now_seconds(), signing_key(material.serving.key))
     server.start()
     try:
         yield holder[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -48,6 +49,13 @@ def test_bound_cpus_are_whole_and_not_none(qos: str, cpu: str, good: bool) -> No
     assert fields(pod(qos, 9500, cpu=cpu)) == ([] if good else ["spec.containers[*].resources.requests.cpu"])
 
 
+def test_a_priority_label_of_unknown_text_gives_no_class() -> None:
+    odd = {"koordinator.sh/priority-class": "gold"}
+    assert fields(pod("LSR", 9500, odd, cpu="2")) == ["metadata.labels[koordinator.sh/qosClass]"]
+    assert fields(pod("BE", 5500, odd)) == ["metadata.labels[koordinator.sh/qosClass]"]
+    assert fields(pod("LS", 9500, odd)) == []
+
+
 def test_a_larger_init_container_decides_and_sidecars_add_up() -> None:
     found = pod("LSR", 9500, cpu="1500m")
     found["spec"]["initContainers"] = [
@@ -70,6 +78,15 @@ def test_all_problems_are_told_at_once_with_their_fix() -> None:
     assert "'500m' is not a whole number of CPUs" in words
     assert "kubernetes.io/batch-cpu" in words
     assert words.count("(fix: ") == 3
+
+
+@pytest.mark.parametrize("qos", list(QosClass))
+def test_a_refusal_shows_values_as_the_manifest_has_them(qos: QosClass) -> None:
+    pods = [pod(qos, value, cpu=cpu, batch_cpu="1") for value in (*VALUES.values(), None) for cpu in ("500m", "1e99")]
+    messages = [in_words(problems_of_new(one, "shop", QuotaTree())) for one in pods]
+    messages.append(in_words(problems_of_change(pod("", 9500), pod(qos, 5500))))
+    assert not [m for m in messages if re.search(r"<\w+\.\w+|\bNone\b|\bTrue\b|[{\[]'", m)]
+    assert not qos or any(repr(qos.value) in m for m in messages)
 
 
 def test_a_pod_may_not_use_a_parent_quota() -> None:

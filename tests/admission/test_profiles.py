@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.json_patch import difference
-from admission.pod_mutation import RECORD_ANNOTATION, Call, mutated
+from admission.pod_mutation import Call, mutated
 from admission.profile import PriorityClassEntry, Profile
+from admission.profile_record import RECORD_ANNOTATION, signing_key
 from admission.view import ClusterView
 from cotenant.model.errors import UsageError
 
+KEY = signing_key(b"the serving certificate's private key")
 CLASSES = {"koord-batch": PriorityClassEntry(5000), "koord-prod": PriorityClassEntry(9000)}
 NAMESPACES = {"spark-job": {"koordinator.sh/enable-colocation": "true"}, "shop": {}}
 FOUNDING = {
@@ -51,7 +53,7 @@ def pod(labels: dict[str, str] | None = None, **resources: Any) -> dict[str, Any
 
 
 def call(operation: str = "CREATE", namespace: str = "spark-job", uid: str = "u-1", at: float = 1e9) -> Call:
-    return Call(operation, namespace, uid, at)
+    return Call(operation, namespace, uid, at, key=KEY)
 
 
 def record_of(found: Any) -> Any:
@@ -132,7 +134,8 @@ def test_a_profile_that_was_not_drawn_stays_away_when_the_webhook_is_called_agai
     unlucky = next(f"u-{i}" for i in range(100) if not cluster.profiles[0].drawn(f"u-{i}"))
     lucky = next(f"u-{i}" for i in range(5000) if cluster.profiles[0].drawn(f"u-{i}"))
     once = mutated(pod(requests={"cpu": "1"}), cluster, call(uid=unlucky)).pod
-    assert record_of(once) == {"applied": [], "at": 1000000000, "skipped": ["p"]}
+    record = record_of(once)
+    assert (record["applied"], record["at"], record["skipped"]) == ([], 1000000000, ["p"])
     assert mutated(once, cluster, call(uid=lucky)).pod == once
 
 
@@ -156,10 +159,94 @@ def test_a_profile_whose_priority_class_is_missing_is_left_out_with_a_warning() 
     assert found.warnings == ("profile p was not applied: profile p: there is no PriorityClass 'no-such'",)
 
 
-def test_a_label_that_grows_too_long_keeps_the_profile_away() -> None:
-    found = mutated(pod({"app": "x" * 60}), view(profile(labelSuffixes={"app": "-batch"})), call())
-    assert found.pod["metadata"]["labels"] == {"app": "x" * 60}
-    assert "is not the value of a label" in found.warnings[0]
+def test_a_label_that_grows_too_long_stays_and_the_rest_of_the_profile_is_applied() -> None:
+    suffixed = profile(labelSuffixes={"app": "-batch"}, labels={"team": "x"}, qosClass="LS")
+    result = mutated(pod({"app": "x" * 60}), view(suffixed), call())
+    assert result.pod["metadata"]["labels"] == {"app": "x" * 60, "team": "x", "koordinator.sh/qosClass": "LS"}
+    assert result.applied == ("p",)
+    assert "label app was left as it was" in result.warnings[0] and "is not the value of a label" in result.warnings[0]
+
+
+def test_a_suffix_ends_a_label_that_exists_and_invents_none() -> None:
+    suffixed = view(profile(labelSuffixes={"app": "-batch", "team": "-x"}))
+    assert mutated(pod({"app": "web"}), suffixed, call()).pod["metadata"]["labels"] == {"app": "web-batch"}
+
+
+def annotated_profile(name: str = "p", **spec: Any) -> Profile:
+    annotations = {"config.koordinator.sh/skip-update-resources": "true"}
+    return Profile.parse({"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+
+
+def test_a_profile_that_skips_resources_leaves_a_batch_pod_its_cpu() -> None:
+    batch = pod({"koordinator.sh/qosClass": "BE"}, requests={"cpu": "250m"})
+    requests = [
+        mutated(batch, view(*profiles), call()).pod["spec"]["containers"][0]["resources"]["requests"]
+        for profiles in (
+            [annotated_profile(labels={"x": "1"})],
+            [annotated_profile(labels={"x": "1"}, probability=0)],
+            [annotated_profile("a", labels={"x": "1"}), profile("b", labels={"y": "1"})],
+            [annotated_profile("a", selector={"matchLabels": {"no": "match"}}), profile("b", labels={"y": "1"})],
+        )
+    ]
+    kept, renamed = {"cpu": "250m"}, {"kubernetes.io/batch-cpu": "250"}
+    assert requests == [kept, kept, kept, renamed]
+
+
+def test_the_annotation_on_the_pod_itself_does_not_keep_its_resources() -> None:
+    batch = pod({"koordinator.sh/qosClass": "BE"}, requests={"cpu": "250m"})
+    batch["metadata"]["annotations"] = {"config.koordinator.sh/skip-update-resources": "true"}
+    result = mutated(batch, view(profile(labels={"x": "1"})), call()).pod
+    assert result["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "250"}
+
+
+FORGED = '{"applied":["p"],"at":1000000000,"outcome":"","signature":"00"}'
+
+
+@pytest.mark.parametrize("text", [FORGED, '{"applied":["p"],"at":1000000000}', '{"skipped":["p"],"at":1000000000}'])
+def test_a_record_that_the_author_wrote_passes_no_profile_by(text: str) -> None:
+    forged = pod({"app": "web"}, requests={"cpu": "1"})
+    forged["metadata"]["annotations"] = {RECORD_ANNOTATION: text}
+    cluster = view(profile(qosClass="BE", priorityClassName="koord-batch"))
+    result = mutated(forged, cluster, call())
+    assert result.applied == ("p",)
+    assert result.pod["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
+    assert mutated(forged, view(), call()).pod["metadata"]["annotations"] == {}
+
+
+@pytest.mark.parametrize(
+    "changed", [{"name": "another"}, {"name": "", "generateName": "driver-"}, {"labels": {}}], ids=min
+)
+def test_a_record_copied_within_the_minute_passes_no_profile_by(changed: dict[str, Any]) -> None:
+    cluster = view(profile(qosClass="BE", priorityClassName="koord-batch"))
+    copied = mutated(pod(requests={"cpu": "1"}), cluster, call()).pod
+    replayed = pod(requests={"cpu": "1"})
+    replayed["metadata"] |= {"annotations": dict(copied["metadata"]["annotations"]), **changed}
+    result = mutated(replayed, cluster, call(at=1e9 + 5))
+    assert (result.applied, result.pod["spec"]["priority"]) == (("p",), 5000)
+
+
+def test_a_patch_that_was_taken_out_again_is_laid_over_the_pod_again() -> None:
+    cluster = view(profile(labels={"x": "1"}, patch={"spec": {"terminationGracePeriodSeconds": 5}}))
+    once = mutated(pod(), cluster, call()).pod
+    replayed = {**once, "spec": {k: v for k, v in once["spec"].items() if k != "terminationGracePeriodSeconds"}}
+    assert mutated(replayed, cluster, call(at=1e9 + 5)).pod["spec"]["terminationGracePeriodSeconds"] == 5
+
+
+def test_another_webhook_may_change_what_a_profile_wrote_and_suffixes_are_still_appended_once() -> None:
+    cluster = view(profile(labels={"x": "1"}, labelSuffixes={"app": "-batch"}))
+    once = mutated(pod({"app": "web"}), cluster, call()).pod
+    changed = {**once, "metadata": {**once["metadata"], "labels": {"app": "web-batch", "x": "theirs"}}}
+    again = mutated(changed, cluster, call(uid="another-uid", at=1e9 + 1)).pod
+    assert again["metadata"]["labels"] == {"app": "web-batch", "x": "1"}
+
+
+def test_a_living_pod_keeps_its_record_when_its_name_was_generated() -> None:
+    cluster = view(profile(labelSuffixes={"app": "-batch"}))
+    new = pod({"app": "web", "pod.koordinator.sh/mutating-update": "true"})
+    new["metadata"] |= {"name": "", "generateName": "web-"}
+    living = mutated(new, cluster, call()).pod
+    living["metadata"]["name"] = "web-x7k2p"
+    assert mutated(living, cluster, call("UPDATE", at=1e9 + 3600)).pod == living
 
 
 def test_a_living_pod_changes_only_with_the_label_and_only_in_metadata() -> None:

@@ -20,6 +20,7 @@ from cotenant.model.node_policy import (
     encode,
 )
 from cotenant.model.qos import QosClass
+from cotenant.model.text import shown
 
 PERCENTS = st.integers(0, 100)
 MAYBE = st.none() | PERCENTS
@@ -140,7 +141,7 @@ def test_a_value_out_of_its_range_is_named_with_path_and_range(path: str, value:
         spec = {word: spec}
     with pytest.raises(UsageError) as refused:
         decode(spec)
-    assert f"$.spec.{path}" in refused.value.message and repr(value) in refused.value.message
+    assert f"$.spec.{path}" in refused.value.message and shown(value) in refused.value.message
     assert allowed in refused.value.message
 
 

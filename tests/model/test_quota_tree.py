@@ -74,6 +74,18 @@ def test_ancestors_end_at_the_root_a_missing_parent_or_where_they_have_been() ->
     assert [name for name in "abcxyz" if found.has_cycle_through(found.quotas[name])] == ["x", "y"]
 
 
+def test_a_quota_of_the_namespaces_own_name_comes_before_one_that_names_the_namespace() -> None:
+    quotas = {
+        "shop": Quota("shop", namespace="shop"),
+        "lab": Quota("lab", namespace="elsewhere"),
+        "a": Quota("a", namespaces=("shop", "lab")),
+    }
+    names = [getattr(QuotaTree(quotas).of_pod(n, labels), "name", None) for n, labels in (
+        ("shop", {}), ("lab", {}), ("shop", {P + "name": "a"}), ("elsewhere", {}),
+    )]  # fmt: skip
+    assert names == ["shop", "a", "a", None]
+
+
 def test_a_pod_uses_the_quota_of_its_label_else_of_its_namespace() -> None:
     found = QuotaTree({"a": Quota("a", namespaces=("shop",)), "b": Quota("b")})
     assert getattr(found.of_pod("shop", {P + "name": "b"}), "name", None) == "b"

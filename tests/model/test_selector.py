@@ -73,7 +73,7 @@ def test_an_operator_judges_an_absent_key_and_its_values(
         (expression("In"), "needs a value"),
         (expression("Exists", "gold"), "must be empty"),
         ({"matchExpressions": [{"key": "pool", "operator": "In", "values": "gold"}]}, "is not a list"),
-        ({"matchExpressions": [{"operator": "Exists"}]}, "None"),
+        ({"matchExpressions": [{"operator": "Exists"}]}, "null"),
         ({"matchExpressions": [{"key": "pool", "operator": ["In"]}]}, "operator"),
     ],
 )

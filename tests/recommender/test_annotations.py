@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recommender.strategies.cotenant.annotations as module
-from admission.pod_mutation import RECORD_ANNOTATION
+from admission.profile_record import RECORD_ANNOTATION
 from cotenant.model.annotated import CHANGE_ANNOTATION, LATENCY_ANNOTATION, RESOURCES_ANNOTATION
 from cotenant.model.protocol import PREDICTED_USAGE_ANNOTATION, RUN_SECONDS_ANNOTATION
 from cotenant.model.resource import GIB, Resource

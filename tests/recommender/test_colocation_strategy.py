@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cotenant.model.errors import CotenantError, SettingsError
 from cotenant.model.protocol import COLOCATION_STRATEGY_ANNOTATION, CPU_RECLAIM_RATIO_LABEL, MID_STATIC_CPU_RATIO_LABEL
 from cotenant.model.slo_forms import Colocation as Form
+from cotenant.model.text import shown
 from cotenant.settings.recommender import ReclaimableSettings
 from recommender.colocation.fields import FIELDS, percent_of_ratio
 from recommender.colocation.strategy import ColocationConfig, ColocationStrategy
@@ -118,7 +119,7 @@ def test_a_value_outside_its_range_is_refused_with_key_value_and_range(key: str,
     for config, place in (({key: value}, "colocation-config"), ({"nodeConfigs": [{key: value}]}, "nodeConfigs[0]")):
         with pytest.raises(SettingsError) as refused:
             parse(**config)
-        assert all(word in refused.value.message for word in (place, key, repr(value)[:20], words))
+        assert all(word in refused.value.message for word in (place, key, shown(value)[:20], words))
 
 
 @pytest.mark.parametrize(

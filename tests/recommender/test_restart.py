@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from cotenant.model.cluster import Container, ContainerRole, Workload
 from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.pod_qos import PodQos
 from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Restart, Value
 from cotenant.model.resource import MIB, Resource
-from recommender.restart import PodQos, parsed_version, pod_qos, restart
+from recommender.restart import parsed_version, pod_qos, restart
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT

@@ -69,6 +69,7 @@ class PodStatus(msgspec.Struct, rename="camel"):
     """status of a Pod."""
 
     phase: str = ""
+    qos_class: str = ""
     start_time: datetime | None = None
 
 

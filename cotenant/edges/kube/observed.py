@@ -17,6 +17,7 @@ import msgspec
 
 from cotenant.model.errors import QuantityError
 from cotenant.model.observed import ObservedNode, ObservedPod
+from cotenant.model.pod_qos import PodQos
 from cotenant.model.quantity import parse_bytes, parse_millicores
 
 Quantities = dict[str, str | int | float]
@@ -61,8 +62,9 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     resources: _Resources = msgspec.field(default_factory=_Resources)
 
 
-class _PodStatus(msgspec.Struct):
+class _PodStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
+    qos_class: str = ""
 
 
 class PodWire(msgspec.Struct):
@@ -120,6 +122,7 @@ def pod_of(pod: PodWire) -> ObservedPod:
         requests=request_of(spec, f"pod {meta.namespace}/{meta.name}"),
         labels=_ours(meta.labels),
         annotations=_ours(meta.annotations),
+        best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
     )
 
 

@@ -26,6 +26,7 @@ from cotenant.edges.kube.objects import (
 from cotenant.model.bounds import QUOTA_KEYS, tightest
 from cotenant.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.pod_qos import PodQos
 from cotenant.model.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.model.qos import priority_of, qos_of
 from cotenant.model.quantity import parse_amount, parse_bytes, parse_millicores
@@ -73,6 +74,7 @@ def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
         priority=priority_of(labels, spec.priority),
         requests=effective_request(pod),
         zones=zones_of(meta.annotations or {}),
+        best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
     )
 
 

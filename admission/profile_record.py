@@ -1,0 +1,113 @@
+"""What this webhook did to a pod in an earlier call of the same request: annotation `cotenant.dev/profiles`. Pure.
+
+The API server may call a mutating webhook again within a request, with a new uid and with what other webhooks changed
+in between; the pod itself is the only memory that all replicas share. Anybody who creates pods can write annotations,
+so the record is signed (HMAC-SHA256) with a key that only this webhook has, over its content and the pod's identity: a
+record that somebody else wrote, or copied from another pod, is no record. `outcome` is a digest of what the applied
+profiles left in the pod; when it differs, their changes were taken out again and they are applied anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from admission.profile import Profile
+from admission.strategic_merge import merged
+from cotenant.model.errors import UsageError
+from cotenant.model.protocol import SUB_PRIORITY_LABEL
+from cotenant.model.qos import QOS_LABEL
+
+RECORD_ANNOTATION: Final = "cotenant.dev/profiles"
+RECORD_SECONDS: Final = 60
+"""Longest that the API server lets one request live."""
+_PURPOSE: Final = b"cotenant.dev/profiles\0"
+_PRIORITY_FIELDS: Final = ("priorityClassName", "priority", "preemptionPolicy")
+
+Pod = Mapping[str, Any]
+Identity = tuple[str, str, str]
+"""Namespace, name, generateName."""
+
+
+class ProfileRecord(msgspec.Struct):
+    """Profiles that a request has dealt with. at: Unix time of its first call; signature: hexadecimal."""
+
+    at: int = 0
+    applied: list[str] = msgspec.field(default_factory=list)
+    skipped: list[str] = msgspec.field(default_factory=list)
+    outcome: str = ""
+    signature: str = ""
+
+
+def signing_key(private_key_pem: bytes) -> bytes:
+    """The key of our signatures, derived from the serving certificate's private key, which all replicas share."""
+    return hashlib.sha256(_PURPOSE + private_key_pem).digest()
+
+
+def read_record(pod: Pod, key: bytes, namespace: str) -> ProfileRecord | None:
+    """The pod's record when we signed it for this pod; None otherwise, also without a key."""
+    text = (pod["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
+    try:
+        record = msgspec.json.decode(text if isinstance(text, str) else "", type=ProfileRecord)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+    given = record.signature.encode("utf-8", "replace")
+    signatures = (_signature(record, key, identity).encode() for identity in _identities(pod, namespace))
+    return record if key and any(hmac.compare_digest(given, ours) for ours in signatures) else None
+
+
+def record_text(record: ProfileRecord, pod: Pod, key: bytes, namespace: str) -> str:
+    """The annotation's text: JSON with keys in order, signed for this pod; unsigned without a key."""
+    content: dict[str, Any] = {"applied": record.applied, "at": record.at}
+    content |= {"skipped": record.skipped} if record.skipped else {}
+    content |= {"outcome": record.outcome} if record.outcome else {}
+    content |= {"signature": _signature(record, key, next(_identities(pod, namespace)))} if key else {}
+    return msgspec.json.encode(content, order="deterministic").decode()
+
+
+def outcome_of(pod: Pod, profiles: Iterable[Profile]) -> str:
+    """Digest of every value in the pod that these profiles declare, and of which of their patches are in effect."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    values = []
+    for profile in profiles:
+        label_keys = {*profile.labels, *profile.label_suffixes, QOS_LABEL, SUB_PRIORITY_LABEL}
+        label_keys |= {*profile.label_keys, *profile.label_keys.values()}
+        keys = {*profile.annotations, *profile.annotation_keys, *profile.annotation_keys.values()}
+        values.append(
+            {
+                "profile": profile.name,
+                "labels": {key: labels.get(key) for key in label_keys},
+                "annotations": {key: annotations.get(key) for key in keys - {RECORD_ANNOTATION}},
+                "scheduler": spec.get("schedulerName") if profile.scheduler_name else None,
+                "priority": [spec.get(name) for name in _PRIORITY_FIELDS] if profile.priority_class else None,
+                "patched": _in_effect(pod, profile.patch),
+            }
+        )
+    return hashlib.blake2b(msgspec.json.encode(values, order="deterministic"), digest_size=12).hexdigest()
+
+
+def _in_effect(pod: Pod, patch: Mapping[str, Any]) -> bool:
+    """Whether laying the patch over the pod would change nothing."""
+    try:
+        return not patch or merged(pod, patch) == pod
+    except UsageError:
+        return False
+
+
+def _identities(pod: Pod, namespace: str) -> Iterator[Identity]:
+    """Under what a record of this pod may be signed: a generated name is not known before the pod is stored."""
+    metadata = pod["metadata"]
+    name, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
+    yield (namespace, name, prefix)
+    if name and prefix:
+        yield (namespace, "", prefix)
+
+
+def _signature(record: ProfileRecord, key: bytes, identity: Identity) -> str:
+    content = [record.at, record.applied, record.skipped, record.outcome, *identity]
+    return hmac.new(key, msgspec.json.encode(content), hashlib.sha256).hexdigest()
