@@ -16,7 +16,7 @@ from admission.review import ROUTES, Asked, answer
 from admission.view import ClusterView
 from bench.webhook_reviews import review, view
 
-PYTHON = re.compile(r"<[A-Za-z]\w*\.\w+: |\bNone\b|\bNoneType\b|\bTrue\b|\bFalse\b|[{\[]'|\bdict\b")
+PYTHON = re.compile(r"<[A-Za-z]\w*\.\w+: |\bNone\b|\bNoneType\b|\bTrue\b|\bFalse\b|[{\[]'\w|\bdict\b")
 """What nobody writes in a manifest."""
 
 
