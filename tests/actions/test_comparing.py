@@ -22,6 +22,8 @@ from profiler.prometheus.client import Client
 from recommender.worse import Compared, Measure, ruled, said
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
+pytestmark = pytest.mark.server
+
 BEGUN = 1_700_000_000 - 1_700_000_000 % 60
 SPAN = 1800
 SETTINGS = ActionSettings()

@@ -26,6 +26,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.support import acting
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
 
 

@@ -20,6 +20,8 @@ from cotenant.model.views import Overview
 from recommender.bundles import PULL_REQUEST
 from tests.support import acting
 
+pytestmark = pytest.mark.server
+
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
 VIEWER = Someone("joe")
 

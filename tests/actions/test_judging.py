@@ -34,6 +34,8 @@ from tests.contract.target import embedded_api
 from tests.support import acting
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
+pytestmark = pytest.mark.server
+
 BEGUN = 1_700_000_000 - 1_700_000_000 % 60
 SPAN = 1800
 P99 = 'max(app_p99_seconds{namespace="$namespace",pod=~"$pods"})'

@@ -23,6 +23,8 @@ from cotenant.settings.kube import KubeSettings
 from tests.support import plans
 from tests.support.plans import HOUR, LEAD, NAMESPACE, SIX, Scene, person
 
+pytestmark = pytest.mark.server
+
 WEB = WorkloadRef(NAMESPACE, "Deployment", "web")
 PEAK = PlanRef(NAMESPACE, "web-peak")
 DAILY = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}

@@ -71,6 +71,7 @@ def test_the_half_hour_of_the_moment_counts_and_beyond_the_forecast_nothing_is_k
     assert found == [{}, {"n1": {"cpu": 1000}}, {"n1": {"cpu": 1000}}, {"n1": {"cpu": 2000}}, {}]
 
 
+@pytest.mark.server
 def test_the_desk_says_both_and_the_page_and_the_command_show_them(scene: Scene, tmp_path: Path) -> None:
     store = Store((tmp_path / "results").as_uri(), "shop")
     assert ahead_of(store)(SIX) == {}
@@ -85,6 +86,7 @@ def test_the_desk_says_both_and_the_page_and_the_command_show_them(scene: Scene,
     assert (rows["fits now"], rows["fits at the start"]) == ("4 of 4 pods: n1 (4)", "2 of 4 pods: n1 (2)")
 
 
+@pytest.mark.server
 def test_a_quota_for_pods_of_one_kind_does_not_count_against_a_plan(scene: Scene) -> None:
     def quota(name: str, **spec: Any) -> None:
         path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"

@@ -17,6 +17,8 @@ from tests.dashboard.test_api_plans import Script
 from tests.support import plans
 from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person
 
+pytestmark = pytest.mark.server
+
 DAY = 24 * HOUR
 DAILY = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
 REF = PlanRef(NAMESPACE, "daily")

@@ -32,6 +32,8 @@ from recommender.changing import address_of
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 ADA = Someone("ada@example.com", way=Way.PROXY, grants=(Grant(Role.OWNER),))
 BEA = Someone("bea@example.com", way=Way.PROXY, grants=(Grant(Role.APPROVER),))
 HERE = Someone("kubernetes-admin", grants=(Grant(Role.ADMIN),))

@@ -28,6 +28,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import prepare, register, running, unregister
 
+pytestmark = pytest.mark.server
+
 
 def test_replicas_agree_on_one_certificate_in_the_secret(control_plane: ControlPlane, webhook: WebhookService) -> None:
     settings = AdmissionSettings()

@@ -21,6 +21,8 @@ from cotenant.model.quota_tree import Quota, QuotaTree
 from tests.admission.serving import POLICY, Serving, patch_of, review_of, serving
 from tests.cluster.waiting import wait_for
 
+pytestmark = pytest.mark.server
+
 BATCH = Profile(name="batch", qos_class="BE", priority_class="koord-batch")
 VIEW = ClusterView((BATCH,), {"shop": {}}, {"koord-batch": PriorityClassEntry(5000)})
 POD = {

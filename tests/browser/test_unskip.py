@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from cotenant.model.plan import moment
 from tests.browser.conftest import Open
 from tests.support import plans
 from tests.support.plans import HOUR, SIX
+
+pytestmark = pytest.mark.server
 
 DAILY = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
 

@@ -22,6 +22,8 @@ from tests.support import acting
 from tests.support.plans import TestClock
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
+pytestmark = pytest.mark.server
+
 ADMIN = Someone("ann", grants=(Grant(Role.ADMIN),))
 SPAN = 3600
 QUERY = 'max(app_p99_seconds{namespace="$namespace",pod=~"$pods"})'
@@ -70,6 +72,7 @@ def desk(scene: acting.Scene, url: str, clock: TestClock) -> ClusterDesk:
     return desk_of(msgspec.structs.replace(settings, profiler=profiler, actions=actions), scene.store, clock=clock)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not installed(), reason=MISSING)
 def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
     made: acting.Prepared, tmp_path: Path, open_page: Open

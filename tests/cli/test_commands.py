@@ -17,6 +17,8 @@ import yaml
 
 from tests.support.dashboard import WEEK, results
 
+pytestmark = pytest.mark.server
+
 COTENANT = Path(sys.executable).with_name("cotenant")
 
 
@@ -146,6 +148,7 @@ def test_an_interrupt_ends_the_demo_with_success_and_leaves_nothing_behind(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_scan_without_any_source_says_what_to_give(tmp_path: Path) -> None:
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run([COTENANT, "scan"], capture_output=True, text=True, timeout=60, env=environment, check=False)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.server
+
 COTENANT = Path(sys.executable).with_name("cotenant")
 PATIENCE = 900.0
 """Seconds until the demo is up; a minute on a machine that has nothing else to do."""

@@ -209,6 +209,7 @@ def answering() -> Iterator[Callable[[int, bytes], str]]:
         server.server_close()
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("code", "body", "said", "fix"),
     [
@@ -232,6 +233,7 @@ def test_a_source_that_gives_nothing_is_the_last_finding(
     assert fix in found.fix
 
 
+@pytest.mark.server
 def test_nobody_there_is_a_fatal_finding() -> None:
     with socket.socket() as taken:  # bound, never listening: a connection is refused
         taken.bind(("127.0.0.1", 0))
@@ -241,6 +243,7 @@ def test_nobody_there_is_a_fatal_finding() -> None:
     assert "no connection to 127.0.0.1" in found.found
 
 
+@pytest.mark.server
 def test_a_password_in_an_address_is_not_shown(answering: Callable[[int, bytes], str]) -> None:
     url = answering(401, b"").replace("://", "://me:s3cret@")
     (found,) = metrics.probes(profiler(url), FixedClock(NOON))
@@ -303,6 +306,7 @@ def settings(api: ApiServer, tmp_path: Path) -> KubeSettings:
     return KubeSettings(kubeconfig=str(path), timeout_seconds=2.0, retries=0)
 
 
+@pytest.mark.server
 def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSettings) -> None:
     api.objects["/api/v1/services"] = [
         {
@@ -324,6 +328,7 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
     ]
 
 
+@pytest.mark.server
 def test_a_missing_right_is_named_with_the_rule_that_grants_it(api: ApiServer, settings: KubeSettings) -> None:
     api.forbidden = {"/api/v1/pods", "/apis/autoscaling/v2/horizontalpodautoscalers", "/api/v1/resourcequotas"}
     findings = {f.probe: f for f in cluster.probes(settings)}
@@ -333,6 +338,7 @@ def test_a_missing_right_is_named_with_the_rule_that_grants_it(api: ApiServer, s
     assert 'verbs ["list"] on pods, horizontalpodautoscalers.autoscaling, resourcequotas' in rights.fix
 
 
+@pytest.mark.server
 def test_a_refused_token_ends_the_examination_without_failing_the_doctor(
     api: ApiServer, settings: KubeSettings
 ) -> None:

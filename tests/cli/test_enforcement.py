@@ -147,6 +147,7 @@ def test_a_list_of_nothing_says_what_to_do(url: str) -> None:
     assert refused.exit_code != 0 and "nobody has asked" in str(refused.exception)
 
 
+@pytest.mark.server
 def test_gathering_from_a_cluster_begins_a_store_of_its_own(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_gathering_from_a_cluster_begins_a_store_of_its_own(
     assert told is not None and not told.trouble and told.agents in (None, 0)
 
 
+@pytest.mark.server
 def test_a_cluster_that_does_not_answer_is_told_and_kept_as_such(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

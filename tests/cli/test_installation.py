@@ -167,6 +167,7 @@ def test_print_and_apply_exclude_each_other() -> None:
     assert refused.exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_reservation_is_converted_from_a_file_and_from_stdin(tmp_path: Any) -> None:
     owner = "{controller: {apiVersion: apps/v1, kind: Deployment, name: deployment-5b8df84dd}}"
     text = f"kind: Reservation\nmetadata: {{name: a}}\nspec: {{resourceOwners: {owner}, timeToLiveInSeconds: 300}}\n"

@@ -56,6 +56,7 @@ def examples_of(command: Any) -> list[str]:
     return [line[2:].partition("  #")[0].strip() for line in lines if line.startswith("$ ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "command"), leaves())
 def test_every_help_says_what_it_does_and_has_examples(path: str, command: Any) -> None:
     assert command.help
@@ -73,6 +74,7 @@ def test_the_first_help_leads_a_newcomer_from_the_demo_to_an_explanation() -> No
     assert [name for name, _ in groupby(e.panel for e in COMMANDS)] == [LOOK, CLUSTER, NODE, MORE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", sorted({line for _, command in leaves() for line in examples_of(command)}))
 def test_every_example_parses(line: str) -> None:
     """Parsed by the real commands, not run: an unknown option or a value outside its choices would raise."""

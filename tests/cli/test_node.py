@@ -82,12 +82,14 @@ def test_without_an_agent_status_says_how_to_get_one(tmp_path: Path) -> None:
     assert "no agent has written" in done.stderr and "cotenant enforcer" in done.stderr
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/status", "file:///etc/passwd"])
 def test_an_address_that_does_not_answer_is_an_error_and_a_file_is_no_address(url: str) -> None:
     done = run("node", "status", "--url", url)
     assert done.exit_code in (1, 2) and "error:" in done.stderr and "root:" not in done.stdout
 
 
+@pytest.mark.server
 def test_what_answers_in_no_http_is_an_error_in_words() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -21,7 +21,7 @@ from tests.cli.test_report import Parsed
 from tests.edges.test_webhook import Receiver, status
 from tests.support.dashboard import WEEK, Results, app_of, results, served
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 COTENANT = Path(sys.executable).with_name("cotenant")
 Row = dict[str, Any]
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 ENTRY = "from cotenant.cli.main import run; run()"
 
 

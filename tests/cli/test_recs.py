@@ -16,6 +16,8 @@ from cotenant.model.identity import WorkloadRef
 from recommender.bundles import PULL_REQUEST
 from tests.support import acting
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:

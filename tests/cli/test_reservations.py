@@ -51,6 +51,7 @@ def test_proposals_are_listed_without_a_cluster_and_each_says_whether_it_is_prop
     ]
 
 
+@pytest.mark.slow
 def test_a_back_test_shows_the_quantiles_beside_the_baselines(tmp_path: Path) -> None:
     cluster = fill(Store(tmp_path.as_uri(), "demo"), SyntheticSpec(nodes=3, workloads=12, days=18), Silent())
     workload = next(

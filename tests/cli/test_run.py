@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.fleet import filled, values_of
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 QUICK = ("--set", "forecasting.booster_rows=0", "--set", "forecasting.origins=1", "--set", "forecasting.history_days=2")
 
 

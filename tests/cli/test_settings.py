@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
@@ -31,6 +32,7 @@ def test_show_says_who_set_each_value(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_show_is_the_same_rows_in_every_format() -> None:
     rows = json.loads(invoke("show", "-o", "json").stdout)
     assert rows == yaml.safe_load(invoke("show", "-o", "yaml").stdout)

@@ -21,7 +21,7 @@ from dashboard.pages import pods, recommendations
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 COTENANT = str(Path(sys.executable).with_name("cotenant"))
 FILTERS = (
     "severity=critical,warning&kind!=Job",

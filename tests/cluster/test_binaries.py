@@ -11,6 +11,8 @@ import pytest
 from tests.cluster import binaries
 from tests.cluster.binaries import ASSETS, MODULES, MissingBinaries
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).parents[2]
 # Stands where the compiler would: writes a program that says by which call it was made, slowly enough for a race.
 GO = """#!/bin/sh

@@ -16,6 +16,8 @@ from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ETCD, KWO
 from tests.cluster.process import state
 from tests.cluster.waiting import wait_for
 
+pytestmark = pytest.mark.server
+
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
 
 

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cluster import up
 from tests.cluster.control_plane import ControlPlane
+
+pytestmark = pytest.mark.server
 
 ROOT = Path(__file__).parents[2]
 

@@ -42,6 +42,7 @@ def refused(target: Target, subresource: str, body: Json) -> ApiError:
     return error.value
 
 
+@pytest.mark.server
 def test_a_pod_exists_once(target: Target, waiting: Json) -> None:
     with pytest.raises(ApiError) as error:
         target.admin.create(target.path("pods"), pod())

@@ -130,6 +130,7 @@ def test_a_resize_may_not_change_the_quality_of_service(target: Target) -> None:
     assert "Pod QOS Class may not change as a result of resizing" in str(error.value)
 
 
+@pytest.mark.server
 def test_everybody_may_ask_who_they_are(target: Target) -> None:
     jane = target.user("jane-asks", [])
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -147,6 +148,7 @@ def review(user: str, verb: str, resource: str) -> Json:
     }
 
 
+@pytest.mark.server
 def test_an_administrator_may_ask_what_another_may_do_and_others_may_not(target: Target) -> None:
     rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}]
     target.user("jack", rules)

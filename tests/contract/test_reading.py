@@ -151,6 +151,7 @@ def test_pods_are_selected_by_node_and_phase(target: Target) -> None:
         target.admin.delete(f"{pods}/{name}", gracePeriodSeconds="0")
 
 
+@pytest.mark.server
 def test_a_watch_from_a_version_tells_each_later_change_in_order_and_once(target: Target) -> None:
     fill(target, 2)
     path = target.path("configmaps")
@@ -162,11 +163,13 @@ def test_a_watch_from_a_version_tells_each_later_change_in_order_and_once(target
     assert found == [("MODIFIED", "c0"), ("ADDED", "new"), ("DELETED", "c1")]
 
 
+@pytest.mark.server
 def test_a_watch_without_a_version_begins_with_what_is(target: Target) -> None:
     fill(target, 3)
     assert sorted(events(target, own(target), 3)) == [("ADDED", "c0"), ("ADDED", "c1"), ("ADDED", "c2")]
 
 
+@pytest.mark.server
 def test_a_write_that_changes_nothing_is_not_told(target: Target) -> None:
     path = target.path("configmaps", "c")
     first = target.apply(path, config_map("c", {"n": "1"}))
@@ -178,6 +181,7 @@ def test_a_write_that_changes_nothing_is_not_told(target: Target) -> None:
     assert next(stream)["object"]["data"] == {"n": "2"}
 
 
+@pytest.mark.server
 def test_a_deletion_carries_the_last_state_under_a_newer_version(target: Target) -> None:
     path = target.path("configmaps", "c")
     made = target.apply(path, config_map("c", {"n": "1"}))
@@ -188,6 +192,7 @@ def test_a_deletion_carries_the_last_state_under_a_newer_version(target: Target)
     assert int(event["object"]["metadata"]["resourceVersion"]) > int(since)
 
 
+@pytest.mark.server
 def test_an_object_that_leaves_the_selection_is_told_as_deleted_and_one_that_enters_as_added(target: Target) -> None:
     path = target.path("configmaps", "c")
     made = target.apply(path, config_map("c", {"n": "1"}, labels={"app": "web"}))
@@ -204,6 +209,7 @@ def test_an_object_that_leaves_the_selection_is_told_as_deleted_and_one_that_ent
     assert told == [("DELETED", "1"), ("ADDED", "4"), ("MODIFIED", "5")]
 
 
+@pytest.mark.server
 def test_a_bookmark_near_the_end_of_a_watch_tells_the_version_that_was_reached(target: Target) -> None:
     fill(target, 2)
     path, done = target.path("configmaps"), threading.Event()
@@ -229,6 +235,7 @@ def test_a_bookmark_near_the_end_of_a_watch_tells_the_version_that_was_reached(t
     assert int(found[-1]["object"]["metadata"]["resourceVersion"]) > int(since)
 
 
+@pytest.mark.server
 def test_a_watch_that_did_not_ask_for_bookmarks_gets_none_and_ends_in_time(target: Target) -> None:
     fill(target, 1)
     path = target.path("configmaps")
@@ -238,6 +245,7 @@ def test_a_watch_that_did_not_ask_for_bookmarks_gets_none_and_ends_in_time(targe
     assert list(target.api().watch(path, **query)) == []
 
 
+@pytest.mark.server
 def test_a_watch_from_a_forgotten_version_is_told_410(target: Target) -> None:
     path = target.path("widgets")
     target.apply(f"{path}/a", widget("a"))

@@ -10,6 +10,8 @@ from tests.cluster.api import Api, ApiError
 from tests.cluster.waiting import wait_for
 from tests.contract.target import Target, config_map
 
+pytestmark = pytest.mark.server
+
 READ = [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps"]}]
 
 

@@ -40,6 +40,7 @@ def test_a_wave_that_comes_again_can_be_lent_nearly_as_an_oracle_would():
     assert [p.violation for p in ours.points] == sorted(p.violation for p in ours.points)
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_nodes():
     one, two, other = (frontier(shard(), 4, NodePeakSettings(), seed) for seed in (0, 0, 1))
     assert one == two

@@ -88,6 +88,7 @@ def test_the_rolling_replay_is_what_calibration_says_at_each_decision_and_sees_n
     assert np.array_equal(alone[:, -1], same[0][:, before][:, -1])
 
 
+@pytest.mark.slow
 def test_a_curve_does_not_differ_from_itself_and_a_worse_one_does():
     trial = random_trial()
     peaks = highest_of(trial, 14)

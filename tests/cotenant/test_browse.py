@@ -29,6 +29,8 @@ from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 
+pytestmark = pytest.mark.slow
+
 SPEC = SyntheticSpec(nodes=6, workloads=40, days=9, seed=21)
 
 

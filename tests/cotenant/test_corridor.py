@@ -25,6 +25,8 @@ from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 
+pytestmark = pytest.mark.slow
+
 SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
 
 

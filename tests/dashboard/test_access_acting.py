@@ -24,7 +24,7 @@ from tests.support.acting import Prepared, Scene
 from tests.support.dashboard import served
 from tests.support.oidc_provider import Provider, running
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 EVERYTHING = Rule(("*",), ("*",), ("*",))
 LOOKING = Rule(("get", "list"), ("*",), ("*",))
 ADMINS = [{"role": "admin", "user": name} for name in ("ada@example.com", "lea@example.com")]

@@ -25,7 +25,7 @@ from dashboard.access.menu import initials, roles
 from tests.support import access as support
 from tests.support.access import Browser
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 TICK: dict[str, Any] = {
     "output": "..chips.children...stale.children...version.data..",
     "outputs": [

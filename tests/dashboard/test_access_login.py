@@ -17,7 +17,7 @@ from tests.support import access as support
 from tests.support.access import Browser
 from tests.support.oidc_provider import Provider, fresh_key, running
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 ADA = "ada@example.com"
 KEY = fresh_key()
 

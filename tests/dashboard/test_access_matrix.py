@@ -35,7 +35,7 @@ from tests.support.acting import Prepared, Scene
 from tests.support.dashboard import served
 from tests.support.sweep import Target, Values
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 HOUSE = Someone("house", grants=(Grant(Role.ADMIN),))
 HOUR_SECONDS = 3600
 HERE, ELSEWHERE = "here", "elsewhere"

@@ -25,6 +25,8 @@ from tests.support import acting
 from tests.support.access import Browser
 from tests.support.acting import Prepared, Scene
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
 V1 = "/api/v1"
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,6 +18,8 @@ from tests.support import plans
 from tests.support.access import Browser
 from tests.support.plans import HOUR, SIX, Scene, person, window
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 DAILY = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
 
 

@@ -303,6 +303,7 @@ def test_present_forecast_and_present_lending_agree(source: StoreSource, made: R
     assert batch.totals(found, Resource.CPU)[LIKELY][0] == pytest.approx(now, rel=0.15)
 
 
+@pytest.mark.server
 def test_scripts_get_the_answer_of_the_page(source: StoreSource, made: Results) -> None:
     room = source.batch_room()
     assert room is not None
@@ -316,6 +317,7 @@ def test_scripts_get_the_answer_of_the_page(source: StoreSource, made: Results) 
     assert found["known_nodes"] == 8 and refused.value.code == 400
 
 
+@pytest.mark.server
 def test_scripts_hear_when_the_forecasts_are_over(source: StoreSource, made: Results) -> None:
     late = support.app_on(real(source), now_seconds=made.end_seconds + 30 * 3600)  # type: ignore[arg-type]
     with support.served(late) as address, pytest.raises(urllib.error.HTTPError) as refused:

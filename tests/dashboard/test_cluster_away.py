@@ -17,6 +17,8 @@ from dashboard.view import Given, View
 from tests.cluster.waiting import wait_for
 from tests.support import acting as support
 
+pytestmark = pytest.mark.server
+
 ADMIN = Someone("ann", grants=(Grant(Role.ADMIN),))
 
 

@@ -268,6 +268,7 @@ def rows(address: str, query: str, form: str = "json") -> Any:
         return answer.read().decode()
 
 
+@pytest.mark.server
 def test_page_api_and_csv_give_the_same_rows(made_page: Any) -> None:
     view, _ = made_page
     with served(support.app_on(view.source, now_seconds=END)) as address:
@@ -278,6 +279,7 @@ def test_page_api_and_csv_give_the_same_rows(made_page: Any) -> None:
     assert [line["id"] for line in lines] == [row["id"] for row in document["rows"]]
 
 
+@pytest.mark.server
 def test_markup_and_formulas_leave_a_csv_as_text(made_page: Any) -> None:
     _, store = made_page
     bad = act(END, "=1+1", "", "=cmd|' /C calc'!A0", why="+1", pod=f"x/{NASTY}")

@@ -97,6 +97,7 @@ class Case:
 CASES: Final = [Case(failing, *hit) for failing, hits in HIT.items() for hit in hits]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", FORBIDDEN, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.failing}-{c.name}")
 def test_a_missing_right_is_forbidden_and_neither_empty_nor_broken(
@@ -147,6 +148,7 @@ def test_the_drawer_tells_the_two_apart_as_well(made: Results, source: StoreSour
     assert ("empty forbidden" in text) == (error in FORBIDDEN) and RIGHT in text
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(("error", "status"), [*((e, 403) for e in FORBIDDEN), *((e, 503) for e in BROKEN)])
 def test_the_api_answers_with_the_status_of_the_state(source: StoreSource, error: CotenantError, status: int) -> None:
     faulty: Any = Faulty(source, dict.fromkeys(METHODS, error))

@@ -43,7 +43,7 @@ from tests.support.access import Browser
 from tests.support.dashboard import QUICK, served
 from tests.support.sweep import Values
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 SPEC = SyntheticSpec(nodes=4, workloads=60, days=9, seed=7)
 SEEN = f"{resident.PREFIX}shop"
 ROLES = (Role.VIEWER, Role.OWNER, Role.APPROVER, Role.ADMIN)

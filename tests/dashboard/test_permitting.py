@@ -18,6 +18,8 @@ from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.dashboard import QUICK
 
+pytestmark = pytest.mark.server
+
 READER = (Rule(("get", "list"), ("apps", "batch", "autoscaling", "policy"), ("*",)),)
 
 

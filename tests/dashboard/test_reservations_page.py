@@ -290,6 +290,7 @@ def test_windows_that_are_over_are_called_stale(
     assert ("These windows ended 6 h ago" in text_of(plan_board.day(view, ""))) == stale
 
 
+@pytest.mark.server
 def test_the_list_and_its_csv_are_served_under_the_same_filters(source: StoreSource, made: Results) -> None:
     with support.served(support.app_on(planned(source, ROWS))) as address:
         with urllib.request.urlopen(f"{address}/api/v1/plans?reason=ok&sort=-pods", timeout=120) as answer:

@@ -21,6 +21,8 @@ from tests.support import dashboard as support
 from tests.support import plans
 from tests.support.plans import NAMESPACE, SIX, Scene, person
 
+pytestmark = pytest.mark.server
+
 ALL = ["Preview", "Approve", "Reject", "Skip", "Edit", "Auto-approve"]
 
 

@@ -35,6 +35,8 @@ from tests.support import acting
 from tests.support import dashboard as support
 from tests.support.acting import Prepared, Scene
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
 VIEWER = Someone("vera")
 KEY = "0123456789abcdef"

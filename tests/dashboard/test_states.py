@@ -120,6 +120,7 @@ def test_all_is_well_when_nothing_fails(made: Results, source: StoreSource) -> N
     assert not [name for name, text in shown.items() if "empty failed" in text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", METHODS)
 def test_a_store_that_cannot_be_read_is_told_in_its_own_words(made: Results, source: StoreSource, failing: str) -> None:
     shown = drawn(made, view_on(Faulty(source, {failing: StoreError(DISK, fix="Mount it.")}), made.end_seconds))
@@ -131,6 +132,7 @@ def test_a_store_that_cannot_be_read_is_told_in_its_own_words(made: Results, sou
         assert DISK in shown[hit]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", METHODS)
 def test_a_bug_is_told_shortly_and_keeps_its_secrets(made: Results, source: StoreSource, failing: str) -> None:
     shown = drawn(made, view_on(Faulty(source, {failing: RuntimeError("secret inside")}), made.end_seconds))

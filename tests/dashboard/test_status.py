@@ -19,6 +19,8 @@ from dashboard.status import PULLS_SHOWN, status
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
+pytestmark = pytest.mark.server
+
 
 def pull(time: int, **more: object) -> QualityRecord:
     return QualityRecord(time, "prom", 30.0, 10, 1000, 0.9, **more)  # type: ignore[arg-type]

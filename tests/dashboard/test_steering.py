@@ -24,6 +24,8 @@ from profiler.synthetic import SyntheticSpec, generate
 from tests.support import dashboard as support
 from tests.support.access import Browser
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoCluster]:

@@ -30,6 +30,8 @@ from dashboard.view import Given, View
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
+pytestmark = pytest.mark.slow
+
 PRICES = PriceSettings(currency="EUR")
 REF = WorkloadRef("pay", "Deployment", "checkout")
 NASTY = "<img src=x onerror=alert(1)>\u202egnp"

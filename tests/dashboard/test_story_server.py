@@ -12,7 +12,7 @@ from cotenant.model.views import FORECASTS, portraits_of
 from tests.dashboard.test_server import Answer
 from tests.support.dashboard import Results
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 CHECKOUT = "pay/Deployment/checkout"
 
 

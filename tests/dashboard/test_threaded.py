@@ -17,7 +17,7 @@ from dashboard.threaded import ThreadedDash
 from tests.support import access as support
 from tests.support.dashboard import served
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
 @dataclass

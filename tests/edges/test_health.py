@@ -11,6 +11,8 @@ from cotenant.edges.telemetry import Metrics
 from cotenant.model.errors import UsageError
 from cotenant.settings.telemetry import TelemetrySettings
 
+pytestmark = pytest.mark.server
+
 ANY_PORT = TelemetrySettings(health_port=0)
 
 

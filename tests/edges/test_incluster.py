@@ -69,6 +69,7 @@ def test_outside_of_a_pod_there_is_none() -> None:
         server_of({})
 
 
+@pytest.mark.server
 def test_nothing_heavy_is_loaded_for_it() -> None:
     code = "import sys, cotenant.edges.kube.incluster; print('kubernetes' in sys.modules, 'yaml' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

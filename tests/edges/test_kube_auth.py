@@ -18,7 +18,7 @@ from cotenant.model.errors import ClusterError, ClusterForbidden
 from cotenant.settings.kube import KubeSettings
 from tests.support import api_server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 NODES = "/api/v1/nodes"
 PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy")

@@ -13,7 +13,7 @@ from cotenant.model.errors import ClusterError, ClusterForbidden
 from cotenant.settings.kube import KubeSettings
 from tests.support import api_server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 PODS = "/api/v1/pods"
 

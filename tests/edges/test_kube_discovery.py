@@ -10,6 +10,8 @@ from cotenant.edges.kube.discovery import RULES, Candidate, Flavour, Service, ca
 from cotenant.model.errors import ClusterForbidden
 from cotenant.settings.kube import KubeSettings
 
+pytestmark = pytest.mark.server
+
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 

@@ -173,6 +173,7 @@ class Election(RuleBasedStateMachine):
 
 
 TestElection = Election.TestCase
+TestElection.pytestmark = [pytest.mark.slow]
 TestElection.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 

@@ -37,6 +37,8 @@ from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import GIB, MIB, Resource
 from cotenant.settings.kube import KubeSettings
 
+pytestmark = pytest.mark.server
+
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
 

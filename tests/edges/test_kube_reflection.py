@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -199,4 +200,5 @@ class Watching(RuleBasedStateMachine):
 
 
 TestWatching = Watching.TestCase
+TestWatching.pytestmark = [pytest.mark.slow]
 TestWatching.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)

@@ -22,6 +22,8 @@ from tests.cluster.faults import FaultProxy
 from tests.cluster.waiting import wait_for
 from tests.support import api_server
 
+pytestmark = pytest.mark.server
+
 QUICK = {"watch_backoff_seconds": 0.3, "timeout_seconds": 5.0}
 
 

@@ -29,6 +29,8 @@ from tests.cluster.faults import FaultProxy
 from tests.cluster.waiting import wait_for
 from tests.support import api_server
 
+pytestmark = pytest.mark.server
+
 MANAGER = "cotenant-manager"
 
 

@@ -196,6 +196,7 @@ Metrics("1", "3").exposition()
 """
 
 
+@pytest.mark.server
 def test_the_base_install_is_enough() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BASE_INSTALL], capture_output=True, text=True, timeout=60, check=False,

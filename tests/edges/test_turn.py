@@ -13,6 +13,8 @@ import pytest
 from cotenant.edges.turn import holder, turn
 from cotenant.model.errors import StoreBusy
 
+pytestmark = pytest.mark.server
+
 HOLD = """
 import sys, time
 from pathlib import Path

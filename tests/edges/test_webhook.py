@@ -18,6 +18,8 @@ from cotenant.model.errors import NotDelivered, UsageError
 from cotenant.settings.notify import NotifySettings
 from tests.support.api_server import make_certificate
 
+pytestmark = pytest.mark.server
+
 SETTINGS = NotifySettings(timeout_seconds=30.0)
 SECRET = "T000/B000/not-to-be-seen"
 Answer = Callable[["Handler"], None]

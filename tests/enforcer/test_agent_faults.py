@@ -26,7 +26,10 @@ from tests.support import kubepods
 from tests.support.kubepods import Kubepods
 from tests.support.open_files import none_left
 
-pytestmark = pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}")
+pytestmark = [
+    pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}"),
+    pytest.mark.server,
+]
 BE = "kubepods/besteffort"
 HELD = Want(BE, Knob.CPU_QUOTA, 5000, Level.QOS, "test", "the test says so")
 

@@ -23,6 +23,7 @@ from tests.support.kubepods import Kubepods, Pod
 pytestmark = [
     pytest.mark.skipif(bool(kubepods.missing()), reason=f"no real cgroups: {kubepods.missing()}"),
     pytest.mark.slow,
+    pytest.mark.server,
 ]
 BE = "kubepods/besteffort"
 CLI = "from cotenant.cli.main import run; run()"

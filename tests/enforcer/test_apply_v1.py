@@ -26,6 +26,8 @@ from enforcer.layout import Layout
 from enforcer.observe import NodeFacts, Observer
 from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
 
+pytestmark = pytest.mark.server
+
 LAYOUT = Layout()
 UID, ID = "0f3e3a52-0000-4000-8000-000000000001", "ab" * 32
 POD = PodSpec(

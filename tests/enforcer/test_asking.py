@@ -18,6 +18,8 @@ from enforcer.runtime.pod_resources import PodResources, objection
 from enforcer.sources import Told
 from tests.cluster.waiting import wait_for
 
+pytestmark = pytest.mark.server
+
 OWN = PodSpec("default", "own", "u-own")
 WEB = PodSpec("default", "web", "u-web")
 SAID = Assignments(frozenset({"default/own", "default/web"}), {"default/own": frozenset({1})}, frozenset({0, 1}))

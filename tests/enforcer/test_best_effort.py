@@ -165,6 +165,7 @@ EVERYTHING = slo(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.lists(nodes(), min_size=1, max_size=4))
 def test_whoever_is_evicted_is_best_effort_or_asked_for_it(worlds: list[Observation]) -> None:

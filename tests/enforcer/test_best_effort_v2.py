@@ -9,6 +9,8 @@ import pytest
 
 from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted
 
+pytestmark = pytest.mark.server
+
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("guest")

@@ -18,6 +18,8 @@ from tests.enforcer.one_strategy import OneStrategy
 from tests.enforcer.own_cgroups import wait_for
 from tests.support.kubepods import Kubepods, Pod, missing
 
+pytestmark = pytest.mark.server
+
 HALF_A_CORE = {"limits": {"cpu": "500m"}, "requests": {"cpu": "250m"}}
 REQUESTS = 8
 QUOTA_ONLY = {"cpuBurstStrategy": {"policy": "cfsQuotaBurstOnly", "cfsQuotaBurstPercent": 150}}
@@ -53,6 +55,7 @@ def serve(node: Kubepods, web: Pod, count: int = REQUESTS) -> int:
     return throttled(node, web) - before
 
 
+@pytest.mark.slow
 def test_saving_up_ends_throttling_and_is_given_back(node: Kubepods, tmp_path: Path) -> None:
     web, pods = half_a_core(node)
     agent = OneStrategy(Burst(), tmp_path, Layout(base=(node.base,)))

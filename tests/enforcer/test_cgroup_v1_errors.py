@@ -101,6 +101,7 @@ def test_shares_are_hidden_and_refused_while_a_cgroup_is_idle(subtree: Subtree) 
     assert hierarchy.read_knob("a", Knob.CPU_SHARES) == 1024  # the kernel has forgotten 512
 
 
+@pytest.mark.server
 @pytest.mark.skipif(CORES < 2, reason="needs two CPUs")
 def test_cpu_lists_are_nested_and_never_empty_with_tasks(subtree: Subtree) -> None:
     subtree.make("a/b")
@@ -113,6 +114,7 @@ def test_cpu_lists_are_nested_and_never_empty_with_tasks(subtree: Subtree) -> No
     assert hierarchy.write_knob("a/b", Knob.CPUSET_CPUS, "0-1") == errno.EACCES
 
 
+@pytest.mark.server
 def test_a_memory_limit_below_what_cannot_be_dropped_is_refused_and_nobody_is_killed(subtree: Subtree) -> None:
     subtree.make("a")
     hierarchy = subtree.hierarchy()
@@ -197,11 +199,13 @@ def in_a_process(code: str, base: str, *before: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.server
 def test_without_the_right_to_write_it_only_reads(subtree: Subtree) -> None:
     subtree.make("a")
     assert in_a_process(AS_NOBODY, subtree.base) == [str(errno.EACCES), "1024"]
 
 
+@pytest.mark.server
 def test_a_read_only_mount_is_told_as_such(subtree: Subtree) -> None:
     subtree.make("a")
     remount = f'mount --bind {ROOT}/cpu {ROOT}/cpu && mount -o remount,ro,bind {ROOT}/cpu && exec "$@"'
@@ -209,6 +213,7 @@ def test_a_read_only_mount_is_told_as_such(subtree: Subtree) -> None:
     assert found == [str(errno.EROFS), "1024"]
 
 
+@pytest.mark.server
 def test_when_files_run_out_all_are_closed_and_the_next_tick_works(subtree: Subtree) -> None:
     for name in "abcdefgh":
         subtree.make(name)
@@ -223,6 +228,7 @@ print(raise_file_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
+@pytest.mark.server
 def test_as_many_files_may_be_held_as_the_process_may_have() -> None:
     assert in_a_process(RAISED, "") == ["256", "256", "256"]
 

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.server
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 UML = shutil.which("linux.uml")

@@ -54,6 +54,7 @@ def burning(tree: Subtree) -> None:
     (UNIFIED / tree.base / PATH / "cgroup.procs").write_text(str(process.pid))
 
 
+@pytest.mark.server
 def test_a_ratio_of_two_counters_is_of_the_time_between_two_looks(tree: Subtree) -> None:
     burning(tree)
     reader = CycleReader(tree.hierarchy(), CPUS, SOFTWARE)
@@ -73,6 +74,7 @@ def test_a_ratio_of_two_counters_is_of_the_time_between_two_looks(tree: Subtree)
     reader.close()
 
 
+@pytest.mark.server
 def test_the_observer_shows_it_for_containers_that_are_not_best_effort(tree: Subtree) -> None:
     burning(tree)
     hierarchy = tree.hierarchy()

@@ -11,6 +11,8 @@ import pytest
 from tests.enforcer.test_suppress_on_cgroups import BURN, Agent, burn
 from tests.support.kubepods import Kubepods, missing
 
+pytestmark = pytest.mark.server
+
 SHARES = 65_536
 """Of the test's tree, lest others on the machine take its CPU."""
 TICKS_A_READING = 10
@@ -34,6 +36,7 @@ class Acting(Agent):
         return -1 if case is None else case.base_millicores >> case.level
 
 
+@pytest.mark.slow
 def test_who_burns_on_a_services_cpu_is_found_and_held(node: Kubepods, tmp_path: Path) -> None:
     web = node.pod("web", qos="LS", kube="Burstable", resources={"requests": {"cpu": "1"}})
     idle, job = node.pod("idle", qos="BE"), node.pod("job", qos="BE")

@@ -43,6 +43,7 @@ def path_of(one: PodSpec) -> str:
     return LAYOUT.container(one.uid, one.kube_qos, one.containers[0].id)
 
 
+@pytest.mark.server
 def test_a_burning_container_is_seen_over_the_time_that_passed(subtree: Subtree) -> None:
     busy, quiet = pod(1), pod(2, KubeQos.GUARANTEED)
     observer = made(subtree, busy, quiet)
@@ -88,6 +89,7 @@ def test_tiers_pods_containers_and_applications_have_their_levels(subtree: Subtr
     assert Knob.CPU_BVT not in seen.supported
 
 
+@pytest.mark.server
 def test_a_cgroup_made_again_gives_no_spike(subtree: Subtree) -> None:
     one = pod(1)
     observer = made(subtree, one)
@@ -105,6 +107,7 @@ def test_a_cgroup_made_again_gives_no_spike(subtree: Subtree) -> None:
     assert group.cpu.millicores is None
 
 
+@pytest.mark.server
 def test_knobs_of_ours_are_read_each_tick_and_others_in_turn(subtree: Subtree) -> None:
     ours, others = pod(1), pod(2)
     observer = made(subtree, ours, others)
@@ -122,6 +125,7 @@ def test_knobs_of_ours_are_read_each_tick_and_others_in_turn(subtree: Subtree) -
     assert shown[-1] == [300, 300]
 
 
+@pytest.mark.server
 def test_a_started_container_is_noticed_at_once(subtree: Subtree) -> None:
     one = pod(1)
     observer = made(subtree, one)
@@ -132,6 +136,7 @@ def test_a_started_container_is_noticed_at_once(subtree: Subtree) -> None:
     assert group is not None and group.processes == 1
 
 
+@pytest.mark.server
 def test_a_task_that_has_to_wait_for_its_cpu_is_seen_waiting(subtree: Subtree) -> None:
     if not Path("/proc/self/schedstat").exists():
         pytest.skip("this kernel counts no waiting (schedstat)")
@@ -151,6 +156,7 @@ def test_a_task_that_has_to_wait_for_its_cpu_is_seen_waiting(subtree: Subtree) -
     assert group is not None and group.run_delay_seconds is not None
 
 
+@pytest.mark.slow
 def test_under_churn_nothing_is_raised_and_nothing_stays_open(subtree: Subtree) -> None:
     pods = [pod(n, KubeQos.BEST_EFFORT) for n in range(30)]
     observer, stop = made(subtree, *pods), threading.Event()
@@ -260,6 +266,7 @@ def test_without_proc_the_tick_is_skipped_and_says_what_to_set(subtree: Subtree,
     assert "enforcer.proc_root" in told.value.fix
 
 
+@pytest.mark.server
 def test_memory_of_a_process_is_seen_without_its_old_cache(subtree: Subtree, tmp_path: Path) -> None:
     told = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True)
     if told.stdout.strip() in ("tmpfs", "ramfs"):

@@ -149,6 +149,7 @@ def test_a_damaged_note_is_no_note(tmp_path: Path, text: str) -> None:
     assert keeper(tmp_path, Kernel()).give_back() == []
 
 
+@pytest.mark.server
 def test_tasks_are_the_threads_of_real_cgroups(subtree: Subtree) -> None:
     subtree.make("pod")
     process = subtree.run("pod", ["sleep", "600"])

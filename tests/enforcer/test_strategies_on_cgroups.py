@@ -57,6 +57,7 @@ def status(cpus: str) -> dict[str, str]:
     return {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": cpus})}
 
 
+@pytest.mark.server
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="CPU POOLS ARE NOT TESTED: needs two CPUs")
 def test_a_bound_pod_gets_its_cpu_alone_and_leaves_it(node: Kubepods, agents: Any) -> None:
     everywhere = node.read("kubepods", "cpuset", "cpuset.cpus")

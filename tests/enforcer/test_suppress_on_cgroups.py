@@ -26,6 +26,8 @@ from tests.enforcer.own_cgroups import wait_for
 from tests.enforcer.readings import policy, values
 from tests.support.kubepods import Kubepods, Pod, missing
 
+pytestmark = pytest.mark.server
+
 TIER = "kubepods/besteffort"
 BURN = ["/bin/sh", "-c", "while :; do :; done"]
 BATCH = {BATCH_CPU: "1000", BATCH_MEMORY: "64Mi"}
@@ -87,6 +89,7 @@ def quota(node: Kubepods, path: str = TIER) -> int:
     return int(node.read(path, "cpu", "cpu.cfs_quota_us"))
 
 
+@pytest.mark.slow
 def test_a_load_step_is_followed_within_two_ticks_and_the_kernel_holds_best_effort_there(
     node: Kubepods, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ from enforcer.surfaces import Traffic, TrafficClass, text_of
 from enforcer.traffic import TABLE, TrafficKeeper, nft_program, read_uplink
 from tests.enforcer.network_namespaces import Network, missing, network
 
+pytestmark = pytest.mark.server
+
 WHY = missing()
 real = pytest.mark.skipif(bool(WHY), reason=f"traffic classes are NOT tested: {WHY}")
 LS = TrafficClass("LS", 0x20, 50_000_000, 100_000_000, 1)

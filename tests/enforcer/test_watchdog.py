@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from enforcer.contract import NO_LIMIT, Knob
 from enforcer.watchdog import Watched, give_back, watch
 from tests.enforcer.own_cgroups import Subtree, wait_for
+
+pytestmark = pytest.mark.server
 
 TIER = "kubepods/besteffort"
 AGENT = """

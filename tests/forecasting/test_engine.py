@@ -250,6 +250,7 @@ def test_a_peak_is_never_below_the_path() -> None:
     assert (made.peak[:, 0] >= made.level(0.5).max(axis=1)).all()
 
 
+@pytest.mark.slow
 def test_more_series_than_one_shard_holds_are_all_answered() -> None:
     made = run(np.repeat(days(3), 1203, axis=0))
     assert len(made.reason) == len(made.model) == len(made.error) == 1203

@@ -54,6 +54,7 @@ def test_any_length_of_history_gives_a_lawful_answer(member: Forecaster, length:
     assert_contract(answer(member, days(length), horizon), 3, horizon)
 
 
+@pytest.mark.slow
 @every_member
 @settings(deadline=None, max_examples=40)
 @given(

@@ -52,6 +52,7 @@ def decided(values, risk):
     return np.array(made), np.array(came)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("risk", "low", "high"), [(0.01, 0.0, 0.015), (0.05, 0.015, 0.065)])
 def test_the_realised_violation_rate_is_what_the_risk_says(long, risk, low, high):
     made, came = decided(long, risk)

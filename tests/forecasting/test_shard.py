@@ -15,6 +15,8 @@ from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.members import MEMBERS
 from forecasting.shard import ShardForecast, forecast_shard
 
+pytestmark = pytest.mark.slow
+
 DEFAULTS = ForecastingSettings()
 CHEAP = msgspec.structs.replace(DEFAULTS, booster_rows=0)
 START = 1_699_833_600

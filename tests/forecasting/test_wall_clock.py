@@ -97,6 +97,7 @@ def foreseen(origin: int, zone: str) -> tuple[Forecasts[NodeRef], np.ndarray]:
     return made, office(origin + 1800 * np.arange(48), BERLIN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [SPRING, AUTUMN])
 @pytest.mark.parametrize("hours", [-10, 6, 30], ids=["tonight", "this night", "yesterday"])
 def test_office_hours_are_foreseen_across_a_change_of_clocks(change: int, hours: int) -> None:

@@ -58,6 +58,7 @@ def test_the_documentation_shows_how_to_use_it() -> None:
     assert len(EXAMPLES) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "line"), EXAMPLES, ids=lambda value: str(value)[:70])
 def test_the_command_line_takes_every_documented_line(page: str, line: str) -> None:
     parse(typer.main.get_command(root), "cotenant", words_of(line))

@@ -47,6 +47,7 @@ def test_every_top_level_package_is_a_known_room() -> None:
     assert found == set(PACKAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [p for p in SOURCES if p.parts[-2] != "edges"], ids=lambda p: str(p.relative_to(ROOT)))
 def test_only_a_file_marked_edge_meets_the_outside(path: Path) -> None:
     inside_corridor = path.relative_to(ROOT).parts[0] == "cotenant"
@@ -62,6 +63,7 @@ def test_a_room_near_the_node_starts_without_heavy_packages(room: str) -> None:
     assert not modules_after(f"import {room}, cotenant.edges.telemetry") & {*HEAVY, "kubernetes", "typer", "pydantic"}
 
 
+@pytest.mark.slow
 def test_the_web_process_starts_without_learning_packages() -> None:
     assert not modules_after("import dashboard.app") & {"sklearn", "statsmodels", "kubernetes"}
 

@@ -143,6 +143,7 @@ def test_events_of_others_are_no_acts_and_those_without_annotation_are_told_by_t
     assert NODE_AGENT in act.why
 
 
+@pytest.mark.server
 def test_the_embedded_server_tells_the_same(tmp_path: Path) -> None:
     with EmbeddedServer() as server:
         client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(tmp_path / "kubeconfig"))))

@@ -15,6 +15,8 @@ from cotenant.sim.api_server import EmbeddedServer
 from tests.contract.target import embedded_target
 from tests.manager.scene import FORECASTS, RECOMMENDATIONS, SLO, Scene, deployed, results_of
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Scene]:

@@ -13,6 +13,8 @@ from cotenant.manager.loop import AlwaysLeads
 from cotenant.manager.pipeline import Pipeline, PipelineFailed
 from cotenant.settings.root import Settings
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def pipeline() -> Pipeline:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from cotenant.edges.store import Store
 from cotenant.manager.feature import Standing
@@ -25,6 +26,8 @@ from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import FORECASTS, RECOMMENDATIONS, Scene, deployed, results_of
+
+pytestmark = pytest.mark.server
 
 Nodes = Callable[..., list[str]]
 PUBLISHING = ["colocation", "node-slo", "node-metric"]
@@ -92,6 +95,7 @@ def test_kubernetes_collects_what_belonged_to_a_deleted_workload_and_node(scene:
     wait_for("no UsageForecast", lambda: not scene.api.exists(f"{FORECASTS}/{node}"))
 
 
+@pytest.mark.slow
 def test_the_pipeline_runs_in_a_child_and_hands_its_results_back(tmp_path: Path) -> None:
     cluster = fill(Store(tmp_path.as_uri(), "small"), SyntheticSpec(nodes=3, workloads=12, days=3), Silent())
     settings = msgspec.structs.replace(Settings(), store=StoreSettings(url=tmp_path.as_uri()))

@@ -127,6 +127,7 @@ def ends(pair: tuple[Cri, Cri], path: str, body: bytes = b"") -> list[Outcome]:
     return found
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("path", "code"),
     [
@@ -257,6 +258,7 @@ def test_a_runtime_that_is_away_is_unavailable_at_once_and_found_again_soon(
     client.close()
 
 
+@pytest.mark.server
 def test_a_second_instance_refuses_to_start_and_the_first_serves_on(
     folder: Path, upstream: PlayedServer, proxy: ProxyProcess
 ) -> None:
@@ -283,6 +285,7 @@ def test_a_socket_whose_name_was_taken_away_is_put_back(proxy: ProxyProcess, har
     client.close()
 
 
+@pytest.mark.server
 def test_a_killed_proxy_leaves_nothing_that_hinders_the_next(folder: Path, upstream: PlayedServer) -> None:
     one = ProxyProcess(folder, upstream.socket, "killed")
     one.start()
@@ -296,6 +299,7 @@ def test_a_killed_proxy_leaves_nothing_that_hinders_the_next(folder: Path, upstr
     assert [p.name for p in folder.glob("*killed.sock*")] == ["killed.sock.lock"]
 
 
+@pytest.mark.server
 def test_a_supervisor_hears_that_it_serves_goes_on_and_ends(
     folder: Path, upstream: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +316,7 @@ def test_a_supervisor_hears_that_it_serves_goes_on_and_ends(
         assert heard[-1] == b"STOPPING=1"
 
 
+@pytest.mark.server
 def test_the_command_serves_as_the_light_entry_does(folder: Path, upstream: PlayedServer) -> None:
     listen = folder / "command.sock"
     words = ["cri-proxy", "--socket", str(listen), "--upstream", str(upstream.socket), "--hook-dir", ""]

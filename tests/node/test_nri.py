@@ -22,6 +22,8 @@ from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.fake_nri import TO_PLUGIN, FakeRuntime, Peer, PluginError, container, pod
 
+pytestmark = pytest.mark.server
+
 MakePlugin = Callable[..., NriPlugin]
 BATCH = pod("b", pods.labels("BE"), pods.batch())
 

@@ -11,6 +11,8 @@ from tests.cluster import binaries
 from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted, named, passed
 from tests.node.containerd import impossible
 
+pytestmark = pytest.mark.server
+
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("guest")

@@ -18,6 +18,8 @@ from enforcer.telling import AgentMetrics
 from profiler.enforcement import lanes, query
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
+pytestmark = pytest.mark.server
+
 END = 1_790_000_040
 MINUTES = 30
 

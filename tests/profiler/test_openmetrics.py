@@ -47,6 +47,7 @@ def points(lines: list[str], metric: str, **labels: str) -> dict[str, list[tuple
     return found
 
 
+@pytest.mark.slow
 def test_a_family_stands_in_one_piece_and_the_text_ends(cluster: SyntheticCluster) -> None:
     lines = dressed(cluster, Dress(interval_seconds=300))
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
@@ -98,6 +99,7 @@ def test_a_restart_resets_the_counter_or_begins_a_new_series() -> None:
     assert all((np.diff([value for _, value in series]) >= 0).all() for series in several.values())
 
 
+@pytest.mark.slow
 def test_kills_are_counted_in_whole_numbers() -> None:
     cluster = generate(SyntheticSpec(nodes=2, workloads=6, days=10, seed=7))
     kills = [e.subject for e in cluster.inventory.events if e.kind is EventKind.OOM_KILL]
@@ -109,6 +111,7 @@ def test_kills_are_counted_in_whole_numbers() -> None:
         assert (np.diff([value for _, value in series]) >= 0).all()
 
 
+@pytest.mark.slow
 def test_each_scraper_gives_its_own_copy_and_lost_scrapes_are_missing(cluster: SyntheticCluster) -> None:
     ref = cluster.usage[Signal.CPU_USAGE_MEAN].refs[0]
     dress = Dress(interval_seconds=60, families=FEW, noise=False)

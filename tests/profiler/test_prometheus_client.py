@@ -13,6 +13,8 @@ from profiler.prometheus import client as connection
 from profiler.prometheus.client import Client
 from tests.support.api_server import ApiServer, Handler, Reply, hang_up
 
+pytestmark = pytest.mark.server
+
 NAMES = "/api/v1/label/__name__/values"
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def chooses(shard: Shard, namespace: str) -> bool:
     return all((re.fullmatch(m.value, namespace) is not None) == (m.operator == "=~") for m in shard.matchers())
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(NAMES, st.floats(0.05, 4), st.integers(0, 287), st.integers(20_000, 500_000))
 def test_every_slot_of_every_part_and_namespace_is_asked_exactly_once(

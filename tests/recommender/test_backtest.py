@@ -213,6 +213,7 @@ def recorded(
     return evidence, record(evidence, 7)
 
 
+@pytest.mark.slow
 @given(usages, peaks_over, usages, st.lists(limits, max_size=3), limits, limits)
 def test_a_larger_amount_never_does_more_harm(
     means: np.ndarray, ratio: np.ndarray, refused: np.ndarray, kills: list[float], one: float, other: float
@@ -226,6 +227,7 @@ def test_a_larger_amount_never_does_more_harm(
     assert found.minutes_above(np.array([np.inf]))[0] == 0
 
 
+@pytest.mark.slow
 @given(usages, peaks_over, usages, st.lists(limits, max_size=3))
 def test_the_present_amounts_do_exactly_what_they_did(
     means: np.ndarray, ratio: np.ndarray, refused: np.ndarray, kills: list[float]
@@ -238,6 +240,7 @@ def test_the_present_amounts_do_exactly_what_they_did(
     assert all(freed.tolist() == [0] for freed in same.freed.values())
 
 
+@pytest.mark.slow
 @given(usages, st.integers(1, 5000), st.integers(1, 5000))
 def test_what_is_freed_adds_up(means: np.ndarray, first: int, second: int) -> None:
     evidence, found = recorded(means, np.ones_like(means), np.zeros_like(means), [])
@@ -248,6 +251,7 @@ def test_what_is_freed_adds_up(means: np.ndarray, first: int, second: int) -> No
         assert steps == pytest.approx(backtest(found, now, whole).freed[resource], rel=1e-9)
 
 
+@pytest.mark.slow
 @given(usages, peaks_over, usages, limits)
 def test_throttled_minutes_agree_with_the_rule_slot_by_slot(
     means: np.ndarray, ratio: np.ndarray, refused: np.ndarray, limit: float

@@ -137,6 +137,7 @@ def published(computed: Computed, band: Band, resource: Resource) -> dict[str, i
     return {name: int(columns.amounts[i]) if columns.lent[i] else None for i, name in enumerate(columns.nodes)}
 
 
+@pytest.mark.slow
 @given(steps, some_strategy)
 @settings(max_examples=150, deadline=None)
 def test_after_any_steps_every_amount_is_what_the_plain_formula_gives(
@@ -303,6 +304,7 @@ def test_zones_of_a_node_never_give_more_than_the_node(
         assert zones.sum() <= whole + count
 
 
+@pytest.mark.slow
 def test_five_thousand_nodes_and_fifty_thousand_pods_are_computed_at_once() -> None:
     found = state()
     count = 5000

@@ -250,6 +250,7 @@ absurd = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.floats(0,
 some = st.none() | st.integers(0, 2**62)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(
     st.lists(absurd, min_size=1, max_size=12),

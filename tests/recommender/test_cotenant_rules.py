@@ -338,6 +338,7 @@ def _track(draw: st.DrawFn, of: Workload, name: str) -> Track:
     return Track(of.ref, "web-0", cpu=shape, throttled=shape[::-1], memory=shape * MIB, container=name, kills=kills)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(clusters())
 def test_whatever_the_cluster_values_are_whole_ordered_and_explained(case: Scenario) -> None:
@@ -356,6 +357,7 @@ def test_whatever_the_cluster_values_are_whole_ordered_and_explained(case: Scena
         msgspec.json.encode(found)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(clusters())
 def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says_so(case: Scenario) -> None:
@@ -368,6 +370,7 @@ def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says
                 assert v.amount >= needed * (1 - 1e-9) or lowered
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(clusters())
 def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
@@ -386,6 +389,7 @@ def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
         assert float(inputs[0]["hpa_target_percent"]) == max(1, round(before / max(total, 1)))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(clusters())
 def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
@@ -396,6 +400,7 @@ def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
                 assert any(word in rule for rule in rules for word in ("annotation", "LimitRange", "Quota", "="))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(1, 4000, width=32), min_size=1, max_size=12), st.floats(1, 3), st.integers(1, 4000))
 def test_more_demand_never_means_less(seen: list[float], factor: float, now: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
@@ -20,6 +21,8 @@ from cotenant.pipeline import corridor
 from cotenant.settings.root import Settings
 from profiler.history import Block, Report, Span, pull
 from tests.support.scenario import MONDAY
+
+pytestmark = pytest.mark.slow
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 KILLED, NEXT = (PodContainerRef("shop", f"web-{name}", "app") for name in ("old", "new"))

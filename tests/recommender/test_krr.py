@@ -251,6 +251,7 @@ def test_half_millicores_and_bytes_are_written_without_loss() -> None:
 absurd = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.lists(absurd, min_size=30, max_size=30), min_size=1, max_size=3), absurd, st.integers(0, 10**6))
 def test_absurd_samples_give_whole_amounts_that_are_not_negative_or_a_reason(

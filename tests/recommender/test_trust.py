@@ -132,6 +132,7 @@ def test_without_a_proposal_there_is_nothing_to_trust() -> None:
     assert trust(Grounds(evidence, BacktestSettings()), 0, made, None) is None
 
 
+@pytest.mark.slow
 @given(
     st.floats(0.1, 16),
     st.integers(1, 4),

@@ -19,6 +19,8 @@ from cotenant.settings.root import Settings
 from tests.s3.conftest import Bucket
 from tests.support.fleet import START, filled, usage_of, values_of
 
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
 CPU = Signal.CPU_USAGE_MEAN
 SETTINGS = Settings(forecasting=ForecastingSettings(history_days=2, booster_rows=0, origins=1))
 

@@ -19,6 +19,8 @@ from cotenant.settings.root import Settings
 from tests.cluster.pki import Authority
 from tests.support.fleet import filled, values_of
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 distributed = pytest.importorskip("distributed")
 SETTINGS = Settings(forecasting=ForecastingSettings(history_days=2, booster_rows=0, origins=1))
 VALUES = values_of(200, 3)

@@ -30,6 +30,8 @@ from forecasting.peaks import daily_maxima
 from tests.cluster.waiting import wait_for
 from tests.support.fleet import START, filled, usage_of, values_of
 
+pytestmark = pytest.mark.slow
+
 TaskT = TypeVar("TaskT")
 QUICK = Settings(forecasting=ForecastingSettings(history_days=3, booster_rows=0, origins=1))
 """Short histories without a booster: what is tested here is who computes, not how well."""
@@ -105,6 +107,7 @@ def test_parts_of_an_indexed_job_join_to_the_same_rows(tmp_path: Path, expected:
     assert same(every(store), expected)
 
 
+@pytest.mark.server
 def test_a_run_killed_in_the_middle_goes_on_from_the_shards_it_finished(tmp_path: Path, expected: Block) -> None:
     store = filled(tmp_path.as_uri(), VALUES)
     plan = fleet(store)._plan()

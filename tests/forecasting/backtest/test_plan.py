@@ -102,6 +102,7 @@ def test_a_step_that_does_not_divide_the_plans_is_refused():
 CONTENDERS: list[Contender] = [*(PathContender(by_name(name)) for name in (*DEFAULT, *SLOW)), EngineContender()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda c: c.name)
 @pytest.mark.parametrize("poison", [np.nan, 1e9])
 def test_no_contender_knows_what_comes_after_the_origin(contender, poison):

@@ -28,6 +28,8 @@ from tests.support.exporter import EXPORTER_END, exporter_server
 from tests.support.openmetrics import Dress
 from tests.support.prometheus import MISSING, installed
 
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 POLICY = CollectPolicy()
 

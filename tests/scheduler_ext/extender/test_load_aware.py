@@ -234,6 +234,7 @@ def plain_score(row: Any, pod: Any, load: LoadAwareSettings) -> int:
     return (total + lowest * load.dominant_weight) // (weights + load.dominant_weight)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     table=columns(),

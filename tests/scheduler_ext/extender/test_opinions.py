@@ -67,6 +67,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(steps, st.booleans())
 def test_memory_agrees_with_a_fresh_look_whatever_happens(done: list[tuple[str, int, int]], lenient: bool) -> None:

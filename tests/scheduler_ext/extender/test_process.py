@@ -20,6 +20,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.scheduler_ext.extender.live import install_crds
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -73,6 +75,7 @@ def test_certificates_are_for_their_side_alone_and_keys_are_private(tmp_path: Pa
         issue(tmp_path / "other", "extender:9445")
 
 
+@pytest.mark.slow
 def test_words_that_make_no_sense_are_refused() -> None:
     assert "--url is missing" in cotenant("extender", "--print-config").stderr
     assert cotenant("why").returncode == 2

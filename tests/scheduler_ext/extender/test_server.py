@@ -24,6 +24,8 @@ from scheduler_ext.extender.server import ExtenderServer
 from tests.scheduler_ext.extender.serving import Serving, args, client_tls, serving
 from tests.scheduler_ext.extender.worlds import SOURCES, World, pod_json
 
+pytestmark = pytest.mark.server
+
 LS = {"koordinator.sh/qosClass": "LS"}
 POD = pod_json("new", {"cpu": "1", "memory": "1Gi"}, labels=LS)
 
