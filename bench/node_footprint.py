@@ -5,13 +5,16 @@
 The agent is its own process, as in a DaemonSet, on 100 pods of two containers in real cgroups; figures are of that
 process alone: CPU time of the kernel's accounting, resident memory, its own histogram of ticks. For the reaction a
 latency-sensitive pod begins to burn a core; counted are the agent's ticks until the quota of best effort is smaller.
+What its ticks cost a service is measured against the same node with the agent stopped (SIGSTOP), in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -20,7 +23,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from bench.node_load import FILE_BYTES, MIB, calibrated
+from bench.node_neighbours import AGENT_MILLICORES, LOAD, PERIOD_MS
 from bench.record import Row, below, record
+from enforcer.container_resources import shares_of
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, Running
 from tests.support.kubepods import Kubepods, Pod, missing
@@ -38,6 +46,10 @@ cpuBurstStrategy: {policy: auto}
 """
 ROOM: Final = 70_000
 """Quota of best effort, in microseconds, from which a step is made."""
+TICKING: Final = {"enforcer.tick_seconds": TICK_SECONDS}
+SERVICE_SHARE: Final = 0.3
+"""Of a core."""
+SERVICE_ROUNDS: Final = 6
 BURN: Final = [sys.executable, "-c", "while True: pass"]
 
 
@@ -57,7 +69,7 @@ def crowd(count: int) -> Iterator[Kubepods]:
 
 
 def agent(node: Kubepods, folder: Path) -> Running:
-    return Running(node, folder, policy=POLICY, settings={"enforcer.tick_seconds": TICK_SECONDS}, group="agent")
+    return Running(node, folder, policy=POLICY, settings=TICKING, group="agent")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -110,6 +122,35 @@ def cost(seconds: float) -> list[Row]:
     ]
 
 
+def beside_a_service(seconds: float, rounds: int) -> list[Row]:
+    """What ticks over 100 pods cost a loop that takes 30 % of a core, against the same node while nobody ticks."""
+    p99: dict[bool, list[float]] = {True: [], False: []}
+    with tempfile.TemporaryDirectory() as temp, crowd(PODS) as node:
+        served = Path(temp) / "served"
+        served.write_bytes(os.urandom(MIB) * (FILE_BYTES // MIB))
+        web = node.pod("web", qos="LS", kube="Burstable", resources={"requests": {"cpu": "1"}})
+        own = node.pod("agent", kube="Burstable", resources={"requests": {"cpu": f"{AGENT_MILLICORES}m"}})
+        for group in (own.path, own.container):
+            node.write(group, "cpu", "cpu.shares", shares_of(AGENT_MILLICORES))
+        work = str(calibrated(served, SERVICE_SHARE * PERIOD_MS))
+        running = Running(node, Path(temp) / "a", policy=POLICY, settings=TICKING, group=own.container)
+        with running:
+            assert running.process is not None
+            wait_for("ticks", lambda: running.ticks() >= 5)
+            for number in range(2 * rounds):
+                ticks = number % 4 in (0, 3)
+                running.process.send_signal(signal.SIGCONT if ticks else signal.SIGSTOP)
+                out = Path(temp) / "latencies"
+                command = [sys.executable, str(LOAD), "serve", str(out), work, str(PERIOD_MS), str(seconds)]
+                node.run(web, [*command, str(served)]).wait(300)
+                p99[ticks].append(float(np.percentile(json.loads(out.read_text()), 99)))
+            running.process.send_signal(signal.SIGCONT)
+            running.end()
+    medians = {ticks: statistics.median(values) for ticks, values in p99.items()}
+    note = f"{medians[True]:.2f} ms of {min(p99[True]):.2f} to {max(p99[True]):.2f}, {medians[False]:.2f} ms without"
+    return [below("p99 of a service beside the agent / without it", medians[True] / medians[False], "x", 1.1, note)]
+
+
 def quota(node: Kubepods) -> int:
     return int(node.read(TIER, "cpu", "cpu.cfs_quota_us"))
 
@@ -150,7 +191,11 @@ def main() -> int:
     if why := missing():
         print(f"node_footprint: not measured: {why}", file=sys.stderr)
         return 0
-    rows = [*cost(given.seconds), *reactions(given.steps)]
+    rows = [
+        *cost(given.seconds),
+        *reactions(given.steps),
+        *beside_a_service(given.seconds / SERVICE_ROUNDS / 2, SERVICE_ROUNDS),
+    ]
     if given.seconds >= 60 and given.steps >= 5:
         record("node_footprint", ".venv/bin/python -m bench.node_footprint", rows)
     else:
