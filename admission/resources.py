@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from admission.pod_level import shared_out
 from cotenant.model.errors import QuantityError
 from cotenant.model.protocol import ANNOTATION_ALIASES, EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, RESOURCE_ALIASES
 from cotenant.model.qos import PriorityClass
@@ -67,12 +68,13 @@ def _rename(found: Json, old: str, where: str) -> str:
 def translated(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[str]:
     """Rename cpu and memory to the class's resources in all containers, and in the overhead when asked; warnings.
 
-    A missing request becomes the limit. Pods of other classes are not touched.
+    A missing request becomes the limit. What the pod asks for as a whole is shared out among its containers first. Pods
+    of other classes are not touched.
     """
     band = BANDS.get(priority)
     if band is None:
         return []
-    warnings = []
+    warnings = shared_out(pod)
     for container in containers(pod, "initContainers", "containers"):
         for resource in Resource:
             warnings += _translate(container, resource, EXTENDED_RESOURCES[band, resource])

@@ -80,6 +80,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     priority: int | None = None
     priority_class_name: str | None = None
     overhead: dict[str, Any] | None = None
+    resources: _Resources | None = None
 
 
 class _PodShape(msgspec.Struct):

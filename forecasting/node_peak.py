@@ -30,7 +30,8 @@ Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
 
 FALLBACK: Final = "koordinator"
-_MARGIN: Final = 1.1
+MARGIN: Final = 1.1
+"""Of Koordinator's predictors over the percentile."""
 _PERCENTILE: Final = {Resource.CPU: 0.95, Resource.MEMORY: 0.98}
 _HALF_LIFE_DAYS: Final = {Resource.CPU: 0.5, Resource.MEMORY: 1.0}
 _HALF_LIVES_KEPT: Final = 10
@@ -111,14 +112,14 @@ def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource, pod
 
     Source: koordlet's peak predictor: p95 and a half-life of 12 h for CPU, p98 and 24 h for memory.
     """
-    total = _MARGIN * _decayed(usage, slots_per_day, resource)
+    total = MARGIN * _decayed(usage, slots_per_day, resource)
     return total if pods is None else np.fmax(total, pods)
 
 
 def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
     """1.1 x the decayed percentile of each pod, (pods,); a pod younger than 24 h counts with its request."""
     cold = np.isfinite(usage).sum(axis=1) < slots_per_day
-    found = _MARGIN * _decayed(usage, slots_per_day, resource)
+    found = MARGIN * _decayed(usage, slots_per_day, resource)
     result: Floats = np.where(cold | np.isnan(found), requests, found)
     return result
 

@@ -13,7 +13,7 @@ from cotenant.manager.loop import Changes
 from cotenant.manager.node_slo import Configured, LabelledNode, decide
 from cotenant.manager.watched import WatchedNode
 from cotenant.model.intent import Outcome
-from cotenant.model.protocol import SLO_CONFIG_MAP
+from cotenant.model.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP
 from cotenant.model.slo_config import SloConfig
 
 
@@ -46,7 +46,10 @@ class NodeSlos:
         self._config = self._config.updated(config_data(self._mirrors["config"]))
         nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
         there = {name: slo for (_, name), slo in self._mirrors["nodeslos"].snapshot().items()}
-        labelled = tuple(LabelledNode(n.owned, n.node.labels) for n in nodes.values())
+        labelled = tuple(
+            LabelledNode(n.owned, n.node.labels, n.node.annotations.get(NETWORK_BANDWIDTH_ANNOTATION, ""))
+            for n in nodes.values()
+        )
         return decide(Configured(self._config, labelled, there))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:

@@ -18,8 +18,10 @@ import msgspec
 
 from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, Decision, Note
 from cotenant.manager.published import Owned, PublishedMeta
+from cotenant.model.errors import QuantityError
 from cotenant.model.intent import Address, Apply
-from cotenant.model.protocol import SLO_CONFIG_MAP, SLO_GROUP
+from cotenant.model.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP, SLO_GROUP
+from cotenant.model.quantity import parse_bytes
 from cotenant.model.slo_config import SloConfig
 from cotenant.model.slo_forms import FORMS, SloKey
 
@@ -46,10 +48,11 @@ class NodeSloObject(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class LabelledNode:
-    """A node that exists, with what selectors look at."""
+    """A node that exists, with what selectors look at. bandwidth: of its network, as its annotation says it, or ""."""
 
     owned: Owned
     labels: Mapping[str, str]
+    bandwidth: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +75,24 @@ class Rendering:
 
 def decide(view: Configured) -> Decision:
     """One intent for each node whose NodeSLO is missing or differs; notes for findings and for others' NodeSLOs."""
-    renderings: dict[Entries, Rendering] = {}
+    renderings: dict[tuple[Entries, str], Rendering] = {}
     specs = _Specs()
     intents: list[Apply] = []
     foreign: list[str] = []
     for node in view.nodes:
-        entries = entries_of(view.config, node.labels)
-        if entries not in renderings:
-            renderings[entries] = render(view.config, entries)
+        alike = (entries_of(view.config, node.labels), node.bandwidth)
+        if alike not in renderings:
+            renderings[alike] = render(view.config, *alike)
         there = view.there.get(node.owned.name)
         if there is not None and not there.metadata.ours:
             foreign.append(node.owned.name)
             continue
-        wanted = _with_kept(renderings[entries], specs, there)
+        wanted = _with_kept(renderings[alike], specs, there)
         if why := difference(node.owned, there, wanted, specs):
             address = Address(SLO_GROUP, PLURAL, node.owned.name)
             intents.append(Apply(address, _body(node.owned, wanted), why=why))
-    return Decision(tuple(intents), (*notes_of(view.config), *_foreign(foreign)))
+    notes = (*notes_of(view.config), *_foreign(foreign), *_bandwidths(view.nodes))
+    return Decision(tuple(intents), notes)
 
 
 def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
@@ -96,12 +100,15 @@ def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
     return tuple(config.first_match(key, labels) for key in RENDERED)
 
 
-def render(config: SloConfig, entries: Entries) -> Rendering:
-    """The spec of nodes on which these entries are in force."""
+def render(config: SloConfig, entries: Entries, bandwidth: str = "") -> Rendering:
+    """The spec of nodes on which these entries are in force, and whose annotation says this bandwidth."""
     spec: dict[str, Any] = {}
     for key, entry in zip(RENDERED, entries, strict=True):
         values = config.values(key, entry)
         spec[FORMS[key].part] = values.get("applications", []) if key is SloKey.HOST_APPLICATIONS else values
+    if bandwidth and not _wrong(bandwidth):
+        part = FORMS[SloKey.SYSTEM].part
+        spec[part] = {**spec[part], "totalNetworkBandwidth": bandwidth}
     keeps = tuple(FORMS[key].part for key in RENDERED if key in config.unread)
     return Rendering(spec, _digest(spec), keeps)
 
@@ -196,6 +203,23 @@ def _foreign(nodes: list[str]) -> Iterable[Note]:
             f"gone, delete them or label them {MANAGED_BY_LABEL}={MANAGED_BY}.",
             warning=True,
         )
+
+
+def _bandwidths(nodes: Iterable[LabelledNode]) -> Iterable[Note]:
+    """One note for each node whose annotated bandwidth is no quantity."""
+    for node in nodes:
+        if node.bandwidth and (words := _wrong(node.bandwidth)):
+            text = f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {words}. Write bits per second, such as 10G."
+            yield Note(f"nodes/{node.owned.name}", "InvalidBandwidth", text, warning=True)
+
+
+def _wrong(bandwidth: str) -> str:
+    """Why a bandwidth cannot be read, "" when it can."""
+    try:
+        parse_bytes(bandwidth)
+    except QuantityError as error:
+        return error.message
+    return ""
 
 
 def coverage(view: Configured) -> Mapping[Entries, int]:

@@ -17,10 +17,10 @@ from cotenant.model.resource import Resource
 from cotenant.model.usage import Signal, Usage
 from cotenant.pipeline.analysis import History
 from cotenant.settings.recommender import ReclaimableSettings
-from forecasting.node_peak import NodePeaks
+from forecasting.node_peak import FALLBACK, NodePeaks, koordinator_peaks
 from profiler.pooling import by_node, total
 from recommender.colocation.columns import PeakForecast
-from recommender.colocation.formulas import Parameters, batch, mid
+from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
 from recommender.colocation.inventory import Usages, node_columns, strategies
 from recommender.colocation.strategy import ColocationConfig
 
@@ -86,7 +86,7 @@ def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef]) -> U
         pods=pods_now(history.usage[POD_SIGNAL[resource]]),
         nodes=dict(zip(names, (float(v) for v in values), strict=True)),
         measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
-        prod_reclaimable=_prod_reclaimable(history.inventory, resource, prod),
+        prod_reclaimable=_prod_reclaimable(history, resource, prod),
         prod_peaks=prod_peaks(prod),
     )
 
@@ -110,16 +110,40 @@ def pods_now(usage: Usage[PodContainerRef]) -> dict[tuple[str, str], float]:
     return dict(sums)
 
 
-def _prod_reclaimable(inventory: Inventory, resource: Resource, prod: NodePeaks[NodeRef]) -> dict[str, float]:
-    """Requested by prod less its calibrated 24-hour peak, at most what the node can still give; floor 0.
+def _prod_reclaimable(history: History, resource: Resource, prod: NodePeaks[NodeRef]) -> dict[str, float]:
+    """Requested by prod less its calibrated 24-hour peak, by node with a peak.
 
-    Source: Koordinator's priority-class predictor, with our forecast in the place of its decayed percentile.
+    A node whose record is too short stands on Koordinator's predictor, which counts the system's peak too: what its
+    system will use cannot be lent either, and no back-test has shown how much that is. Without a sample of the system
+    such a node lends nothing of what prod requested.
     """
     requested: dict[str, float] = defaultdict(float)
-    owned = _pods_of(inventory, PROD)
-    for pod in inventory.pods:
+    owned = _pods_of(history.inventory, PROD)
+    for pod in history.inventory.pods:
         if pod.running and (pod.namespace, pod.name) in owned:
             requested[pod.node] += pod.requests.get(resource, 0)
-    room = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
-    peaks = zip((ref.name for ref in prod.refs), prod.peaks[:, 0].tolist(), strict=True)
-    return {n: max(0.0, min(requested[n], room[n]) - peak) for n, peak in peaks if np.isfinite(peak)}
+    room = {n.name: float(n.allocatable.get(resource, 0)) for n in history.inventory.nodes}
+    names = [ref.name for ref in prod.refs]
+    young = np.array([model == FALLBACK for model in prod.model], dtype=bool)
+    system = system_peaks(history, resource) if young.any() else {}
+    also = np.where(young, [system.get(name, np.nan) for name in names], 0.0)
+    amounts = prod_reclaimable(
+        np.array([requested[name] for name in names]), np.array([room[name] for name in names]), prod.peaks[:, 0] + also
+    )
+    rows = zip(names, amounts.tolist(), np.isfinite(prod.peaks[:, 0]).tolist(), strict=True)
+    return {name: amount for name, amount, has_peak in rows if has_peak}
+
+
+def system_peaks(history: History, resource: Resource) -> dict[str, float]:
+    """By node: Koordinator's peak of what runs outside pods (usage of the node less that of its pods, floor 0).
+
+    NaN for a node without any sample.
+    """
+    nodes = history.node_usage[NODE_SIGNAL[resource]]
+    pods = node_totals(history, resource, tuple(PriorityClass))
+    row_of = {ref.name: row for row, ref in enumerate(pods.refs)}
+    known = [row for row, ref in enumerate(nodes.refs) if ref.name in row_of]
+    of_pods = np.nan_to_num(pods.values[[row_of[nodes.refs[row].name] for row in known]])
+    rest = np.maximum(nodes.values[known] - of_pods, 0.0)
+    peaks = koordinator_peaks(rest, nodes.grid.slots_per_day, resource)
+    return {nodes.refs[row].name: float(peak) for row, peak in zip(known, peaks, strict=True)}

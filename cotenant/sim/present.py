@@ -24,10 +24,12 @@ from cotenant.model.qos import PriorityClass, with_default
 from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.sim.objects import WORKLOAD_LABEL, workload_label
-from profiler.node_metric.status import Observed, ProdOutlook, prod_reclaimable
+from forecasting.node_peak import MARGIN
+from profiler.node_metric.status import Observed, ProdOutlook
 from profiler.node_metric.windows import Track
 from profiler.synthetic import SyntheticCluster
 from profiler.synthetic.cluster import system_level
+from recommender.colocation.formulas import prod_reclaimable
 
 Floats = npt.NDArray[np.float64]
 Key = tuple[str, str]
@@ -190,7 +192,8 @@ def outlooks(
         peaks = np.quantile(_by_node(made, values, len(nodes)), PEAK_QUANTILE, axis=1)
         asked = np.array([float(pod.requests.get(resource, 0)) for pod in made.pods])
         requests: Floats = np.bincount(made.node, asked, minlength=len(nodes)).astype(np.float64)
-        for row, amount in enumerate(prod_reclaimable(requests, peaks).astype(np.int64).tolist()):
+        room = np.array([float(node.allocatable.get(resource, 0)) for node in nodes])
+        for row, amount in enumerate(prod_reclaimable(requests, room, MARGIN * peaks).astype(np.int64).tolist()):
             amounts[row][resource] = amount
     return {node.name: ProdOutlook(reclaimable=amounts[row]) for row, node in enumerate(nodes)}
 

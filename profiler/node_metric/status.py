@@ -4,9 +4,8 @@ Plain usage is the mean of the policy's window; the system's is the node's less 
 applications are not known to Prometheus). updateTime is the newest sample's, not the time of writing: a node whose
 scrapes stopped grows old. A node without a sample, or without any usage, has no status.
 
-prodReclaimable is what prod has requested and will not use in the next 24 hours:
-max(sum of prod requests - (1 + margin) x quantile of the prod peak's forecast, 0). Koordinator's predictors have the
-same meaning with a margin of 10 % over percentiles of the past.
+prodReclaimable is what prod has requested and will not use in the next 24 hours (`recommender.colocation.formulas`
+computes it; here it is written down).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,6 @@ from cotenant.model.collect_policy import CollectPolicy, go_duration
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.resource import Amounts, Resource
 from profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean, spans
-
-DEFAULT_MARGIN_PERCENT: Final = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,12 +56,6 @@ class Report:
     status: Mapping[str, Any]
     usage: Amounts
     system: Amounts
-
-
-def prod_reclaimable(requests: Floats, peaks: Floats, margin_percent: float = DEFAULT_MARGIN_PERCENT) -> Floats:
-    """max(requests - (1 + margin) x peaks, 0) element by element; NaN (no forecast) gives 0."""
-    left = requests - (100.0 + margin_percent) / 100.0 * peaks
-    return np.where(np.isfinite(left), np.maximum(left, 0.0), 0.0)
 
 
 def reports(

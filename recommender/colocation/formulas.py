@@ -182,6 +182,18 @@ def mid(columns: NodeColumns, given: Parameters, now_seconds: float) -> BandColu
     )
 
 
+def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> Floats:
+    """What prod requested and will not use in the next 24 hours, (n,), in the resource's unit.
+
+    max(min(requested, room) - unreclaimable, 0); 0 where unreclaimable is NaN (it is not known). requested: sum of prod
+    requests; room: the node's allocatable; unreclaimable: the peak that prod's use may reach, with its margin, and
+    where it stands on Koordinator's predictor for want of a longer record, the system's peak too.
+    Source: koordlet, priority-class predictor: min(requests - peaks, allocatable - peaks), floor 0.
+    """
+    left = np.minimum(requested, room) - unreclaimable
+    return np.where(np.isfinite(left), np.maximum(left, 0.0), 0.0)
+
+
 def pod_terms(columns: NodeColumns, given: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
     """What high-priority pods take, by policy, and which note explains it."""
     policy = given.policy

@@ -93,7 +93,7 @@ def _living(reservation: Reservation, mine: Sequence[PodView], view: View, setti
     takers = _takers(reservation, view) if mode is Mode.LAST_RESORT else ()
     if takers:
         return Care(tuple(claimed(pod, reservation) for pod in takers))
-    status = judged(reservation, mine, owners, view)
+    status = judged(reservation, mine, owners, view, settings)
     asks = _asks(reservation, status, mode, owners, view)
     if asks:
         return Care(asks=asks)
@@ -108,7 +108,11 @@ def _living(reservation: Reservation, mine: Sequence[PodView], view: View, setti
 
 
 def judged(
-    reservation: Reservation, mine: Sequence[PodView], owners: Sequence[PodView], view: View
+    reservation: Reservation,
+    mine: Sequence[PodView],
+    owners: Sequence[PodView],
+    view: View,
+    settings: ReservationSettings,
 ) -> ReservationStatus:
     """The status as it should be."""
     before, now = reservation.status, view.now_seconds
@@ -128,7 +132,7 @@ def judged(
     if reservation.expired(now) or lost_node:
         text = f"node {node} is gone" if lost_node else "its time is over"
         return _with(status, Phase.FAILED, [condition(READY, False, EXPIRED, text)], now)
-    return _held_status(reservation, status, mine, owners, view)
+    return _held_status(reservation, status, mine, owners, view, settings)
 
 
 def _held_status(
@@ -137,9 +141,10 @@ def _held_status(
     mine: Sequence[PodView],
     owners: Sequence[PodView],
     view: View,
+    settings: ReservationSettings,
 ) -> ReservationStatus:
     """Whether the room is held now; a Reservation that was Available stays so while lost room is asked for again."""
-    extra = _considered(reservation)
+    extra = _considered(reservation, settings)
     open_ = [p for p in mine if p.alive and not p.node]
     missing = unguarded(view, reservation.uid, reservation)
     here = bool(owners) or any(p.alive and p.node for p in mine)
@@ -155,8 +160,8 @@ def _held_status(
     return _with(status, Phase.WAITING if waits else Phase.PENDING, [*bad, *extra], view.now_seconds)
 
 
-def _considered(reservation: Reservation) -> list[Condition]:
-    left_out = not_considered(reservation.template)
+def _considered(reservation: Reservation, settings: ReservationSettings) -> list[Condition]:
+    left_out = not_considered(reservation.template, settings.scheduler_name)
     if not left_out:
         return []
     text = f"the placeholder does not ask for: {', '.join(left_out)}"

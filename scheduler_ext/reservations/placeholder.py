@@ -110,8 +110,11 @@ def class_intent(name: str, value: int) -> Create:
     return Create(address, body, why="owners must be able to push placeholders aside")
 
 
-def not_considered(template: Json) -> list[str]:
-    """What of a template a placeholder cannot ask for, in words; the owners themselves still do."""
+def not_considered(template: Json, scheduler_name: str) -> list[str]:
+    """What of a template a placeholder cannot ask for, in words; the owners themselves still do.
+
+    scheduler_name: of the scheduler that places placeholders, which may be another than the template's.
+    """
     spec = template.get("spec") or {}
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     ports = [p for c in containers for p in c.get("ports") or () if p.get("hostPort")]
@@ -122,7 +125,9 @@ def not_considered(template: Json) -> list[str]:
         ("topologySpreadConstraints", spec.get("topologySpreadConstraints")),
         ("resourceClaims", spec.get("resourceClaims")),
     ]
-    return [word for word, found in words if found]
+    other = str(spec.get("schedulerName") or scheduler_name)
+    scheduler = [] if other == scheduler_name else [f"schedulerName {other} ({scheduler_name} places it)"]
+    return [word for word, found in words if found] + scheduler
 
 
 def impossible(reservation: Reservation) -> str:

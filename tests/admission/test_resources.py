@@ -152,3 +152,84 @@ def test_a_whole_number_is_written_as_the_server_does(amount: int) -> None:
     text = decimal_si(amount)
     assert parse_millicores(text) == min(amount * 1000, 2**63 - 1)
     assert not text.endswith("000")
+
+
+def whole_pod(own: dict[str, Any], *containers: dict[str, Any], sidecars: int = 0) -> dict[str, Any]:
+    """A batch pod after translation; own: spec.resources; containers: their resources, sidecars first."""
+    named = [{"name": f"c{i}", "resources": copy.deepcopy(held)} for i, held in enumerate(containers)]
+    inits = [{**one, "restartPolicy": "Always"} for one in named[:sidecars]]
+    spec = {
+        "containers": named[sidecars:],
+        "resources": copy.deepcopy(own),
+        **({"initContainers": inits} if inits else {}),
+    }
+    found = {"metadata": {}, "spec": spec}
+    found["warnings"] = translated(found, PriorityClass.BATCH, overhead=False)
+    return found
+
+
+def batch_cpu(found: dict[str, Any], side: str) -> list[Any]:
+    spec = found["spec"]
+    both = [*spec["containers"], *spec.get("initContainers", ())]
+    return [c["resources"].get(side, {}).get("kubernetes.io/batch-cpu") for c in both]
+
+
+@pytest.mark.parametrize(
+    ("own", "containers", "requests", "limits"),
+    [
+        # one container takes all of it
+        ({"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}, [{}], ["2k"], ["3k"]),
+        # 2000 - 500 goes to the one that names nothing; of limits 4000 - (1000 + 1500) too
+        (
+            {"requests": {"cpu": "2"}, "limits": {"cpu": "4"}},
+            [{"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}}, {}],
+            ["500", "1500"],
+            ["1k", "3k"],
+        ),
+        # two that name nothing share evenly; no pod limit, no limits
+        ({"requests": {"cpu": "1001m"}}, [{}, {}], ["501", "500"], [None, None]),
+        # only a limit: the request is the limit
+        ({"limits": {"cpu": "1"}}, [{}, {}], ["500", "500"], ["500", "500"]),
+        # all have limits: each grows up to its own, what nobody can use is left out
+        (
+            {"requests": {"cpu": "3"}},
+            [{"requests": {"cpu": "1"}, "limits": {"cpu": "1500m"}}, {"limits": {"cpu": "1"}}],
+            ["1500", "1k"],
+            ["1500", "1k"],
+        ),
+    ],
+)
+def test_what_a_pod_asks_for_as_a_whole_is_shared_out_and_translated(
+    own: Any, containers: list[Any], requests: list[Any], limits: list[Any]
+) -> None:
+    found = whole_pod(own, *containers)
+    assert (batch_cpu(found, "requests"), batch_cpu(found, "limits")) == (requests, limits)
+    assert "resources" not in found["spec"]
+    assert "the pod's own cpu (spec.resources) was shared out" in found["warnings"][0]
+
+
+def test_huge_pages_of_a_pod_and_amounts_that_cannot_be_read_stay_where_they_are() -> None:
+    own = {"requests": {"cpu": "much", "hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}
+    found = whole_pod(own, {})
+    assert found["spec"]["resources"] == own
+    assert "the pod's own cpu was not translated" in found["warnings"][0]
+
+
+@given(
+    pod_request=st.integers(0, 10_000),
+    more=st.integers(0, 10_000),
+    requests=st.lists(st.none() | st.integers(1, 2_000), min_size=1, max_size=4),
+    sidecars=st.integers(0, 3),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_sum_of_a_pods_requests_and_its_bound_are_conserved(
+    pod_request: int, more: int, requests: list[int | None], sidecars: int
+) -> None:
+    total = max(pod_request, sum(r or 0 for r in requests))
+    own = {"requests": {"cpu": f"{total}m"}, "limits": {"cpu": f"{total + more}m"}}
+    held = [{"requests": {"cpu": f"{r}m"}} if r else {} for r in requests]
+    found = whole_pod(own, *held, sidecars=min(sidecars, len(held) - 1))
+    sums = [sum(parse_bytes(a or 0) for a in batch_cpu(found, side)) for side in ("requests", "limits")]
+    assert sums == [total, total + more]
+    pairs = zip(batch_cpu(found, "requests"), batch_cpu(found, "limits"), strict=True)
+    assert all(parse_bytes(request or 0) <= parse_bytes(limit or 0) for request, limit in pairs)

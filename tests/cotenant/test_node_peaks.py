@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from cotenant.backtest.reclaim import Trial, calibrated
-from cotenant.model.cluster import Inventory, Pod
-from cotenant.model.identity import NodeRef, WorkloadRef
+from cotenant.model.cluster import Inventory, Node, Pod
+from cotenant.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.model.qos import PriorityClass
 from cotenant.model.reasons import Reason
 from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS
+from cotenant.model.usage import DAY_SECONDS, Signal, Statistic, TimeGrid, Usage
+from cotenant.pipeline.analysis import History
 from cotenant.pipeline.node_peaks import cold_requests, unusually_cold
-from cotenant.pipeline.nodes import prod_peaks
+from cotenant.pipeline.nodes import _prod_reclaimable, prod_peaks
 from cotenant.settings.node_peak import NodePeakSettings
-from forecasting.node_peak import NodePeaks
+from forecasting.node_peak import FALLBACK, NodePeaks
 
 NOW = 100 * DAY_SECONDS
 WEB = WorkloadRef("shop", "Deployment", "web")
@@ -48,6 +49,32 @@ def test_a_pod_that_left_another_node_or_long_ago_makes_no_room():
 
 def test_batch_pods_are_not_prods_concern():
     assert cold(pod("b", 0.2, priority=PriorityClass.BATCH)) == {}
+
+
+def series(refs, level):
+    """Two days of 5-minute CPU usage, one constant row for each ref."""
+    grid = TimeGrid(0, 300, 576)
+    values = np.full((len(refs), grid.size), level, dtype=np.float32)
+    return Usage(refs, grid, values, Resource.CPU, Statistic.MEAN)
+
+
+@pytest.mark.parametrize(
+    ("model", "node_level", "lent"),
+    [("linear", 500.0, 1600.0), (FALLBACK, 500.0, 1270.0), (FALLBACK, np.nan, 0.0)],
+    ids=["long record", "young", "young, and its system was not measured"],
+)
+def test_of_a_young_node_the_systems_peak_is_not_lent_either(model, node_level, lent):
+    # requested 2000, prod's peak 400; the node uses 500 and its pod 200, so its system's peak is 1.1 x 300 = 330
+    node = Node("a", {Resource.CPU: 8000}, {Resource.CPU: 8000})
+    inventory = Inventory("c", 0, (node,), (), (pod("p", 1, requests={Resource.CPU: 2000}),))
+    usage = {Signal.CPU_USAGE_MEAN: series((PodContainerRef("shop", "p", "main"),), 200.0)}
+    nodes = {Signal.NODE_CPU_USAGE_MEAN: series((NodeRef("a"),), node_level)}
+    history = History(inventory, TimeGrid(0, 300, 576), usage, nodes, None)
+    short = NodePeaks(
+        (NodeRef("a"),), Resource.CPU, (0.05,), np.array([[400.0]]), np.array([[np.nan]]), np.zeros(1, dtype=np.intp),
+        (model,), (Reason.OK,),
+    )  # fmt: skip
+    assert _prod_reclaimable(history, Resource.CPU, short) == {"a": pytest.approx(lent)}
 
 
 def unusual(*pods, days=14):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -87,6 +88,16 @@ def test_every_node_gets_the_policy_of_its_entries() -> None:
     assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in made.intents] == ["uid-a", "uid-b", "uid-c"]
     assert made.notes == ()
     assert sorted(coverage(Configured(CONFIG, NODES, {})).values()) == [1, 2]
+
+
+def test_a_nodes_annotated_bandwidth_beats_the_configured_one() -> None:
+    texts = {**TEXTS, SloKey.SYSTEM.value: json.dumps({"clusterStrategy": {"totalNetworkBandwidth": "1G"}})}
+    nodes = [replace(node(name), bandwidth=text) for name, text in (("a", ""), ("b", "25G"), ("c", "fast"))]
+    decision = decide(Configured(SloConfig().updated(texts), tuple(nodes), {}))
+    systems = [decode(i.body["spec"]).system for i in decision.intents]
+    assert [s.total_network_bandwidth for s in systems] == ["1G", "25G", "1G"]
+    assert len({s.min_free_kbytes_factor for s in systems}) == 1
+    assert [(n.subject, n.reason) for n in decision.notes] == [("nodes/c", "InvalidBandwidth")]
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:

@@ -51,6 +51,13 @@ def parameters(node: NodeColumns, strategy: ColocationStrategy) -> Parameters:
     return Parameters.of([strategy] * len(node.nodes), node.resource)
 
 
+def test_prod_reclaimable_is_what_was_requested_and_the_node_has_less_the_peak() -> None:
+    # min(1000, 4000) - 550 = 450; min(1000, 800) - 550 = 250; 1000 - 1100 < 0; a peak that is not known: nothing
+    requested, room = np.full(4, 1000.0), np.array([4000.0, 800.0, 4000.0, 4000.0])
+    amounts = formulas.prod_reclaimable(requested, room, np.array([550.0, 550.0, 1100.0, np.nan]))
+    np.testing.assert_allclose(amounts, [450.0, 250.0, 0.0, 0.0])
+
+
 def test_the_worked_number_of_the_documentation() -> None:
     # capacity 100 cores, reclaim 65 % -> margin 35; system 7; HP pods use 11 + 22: 100 - 35 - 7 - 33 = 25 cores
     node = columns(capacity=100_000, system_used=7_000, hp_used=33_000)

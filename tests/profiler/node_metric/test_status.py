@@ -18,7 +18,6 @@ from profiler.node_metric.status import (
     Observed,
     ProdOutlook,
     go_duration,
-    prod_reclaimable,
     reports,
 )
 from profiler.node_metric.windows import Track
@@ -124,12 +123,6 @@ def test_our_own_report_reads_back_as_the_decisions_read_it() -> None:
     assert read.system_usage == {CPU: 18, MEMORY: 19_000} == report.system
     assert read.prod_reclaimable == {CPU: 1200, MEMORY: 5_000_000}
     assert [(p.name, p.usage, p.priority) for p in read.pods] == [("a", {CPU: 10, MEMORY: 9000}, PriorityClass.PROD)]
-
-
-def test_prod_reclaimable_is_requests_less_the_forecast_with_its_margin() -> None:
-    # 1000 - 1.1 x 500 = 450; 1000 - 1.1 x 1000 < 0; no forecast: nothing
-    got = prod_reclaimable(np.array([1000.0, 1000.0, 1000.0]), np.array([500.0, 1000.0, math.nan]))
-    np.testing.assert_allclose(got, [450.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize(

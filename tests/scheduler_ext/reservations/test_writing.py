@@ -89,8 +89,16 @@ def test_what_a_placeholder_cannot_ask_for_is_named() -> None:
         "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}],
         "topologySpreadConstraints": [{"maxSkew": 1}],
     }
-    assert not_considered({"spec": spec}) == ["host ports", "volume claims", "topologySpreadConstraints"]
-    assert not_considered({"spec": {"containers": [{"ports": [{"containerPort": 80}]}]}}) == []
+    assert not_considered({"spec": spec}, "default-scheduler") == [
+        "host ports", "volume claims", "topologySpreadConstraints",
+    ]  # fmt: skip
+    assert not_considered({"spec": {"containers": [{"ports": [{"containerPort": 80}]}]}}, "default-scheduler") == []
+
+
+def test_a_template_for_another_scheduler_than_the_placeholders_says_so() -> None:
+    named = {"spec": {"schedulerName": "koord-scheduler"}}
+    assert not_considered(named, "default-scheduler") == ["schedulerName koord-scheduler (default-scheduler places it)"]
+    assert not_considered(named, "koord-scheduler") == []
 
 
 def test_a_reservation_of_nothing_or_for_nobody_cannot_be_held() -> None:

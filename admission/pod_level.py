@@ -1,0 +1,108 @@
+"""Requests and limits of a whole pod (`spec.resources`) shared out among its containers. Pure.
+
+Kubernetes takes cpu, memory and huge pages there and nothing else, so a pod-level amount cannot become batch or mid
+capacity under its own name. Before translation it is given to the containers that run together, so that their sum is
+what the pod asked for. Source: Kubernetes documentation, "Assign Pod-level CPU and memory resources".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cotenant.model.errors import QuantityError
+from cotenant.model.quantity import format_amount, parse_amount
+from cotenant.model.resource import Resource
+
+Json = dict[str, Any]
+
+
+def shared_out(pod: Json) -> list[str]:
+    """Move the pod's own cpu and memory to its containers; warnings. The pod may be written on.
+
+    An amount that cannot be read stays where it is, with a warning.
+    """
+    own = pod["spec"].get("resources")
+    if not isinstance(own, dict) or not any(isinstance(own.get(side), dict) for side in ("requests", "limits")):
+        return []
+    own = {side: dict(held) if isinstance(held, dict) else held for side, held in own.items()}
+    warnings = [warning for resource in Resource for warning in _shared_out(pod["spec"], own, resource)]
+    left = {side: held for side, held in own.items() if held}
+    pod["spec"] = {key: value for key, value in pod["spec"].items() if key != "resources"}
+    pod["spec"] |= {"resources": left} if left else {}
+    return warnings
+
+
+def _shared_out(spec: Json, own: Json, resource: Resource) -> list[str]:
+    totals = {side: own[side][resource] for side in ("requests", "limits") if resource in (own.get(side) or {})}
+    together = _together(spec)
+    if not totals or not together:
+        return []
+    try:
+        parsed = {side: parse_amount(resource, total) for side, total in totals.items()}
+        named, limits = ([_amount(c, side, resource) for c in together] for side in ("requests", "limits"))
+    except QuantityError as error:
+        return [f"the pod's own {resource} was not translated: {error.message}"]
+    requests = _shared_requests(named, limits, parsed.get("requests", parsed.get("limits", 0)))
+    if "limits" in parsed:
+        limits = list[int | None](_shared_limits(requests, limits, parsed["limits"]))
+    for container, request, limit in zip(together, requests, limits, strict=True):
+        _write(container, "requests", resource, request)
+        _write(container, "limits", resource, limit)
+    for side in totals:
+        del own[side][resource]
+    return [f"the pod's own {resource} (spec.resources) was shared out among its containers"]
+
+
+def _shared_requests(requests: Sequence[int | None], limits: Sequence[int | None], total: int) -> list[int]:
+    """Requests whose sum is the total, as far as the containers' own limits let them grow.
+
+    What the containers' own requests leave goes, in equal parts, to those that name nothing; else to the first one
+    without a limit; else to each up to its limit, in order.
+    """
+    named = [limit if request is None else request for request, limit in zip(requests, limits, strict=True)]
+    shares = [share or 0 for share in named]
+    rest = max(total - sum(shares), 0)
+    free = [i for i, limit in enumerate(limits) if limit is None]
+    takers = [i for i in free if named[i] is None] or free[:1]
+    for place, part in zip(takers, _parts(rest, len(takers)), strict=True):
+        shares[place] += part
+    for place, limit in enumerate(limits if not takers else ()):
+        more = min(rest, max((limit or 0) - shares[place], 0))
+        shares[place], rest = shares[place] + more, rest - more
+    return shares
+
+
+def _shared_limits(requests: Sequence[int], limits: Sequence[int | None], total: int) -> list[int]:
+    """Limits of which those not named are the request and an equal part of what the others leave of the total."""
+    takers = [i for i, limit in enumerate(limits) if limit is None]
+    shares = [requests[i] if limit is None else limit for i, limit in enumerate(limits)]
+    for place, part in zip(takers, _parts(max(total - sum(shares), 0), len(takers)), strict=True):
+        shares[place] += part
+    return shares
+
+
+def _parts(total: int, count: int) -> list[int]:
+    """A whole number in `count` nearly equal parts, larger ones first."""
+    return [total // count + (place < total % count) for place in range(count)] if count else []
+
+
+def _together(spec: Json) -> list[Json]:
+    """Main containers, then sidecars: those that run at the same time."""
+    inits = [c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("restartPolicy") == "Always"]
+    return [*(c for c in spec.get("containers") or () if isinstance(c, dict)), *inits]
+
+
+def _amount(container: Json, side: str, resource: Resource) -> int | None:
+    """None: the container names none."""
+    held = (container.get("resources") or {}).get(side) or {}
+    return parse_amount(resource, held[resource]) if resource in held else None
+
+
+def _write(container: Json, side: str, resource: Resource, amount: int | None) -> None:
+    resources = container.get("resources") or {}
+    held = resources.get(side) or {}
+    if amount is not None:
+        same = resource in held and parse_amount(resource, held[resource]) == amount
+        text = held[resource] if same else format_amount(resource, amount)
+        container["resources"] = {**resources, side: {**held, resource.value: text}}
