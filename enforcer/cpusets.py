@@ -16,9 +16,10 @@ from typing import Annotated, Final
 import msgspec
 
 from cotenant.model.errors import UsageError
-from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.model.protocol import EXTENDED_RESOURCES, NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
 from cotenant.model.qos import QosClass
-from cotenant.model.resource import MILLICORES_PER_CORE
+from cotenant.model.reclaimable import Band
+from cotenant.model.resource import MILLICORES_PER_CORE, Resource
 from enforcer.contract import NodeReading, PodSpec
 
 LARGEST_CPU: Final = 8191
@@ -27,6 +28,8 @@ LONGEST_LIST: Final = 5 * (LARGEST_CPU + 1)
 """Characters; every CPU by itself needs no more. Anybody may write an annotation."""
 NO_JSON: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
 """What reading an annotation as JSON may raise, also one that is nested for its own sake or has half a surrogate."""
+CPU_RESOURCES: Final = frozenset({"cpu", *(EXTENDED_RESOURCES[band, Resource.CPU] for band in Band)})
+"""Wire names under which the scheduler allocates CPU on a NUMA node; a batch pod's is kubernetes.io/batch-cpu."""
 SYSTEM_QOS_ANNOTATION: Final = "node.koordinator.sh/system-qos-resource"
 
 Cpus = frozenset[int]
@@ -106,7 +109,8 @@ def assigned(pod: PodSpec) -> Assigned:
     try:
         status = msgspec.json.decode(text, type=_Status)
         parts = status.numa_node_resources or ()
-        return Assigned(parse_cpus(status.cpuset, pod.key), tuple(p.node for p in parts if "cpu" in p.resources))
+        numa_nodes = tuple(part.node for part in parts if CPU_RESOURCES & part.resources.keys())
+        return Assigned(parse_cpus(status.cpuset, pod.key), numa_nodes)
     except (*NO_JSON, UsageError) as bad:
         return Assigned(broken=f"{pod.key}: annotation {RESOURCE_STATUS_ANNOTATION} cannot be read: {bad}")
 

@@ -7,7 +7,8 @@ a container that was throttled gets a larger quota, step by step, while the CPUs
     quota   = now * 1.2 when throttled, now * 0.8 when it must come down; within [limit, limit * cfsQuotaBurstPercent %]
     guard   : share pool = CPUs - requests of LSE and LSR pods; used = node's use - use of LSE, LSR and BE pods
               used / pool >= threshold: all come down;  >= 0.9 threshold, or unknown: nobody goes up
-    limiter : saves (100 - use %) a second below 60 %, spends (use % - 100) above 100 %; no quota without savings
+    limiter : saves (100 - use %) a second below 60 %, spends (use % - 100) above 100 %; no quota without savings;
+              its period is cfsQuotaBurstPeriodSeconds: -1 = no limiter, 0 = nothing can be saved, so no larger quota
 
 A pod's quota moves by what its containers' move. Source: Koordinator's koordlet, `cpuburst`. Pods of LSE, LSR and BE,
 and pods on CPUs of their own, are left alone; so is a quota that the node does not enforce.
@@ -262,9 +263,12 @@ def _limit(group: GroupReading | None) -> int | None:
 
 
 def _allowed(key: str, container: ContainerReading, strategy: CpuBurst, moment: Moment, state: BurstState) -> bool:
-    """Whether the limiter has savings; without a period, or without a measurement, it does not say no."""
+    """Whether the limiter has savings. A period of 0 saves nothing; with none, or no measurement, it does not say no."""
+    period_seconds = strategy.cfs_quota_burst_period_seconds
+    if period_seconds == 0:
+        return False
     used = container.group.cpu.millicores if container.group else None
-    if not raises_quota(strategy) or strategy.cfs_quota_burst_period_seconds <= 0 or used is None:
+    if not raises_quota(strategy) or period_seconds < 0 or used is None:
         return True
     percent = 100 * used / container.spec.limits["cpu"]
     start = random_part(state.seed, key)

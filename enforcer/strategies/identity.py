@@ -6,6 +6,8 @@ a pod whose identity is below 0 runs only when nobody else wants to. Nothing is 
 groups an ordinary weight already preempts. With policy coreSched the switch is `schedIdle` instead of the identity.
 A tier that yields gets the smallest weight, never cpu.idle: a kubelet does not start over a tier that refuses weights.
 
+A Guaranteed pod without a label follows LSR's policy while that is on, else LS's.
+
 The best-effort tier itself is `suppress`'s while that is on: it protects in the same way and knows starvation. Pods in
 that tier need nothing on top; they share it by their weights. Processes outside pods are not touched.
 Source: Koordinator's koordlet, hooks `groupidentity` and `coresched` (core-scheduling cookies are not part of this).
@@ -21,7 +23,7 @@ from cotenant.model.node_policy import CpuQos, NodePolicy
 from cotenant.model.protocol import CPU_QOS_ANNOTATION
 from cotenant.model.qos import QosClass
 from enforcer.container_resources import SHARES_MIN, pod_resources
-from enforcer.contract import GroupReading, Knob, KubeQos, Observation, Plan, PodReading, Step, Verdict, Want
+from enforcer.contract import GroupReading, Knob, KubeQos, Observation, Plan, PodReading, PodSpec, Step, Verdict, Want
 from enforcer.overrides import active, class_of, overridden
 
 NAME: Final = "group-identity"
@@ -42,11 +44,18 @@ class GroupIdentity:
         told: list[Verdict] = []
         wants = list(_tiers(seen, policy))
         for pod in (p for p in seen.pods if active(p.spec) and p.group is not None):
-            of_class = policy.classes.of(class_of(pod.spec)).cpu_qos
+            of_class = cpu_qos_of(pod.spec, policy)
             qos, complaint = overridden(of_class, pod.spec, CPU_QOS_ANNOTATION)
             told += complaint
             wants += _pod(pod, qos, seen, policy)
         return Step(Plan(tuple(wants), verdicts=tuple(told)), state)
+
+
+def cpu_qos_of(pod: PodSpec, policy: NodePolicy) -> CpuQos:
+    """The policy of its class. LS's stands in for LSR's, where that is off, for Guaranteed pods without a label."""
+    of_class = policy.classes.of(class_of(pod)).cpu_qos
+    unlabelled = pod.qos_class is QosClass.NONE and pod.kube_qos is KubeQos.GUARANTEED
+    return policy.classes.ls_class.cpu_qos if unlabelled and not of_class.enable else of_class
 
 
 def yields(qos: CpuQos, policy: NodePolicy) -> bool:

@@ -3,7 +3,8 @@
     count = max(ceil(target / 1 core), 2), growing by at most ceil(10 % of all CPUs) a round; shrinking at once
     from CPUs of LSR pods: count * lsr // (lsr + others); the rest from the others
     each: pairs of hyper-threads in turn over (NUMA node, socket), largest first, ties by the lowest CPU; inside by
-          core, then CPU; single threads once fewer than two are wanted or no pair is left
+          core, then CPU; single threads once fewer than two are wanted (in turn from the bucket after the last pair's)
+          or no pair is left (from the first bucket)
 
 Source: Koordinator's koordlet, `cpusuppress`. Two differences, both where upstream has no good answer: without any LSR
 or other CPU it divides by zero, and with fewer CPUs than wanted it gives none at all, which the kernel refuses for a
@@ -64,12 +65,14 @@ def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
 
 def taken(count: int, among: Iterable[Processor]) -> list[int]:
     """The first `count` CPUs in the order of the rule; all of them when there are fewer."""
-    queues = _buckets(among)
-    order = [*_in_turn([list(_pairs(bucket)) for bucket in queues])]
-    chosen = [cpu for pair in order[: max(count, 0) // 2] for cpu in pair]
+    buckets = _buckets(among)
+    wanted_pairs = max(count, 0) // 2
+    pairs = [*_in_turn([[(i, pair) for pair in _pairs(bucket)] for i, bucket in enumerate(buckets)])][:wanted_pairs]
+    chosen = [cpu for _, pair in pairs for cpu in pair]
+    start = (pairs[-1][0] + 1) % len(buckets) if pairs and len(pairs) == wanted_pairs else 0
     used = set(chosen)
-    left = [[p.id for p in bucket if p.id not in used] for bucket in queues]
-    return chosen + [*_in_turn(left)][: max(count - len(chosen), 0)]
+    singles = [[p.id for p in bucket if p.id not in used] for bucket in (*buckets[start:], *buckets[:start])]
+    return chosen + [*_in_turn(singles)][: max(count - len(chosen), 0)]
 
 
 def _buckets(among: Iterable[Processor]) -> list[list[Processor]]:

@@ -245,6 +245,17 @@ def test_a_container_without_savings_comes_down() -> None:
     assert values(step.plan, Knob.CPU_QUOTA)[MAIN] == 80_000
 
 
+def test_a_period_of_zero_never_raises_a_quota() -> None:
+    never = policy({"cpuBurstStrategy": {"policy": "auto", "cfsQuotaBurstPeriodSeconds": 0}})
+    for throttled in (CpuUse(400.0, periods=10, throttled_periods=9), CpuUse(None, periods=10, throttled_periods=9)):
+        step = Burst().step(idle(web(throttled)), never, BurstState())
+        assert values(step.plan, Knob.CPU_QUOTA) == {}
+        # a quota that an earlier policy had raised comes down: 100,000 * 0.8
+        raised = BurstState(moved={"u-web/main": 50_000})
+        step = Burst().step(idle(web(throttled, quota=100_000)), never, raised)
+        assert values(step.plan, Knob.CPU_QUOTA)[MAIN] == 80_000
+
+
 def test_a_limiter_nobody_asks_for_is_dropped_after_two_periods() -> None:
     limiting = policy({"cpuBurstStrategy": {"policy": "auto", "cfsQuotaBurstPeriodSeconds": 10}})
     state = Burst().step(idle(web(CALM)), limiting, BurstState()).state

@@ -89,6 +89,17 @@ def test_a_pods_cpus_and_numa_nodes_come_from_the_scheduler() -> None:
     assert (found.cpus, found.numa_nodes, found.broken) == ({4, 5}, (1,), "")
 
 
+@pytest.mark.parametrize(
+    ("resource", "numa_nodes"),
+    [("kubernetes.io/batch-cpu", (1,)), ("kubernetes.io/mid-cpu", (1,)), ("kubernetes.io/batch-memory", ())],
+)
+def test_cpu_on_numa_nodes_is_seen_under_every_name_of_the_scheduler(
+    resource: str, numa_nodes: tuple[int, ...]
+) -> None:
+    text = f'{{"numaNodeResources":[{{"node":1,"resources":{{"{resource}":"2000"}}}}]}}'
+    assert assigned(pod(QosClass.BE, text)).numa_nodes == numa_nodes
+
+
 def test_an_unreadable_annotation_is_not_the_same_as_none() -> None:
     assert assigned(pod(QosClass.LSR, None)).broken == ""
     assert "a/b" in assigned(pod(QosClass.LSR, '{"cpuset":"4-"}')).broken

@@ -65,6 +65,24 @@ def test_a_class_that_is_off_gets_nothing() -> None:
     assert decided(pod("c", qos=QosClass.LS), of=policy()).wants == ()
 
 
+@pytest.mark.parametrize(
+    ("lsr", "ls", "identity"), [(False, True, 1), (True, True, 2), (True, False, 2), (False, False, None)]
+)
+def test_a_guaranteed_pod_without_a_label_follows_ls_where_lsr_is_off(lsr: bool, ls: bool, identity: object) -> None:
+    on = policy(
+        {
+            "resourceQOSStrategy": {
+                "lsrClass": {"cpuQOS": {"enable": lsr, "groupIdentity": 2}},
+                "lsClass": {"cpuQOS": {"enable": ls, "groupIdentity": 1}},
+            }
+        }
+    )
+    labelled = pod("b", qos=QosClass.LSR, kube=KubeQos.GUARANTEED)
+    found = values(decided(pod("f", kube=KubeQos.GUARANTEED), labelled, of=on), Knob.CPU_BVT)
+    assert found.get("kubepods/podu-f") == identity
+    assert found.get("kubepods/podu-b") == (2 if lsr else None)
+
+
 def test_a_pod_may_ask_for_another_identity() -> None:
     plan = decided(noted("a", {"groupIdentity": -1}), noted("b", {"groupIdentity": 0}))
     assert values(plan, Knob.CPU_BVT) == {BURSTABLE: 2, BEST_EFFORT: -1, f"{BURSTABLE}/podu-a": -1}

@@ -47,9 +47,11 @@ def test_how_many_cpus(millicores: int, all_cpus: int, before: int, count: int) 
     [
         (1, [0]),  # no pair for one
         (2, [0, 8]),  # a whole core
-        (3, [0, 8, 1]),  # a pair, then a single thread of the first bucket
+        (3, [0, 8, 4]),  # a pair, then a single thread of the next bucket
         (4, [0, 8, 4, 12]),  # the second pair on the other socket
+        (5, [0, 8, 4, 12, 1]),  # the last pair was the second socket's: the odd one is the first's
         (6, [0, 8, 4, 12, 1, 9]),
+        (7, [0, 8, 4, 12, 1, 9, 5]),
     ],
 )
 def test_whole_cores_in_turn_over_sockets(count: int, cpus: list[int]) -> None:
@@ -63,6 +65,9 @@ def test_the_largest_bucket_comes_first() -> None:
 
 def test_single_threads_when_no_pair_is_left() -> None:
     assert taken(3, [Processor(i, i) for i in range(4)]) == [0, 1, 2]
+    # one pair is left, on the second socket; the rest begins with the first bucket again
+    ones = [p for p in TWO_SOCKETS if p.id not in {8, 9, 10, 11, 13, 14, 15}]
+    assert taken(5, ones) == [4, 12, 5, 0, 6]
 
 
 def test_lse_reserved_and_system_cpus_are_left_alone() -> None:
