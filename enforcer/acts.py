@@ -1,7 +1,7 @@
 """From the agent's own words to those that everybody speaks: actions as Acts, a tick's CPU as a sample. Pure.
 
 action of the log --act_of--> Act -> annotation of the Event, tables of the dashboard
-seen, decided     --sample_of--> LaneSample -> gauges, recordings
+seen, decided     --sample_of--> LaneSample -> gauges, recordings; what was applied is what is reported
 decided, before   --changes--> actions, where only decisions were recorded
 """
 
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from cotenant.model.enforcement import Act, LaneSample, lane_of
 from cotenant.model.errors import UsageError
-from cotenant.model.node_policy import NodePolicy
 from cotenant.model.resource import MILLICORES_PER_CORE
 from enforcer.changes import Outcome, Place
 from enforcer.container_resources import MICROSECONDS_PER_MILLICORE
@@ -24,7 +23,7 @@ from enforcer.cpusets import parse_cpus
 from enforcer.loop import Round
 from enforcer.status import Action, paths_of, stamp
 from enforcer.strategies.burst import NAME as BURST
-from enforcer.strategies.suppress_target import demand, target_millicores
+from enforcer.strategies.suppress_target import demand
 
 DONE: Final = frozenset({Outcome.WRITTEN.value, Outcome.WOULD_WRITE.value})
 EVENT_REASONS: Final[dict[str, str]] = {
@@ -127,12 +126,11 @@ def seconds_of(moment: str) -> float:
 
 
 # --- a tick's CPU ------------------------------------------------------------------------------------------------
-def sample_of(seen: Observation, decided: Round, policy: NodePolicy | None) -> LaneSample:
-    """Who used the CPU, what best effort may use by the policy, and what it is held to after this tick."""
+def sample_of(seen: Observation, decided: Round) -> LaneSample:
+    """Who used the CPU, what best effort may use as it was decided, and what it is held to after this tick."""
     use = demand(seen)
     capacity = float(seen.node.cpu_millicores)
-    on = policy is not None and policy.thresholds.enable
-    target = target_millicores(use, policy.thresholds) if policy is not None and on and use is not None else None
+    target = decided.best_effort_target_millicores
     return LaneSample(
         time_seconds=seen.wall_seconds,
         capacity=capacity,

@@ -247,7 +247,7 @@ class Agent:
         parts.teller.done(results, seen, seen.wall_seconds)
         parts.teller.verdicts(decided.verdicts, seen)
         parts.metrics.state(decided.mode, seen, len(parts.hand.held))
-        sample = sample_of(seen, decided, told.policy)
+        sample = sample_of(seen, decided)
         parts.metrics.lanes(seen.node.name, sample, parts.settings.dry_run)
         self._held_back = self._held_back.after(sample, seen.best_effort_root, seen.elapsed_seconds)
         self._record(seen, told.policy, decided, before)

@@ -415,6 +415,9 @@ class Plan:
     evictions: tuple[Evict, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     surfaces: tuple[SurfaceWant, ...] = ()
+    best_effort_target_millicores: int | None = None
+    """CPU that best effort may use by this plan, with every term that the strategy applied; None = it says nothing.
+    May be negative: each suppress policy then has a least of its own."""
 
 
 StateT = TypeVar("StateT")

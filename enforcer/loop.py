@@ -69,6 +69,8 @@ class Round:
     evictions: tuple[Evict, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     surfaces: tuple[SurfaceWant, ...] = ()
+    best_effort_target_millicores: int | None = None
+    """As `Plan` has it: computed once, by the strategy that suppresses."""
 
     def evictions_key(self) -> set[tuple[str, str]]:
         """Who is to leave, and which strategy says so; the words may differ."""
@@ -109,7 +111,9 @@ def decide(
         wants, evictions = held(wants, memory.wants, seen), ()
         verdicts.append(_stale(seen, ages))
     kept = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
-    return Round(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values())), kept
+    targets = (plan.best_effort_target_millicores for plan in plans.values())
+    target = next((target for target in targets if target is not None), None)
+    return Round(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target), kept
 
 
 def merged(plans: Iterable[Plan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:

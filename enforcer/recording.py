@@ -94,8 +94,6 @@ class Replayed:
     seen: Observation
     decided: Round
     recorded: Tick
-    policy: NodePolicy | None = None
-    """By which it was decided."""
 
     @property
     def same(self) -> bool:
@@ -124,7 +122,7 @@ def replayed(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replay
             if tick.policy is not None:
                 policy = node_policy.decode(tick.policy) if tick.policy else None
             decided, memory = decide(tick.seen, policy, memory, strategies, head.ages)
-            yield Replayed(number, tick.seen, decided, tick, policy)
+            yield Replayed(number, tick.seen, decided, tick)
 
 
 def _states(given: Mapping[str, msgspec.Raw], strategies: Sequence[Strategy[Any]], path: Path) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from cotenant.model.enforcement import Act, LaneSample
-from cotenant.model.node_policy import NodePolicy
 from enforcer.acts import act_of, changes, sample_of
 from enforcer.changes import Place
 from enforcer.contract import Observation, Verdict, Want
@@ -48,12 +47,12 @@ class Recount:
     _asked: Asked = field(default_factory=Asked)
     _verdicts: Verdicts = field(default_factory=Verdicts)
 
-    def tick(self, seen: Observation, decided: Round, policy: NodePolicy | None) -> None:
+    def tick(self, seen: Observation, decided: Round) -> None:
         """One more."""
         pods = {pod.spec.uid: pod.spec for pod in seen.pods}
         chosen = admitted(decided.evictions, pods, self._asked, seen.at_seconds, self.rate)
         self._asked = chosen.asked
         news = [*changes(seen, decided, self._before, chosen.now), *self._verdicts.news(decided.verdicts, seen)]
         self.acts += [act_of(action, seen.node.name, warning) for action, warning in news]
-        self.samples.append(sample_of(seen, decided, policy))
+        self.samples.append(sample_of(seen, decided))
         self._before = {(want.path, want.knob): want for want in decided.wants}

@@ -186,7 +186,7 @@ def recounted(file: Path, settings: Settings) -> Found:
     own = settings.enforcer
     recount, node = Recount(Rate(own.evictions_per_minute, own.evictions_burst)), ""
     for tick in replayed(file, strategies(own)):
-        recount.tick(tick.seen, tick.decided, tick.policy)
+        recount.tick(tick.seen, tick.decided)
         node = tick.seen.node.name
     lanes = gridded(node, recount.samples, dry=True, source=f"the recording {file.name}")
     return Found(tuple(recount.acts), (lanes,) if recount.samples else ())

@@ -169,7 +169,7 @@ class LaneSample:
     """Used by everybody but best effort, the system included."""
     best_effort: float | None = None
     target: float | None = None
-    """What best effort may use by the policy; None while suppression is off."""
+    """What best effort may use, with every term that suppression applied; None while it is off."""
     limit: float | None = None
     """What it is held to: its quota or its CPUs."""
     burst: float = 0.0

@@ -173,7 +173,7 @@ class _Play:
     ) -> Memory:
         decided, memory = decide(seen, policy, mind[1], mind[0], Ages())
         settled = settle([Plan(wants=decided.wants)], seen, self._notes, DIALECT)
-        self.samples.append(sample_of(seen, decided, policy))
+        self.samples.append(sample_of(seen, decided))
         self._say(seen, [*settled.refused, *map(self._done, settled.writes)])
         if not self.dry:
             self._notes = settled.notes

@@ -69,7 +69,8 @@ class BestEffort:
             plan, eviction = evict(seen, policy.thresholds, state.eviction, found, self.settings)
         verdicts = (*found.verdicts, *held.plan.verdicts, *plan.verdicts)
         after = BestEffortState(interference, held.state, eviction)
-        return Step(Plan(held.plan.wants, plan.evictions, verdicts), after)
+        target = held.plan.best_effort_target_millicores
+        return Step(Plan(held.plan.wants, plan.evictions, verdicts, best_effort_target_millicores=target), after)
 
 
 def evict(

@@ -263,7 +263,7 @@ def _limit(group: GroupReading | None) -> int | None:
 
 
 def _allowed(key: str, container: ContainerReading, strategy: CpuBurst, moment: Moment, state: BurstState) -> bool:
-    """Whether the limiter has savings. A period of 0 saves nothing; with none, or no measurement, it does not say no."""
+    """Whether the limiter has savings; a period of 0 saves none. Without one, or unmeasured, it does not say no."""
     period_seconds = strategy.cfs_quota_burst_period_seconds
     if period_seconds == 0:
         return False

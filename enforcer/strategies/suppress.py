@@ -125,9 +125,9 @@ class Suppress:
             careful = target.capped or (state.careful and not _reached(quota, target, seen.node.cpu_millicores))
             cpus = _fewer_cpus(seen, tier, quota, target) if careful else _kept_off(seen, tier)
             after = replace(after, quota=quota, cpus=None, careful=careful)
-            return Step(Plan((*protection, *wants, *cpus), verdicts=told), after)
+            return Step(_plan((*protection, *wants, *cpus), told, target), after)
         count, wants, short = _by_cpuset(seen, tier, target, state)
-        return Step(Plan((*protection, *wants), verdicts=(*told, *short)), replace(after, cpus=count, quota=None))
+        return Step(_plan((*protection, *wants), (*told, *short), target), replace(after, cpus=count, quota=None))
 
     def _target(self, seen: Observation, thresholds: Thresholds, use: Demand | None, cap: int | None) -> Target:
         if use is None:
@@ -182,6 +182,10 @@ class Suppress:
         starved = use.best_effort * 100 < use.capacity * percent and (busy or _waits(seen)) and _has_work(seen)
         total = state.starved_seconds + seen.elapsed_seconds if starved else 0.0
         return replace(state, starved_seconds=total, eased_seconds=0.0, lifted=total >= limit)
+
+
+def _plan(wants: tuple[Want, ...], verdicts: tuple[Verdict, ...], target: Target) -> Plan:
+    return Plan(wants, verdicts=verdicts, best_effort_target_millicores=target.millicores)
 
 
 def floor_shares(percent: int, siblings: int) -> int:

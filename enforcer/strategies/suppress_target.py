@@ -71,11 +71,6 @@ def demand(seen: Observation) -> Demand | None:
     return Demand(seen.node.cpu_millicores, others, best_effort, system, reserved_millicores(seen.node))
 
 
-def target_millicores(use: Demand, thresholds: Thresholds) -> int:
-    """The formula above the policies' own least."""
-    return with_least(use.capacity * thresholds.cpu_suppress_threshold_percent // 100 - use.online, use, thresholds)
-
-
 def with_least(millicores: int, use: Demand, thresholds: Thresholds) -> int:
     """Not below the share that the policy leaves best effort in any case."""
     percent = thresholds.cpu_suppress_min_percent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,12 +13,15 @@ from hypothesis import strategies as st
 from cotenant.model.enforcement import REASON_SENTENCES, Act, Lane, in_words
 from cotenant.model.errors import UsageError
 from cotenant.model.qos import QosClass
-from enforcer.acts import EVENT_REASONS, act_of, changes, reason_of, sample_of, seconds_of
-from enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, Verdict, Want
+from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.settings.enforcer import EnforcerSettings
+from enforcer.acts import EVENT_REASONS, act_of, changes, held_to, reason_of, sample_of, seconds_of
+from enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, NodeForecast, Verdict, Want
 from enforcer.loop import Ages, Memory, Mode, Round, decide
 from enforcer.recount import Verdicts
 from enforcer.registry import strategies
 from enforcer.status import Action, stamp
+from enforcer.strategies.suppress import Suppress, SuppressState
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
 TIER = TIERS[KubeQos.BEST_EFFORT]
@@ -114,16 +118,35 @@ def test_a_sample_says_who_uses_the_cpu_and_what_best_effort_is_held_to() -> Non
     moment = seen(web, batch, machine=node(4, 2600.0))
     rules = policy(ON)
     decided, _ = decide(moment, rules, Memory(), strategies_of(), Ages())
-    sample = sample_of(moment, decided, rules)
+    sample = sample_of(moment, decided)
     # 4 cores; 2600 m in all, 900 of best effort: 1700 of others. Target: 65 % of 4000 - 1700 = 900.
     assert (sample.capacity, sample.others, sample.best_effort, sample.target) == (4000, 1700, 900, 900)
     assert sample.limit == 900 and sample.burst == 0
 
 
 def test_without_a_figure_of_the_machine_or_a_policy_there_is_no_target() -> None:
-    unknown = sample_of(seen(machine=node(4, None)), Round(Mode.ACT), policy(ON))
+    unknown = sample_of(seen(machine=node(4, None)), Round(Mode.ACT))
     assert (unknown.others, unknown.best_effort, unknown.target, unknown.limit) == (None, None, None, None)
-    assert sample_of(seen(machine=node(4, 100.0)), Round(Mode.RELEASE), None).target is None
+    assert sample_of(seen(machine=node(4, 100.0)), Round(Mode.RELEASE)).target is None
+
+
+def test_the_target_that_is_reported_is_the_one_that_is_applied() -> None:
+    """While weight decides (threshold 100), with a forecast, and with what interference leaves."""
+    web = pod("web", container(cpu=CpuUse(1500.0)), cpu=CpuUse(1500.0))
+    moment = seen(web, machine=node(4, 1500.0))
+    whole = {"resourceUsedThresholdWithBE": {**ON["resourceUsedThresholdWithBE"], "cpuSuppressThresholdPercent": 100}}
+    decided, _ = decide(moment, policy(whole), Memory(), strategies_of(), Ages())
+    # at 100 % weight decides: all of the machine, where the plain formula says 4000 - 1500
+    assert sample_of(moment, decided).target == held_to(moment, decided.wants) == 4000
+    ahead = NodeForecast(0.0, 1e10, q95_cpu_millicores=(1500, 2000), step_seconds=10**9)
+    soon = replace(moment, wall_seconds=999_999_900.0, forecast=ahead)
+    looking = EnforcerSettings(best_effort=BestEffortSettings(suppress_target="forecast-ahead"))
+    decided, _ = decide(soon, policy(ON), Memory(), strategies(looking), Ages())
+    # 65 % of 4000 - 1500 - the 500 that are expected to come
+    assert sample_of(soon, decided).target == held_to(soon, decided.wants) == 600
+    capped = Suppress().step(moment, policy(ON), SuppressState(), cap_millicores=300).plan
+    shown = Round(Mode.ACT, capped.wants, best_effort_target_millicores=capped.best_effort_target_millicores)
+    assert sample_of(moment, shown).target == held_to(moment, shown.wants) == 300
 
 
 def test_cpus_and_quota_hold_by_the_smaller_one_and_bursts_add_up() -> None:
@@ -134,14 +157,12 @@ def test_cpus_and_quota_hold_by_the_smaller_one_and_bursts_add_up() -> None:
         Want("b", Knob.CPU_QUOTA, 60_000, Level.CONTAINER, "cpu-burst", "", back_to=50_000),
         Want("p", Knob.CPU_QUOTA, 999_999, Level.POD, "cpu-burst", "", back_to=1),
     )
-    sample = sample_of(seen(machine=node(4, 100.0)), Round(Mode.ACT, wants), policy(ON))
+    sample = sample_of(seen(machine=node(4, 100.0)), Round(Mode.ACT, wants))
     # 3 CPUs, or 2.5 by quota; 0.2 + 0.1 cores granted, the pod's own quota is not counted again.
     assert sample.limit == 2500 and sample.burst == pytest.approx(300)
 
 
 def strategies_of() -> Any:
-    from cotenant.settings.enforcer import EnforcerSettings
-
     return strategies(EnforcerSettings())
 
 

@@ -12,14 +12,17 @@ from cotenant.model.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.model.qos import PriorityClass, QosClass
 from enforcer.contract import CpuUse, GroupReading, HostApplicationReading, KubeQos, Level, NodeForecast, Observation
 from enforcer.strategies.forecast_ahead import online_ahead
-from enforcer.strategies.suppress_target import Demand, demand, reserved_millicores, target_millicores
+from enforcer.strategies.suppress import Suppress, SuppressState
+from enforcer.strategies.suppress_target import Demand, demand, reserved_millicores
 from tests.enforcer.readings import node, pod, policy, seen
 
 BE = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}
 
 
-def thresholds(**given: Any) -> Any:
-    return policy({"resourceUsedThresholdWithBE": {"enable": True, **given}}).thresholds
+def target(at: Observation, **given: Any) -> int | None:
+    """As suppression applies it; millicores."""
+    rules = policy({"resourceUsedThresholdWithBE": {"enable": True, **given}})
+    return Suppress().step(at, rules, SuppressState()).plan.best_effort_target_millicores
 
 
 def world(total: float | None, **of_node: Any) -> Observation:
@@ -38,26 +41,21 @@ def test_who_uses_what() -> None:
 
 
 def test_the_target_leaves_room_for_everybody_else() -> None:
-    use = demand(world(3000.0))
-    assert use is not None
     # 65 % of 10000 = 6500; - 1500 - 600 = 4400
-    assert target_millicores(use, thresholds()) == 4400
+    assert target(world(3000.0)) == 4400
     # 40 % of 10000 = 4000; - 2100 = 1900
-    assert target_millicores(use, thresholds(cpuSuppressThresholdPercent=40)) == 1900
+    assert target(world(3000.0), cpuSuppressThresholdPercent=40) == 1900
 
 
 def test_it_may_be_negative_unless_a_share_is_promised() -> None:
-    use = demand(world(3000.0))
-    assert use is not None
     # 10 % of 10000 = 1000; - 2100 = -1100; promised 5 % of 10000 = 500
-    assert target_millicores(use, thresholds(cpuSuppressThresholdPercent=10)) == -1100
-    assert target_millicores(use, thresholds(cpuSuppressThresholdPercent=10, cpuSuppressMinPercent=5)) == 500
+    assert target(world(3000.0), cpuSuppressThresholdPercent=10) == -1100
+    assert target(world(3000.0), cpuSuppressThresholdPercent=10, cpuSuppressMinPercent=5) == 500
 
 
 def test_what_is_reserved_counts_where_the_system_uses_less() -> None:
-    use = demand(world(3000.0, capacity={"cpu": 10_000}, allocatable={"cpu": 9_000}))
     # 6500 of the threshold, 1500 of the pods, the larger of 600 and 1000
-    assert use is not None and target_millicores(use, thresholds()) == 4000
+    assert target(world(3000.0, capacity={"cpu": 10_000}, allocatable={"cpu": 9_000})) == 4000
 
 
 @pytest.mark.parametrize(
@@ -105,12 +103,13 @@ def test_no_term_is_negative_and_more_use_of_others_never_raises_the_target(
     pods: list[tuple[QosClass, KubeQos, float | None]], total: float | None
 ) -> None:
     readings = [pod(f"p{i}", qos=q, kube=k, cpu=CpuUse(c)) for i, (q, k, c) in enumerate(pods)]
-    found = demand(seen(*readings, machine=node(8, total)))
-    more = demand(seen(*readings, machine=node(8, None if total is None else total + 500)))
-    assert (found is None) == (total is None)
-    if found is not None and more is not None:
+    before = seen(*readings, machine=node(8, total))
+    found, first = demand(before), target(before)
+    more = target(seen(*readings, machine=node(8, None if total is None else total + 500)))
+    assert (found is None) == (first is None) == (total is None)
+    if found is not None and first is not None and more is not None:
         assert min(found.latency_sensitive, found.best_effort, found.system, found.reserved) >= 0
-        assert target_millicores(more, thresholds()) <= target_millicores(found, thresholds())
+        assert more <= first
 
 
 def forecast(*values: int, start: float = 0.0, valid: float = 1e9) -> NodeForecast:
