@@ -5,11 +5,17 @@ Settings as everywhere: --config FILE, COTENANT_ENFORCER__..., --set enforcer.ke
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":
+    # The imports below take most of a second. A SIGTERM meanwhile waits until `Ending` unblocks it: it would otherwise
+    # end the agent (or, as process 1 of a container, be lost), and what a killed predecessor had set would stay.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+
 import argparse
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -112,6 +118,7 @@ class Ending:
         self._bell, self._ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, lambda *_: None) for number in ENDING}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # what came while the agent started comes now
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -85,6 +85,9 @@ def enforcer(
 
 
 def _run(settings: Settings) -> None:
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))  # until `run` can end in an orderly way
     from enforcer.__main__ import run
 
     if settings.enforcer.dry_run:

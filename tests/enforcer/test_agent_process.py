@@ -90,6 +90,31 @@ def test_after_kill_9_the_next_agent_takes_over_and_gives_back_what_the_first_on
     assert node.values(KNOBS) == before
 
 
+def test_sigterm_while_it_starts_gives_back_what_a_killed_one_left(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    """Its settings file is a pipe, so that it stands still before it has done anything."""
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a") as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        agent.end(signal.SIGKILL)
+    config = tmp_path / "settings.yaml"
+    os.mkfifo(config)
+    with Running(node, tmp_path / "a", words=("--write", "--config", str(config))) as agent:
+        assert agent.process is not None
+        writing = wait_for("a start", lambda: opened(config))
+        agent.process.terminate()
+        os.close(writing)
+        assert agent.process.wait(60) == 0, agent.log()
+    assert node.values(KNOBS) == before
+
+
+def opened(pipe: Path) -> int | None:
+    """For writing, once somebody reads; None until then."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
 def test_an_agent_that_finds_no_policy_gives_back_what_a_killed_one_left(
     node: Kubepods, batch: Pod, tmp_path: Path
 ) -> None:
