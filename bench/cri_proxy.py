@@ -120,7 +120,7 @@ def main() -> int:
     if reason := impossible():
         print(f"no containers here: {reason}", file=sys.stderr)
         return 0
-    with Containerd() as runtime, ProxyProcess(runtime.folder, runtime.socket, hook_seconds=0.1) as proxy:
+    with Containerd() as runtime, ProxyProcess(runtime.folder, runtime.socket, hook_seconds=10.0) as proxy:
         direct, through = runtime.client(), runtime.client(proxy.socket)
         pod = Pod(runtime.base, labels=pods.labels("BE"), annotations=pods.batch())
         container = through.run(pod, cpu_shares=2)

@@ -45,8 +45,15 @@ class RuntimeSettings(Section, frozen=True):
     )
     cri_hook_seconds: Annotated[
         float,
-        setting("How long one hook, ours or a registered server's, may hold a call up.", unit="seconds", gt=0, le=0.1),
-    ] = 0.1
+        setting(
+            "How long one hook, ours or a registered server's, may hold a call up; never more than a quarter of what "
+            "the kubelet still waits for that call (2 minutes by default). A container whose decision came later is "
+            "set right as soon as there is one.",
+            unit="seconds",
+            gt=0,
+            le=60,
+        ),
+    ] = 10.0
     cri_hook_dir: Annotated[
         str,
         setting("Folder of JSON files that register hook servers (Koordinator's RuntimeHookService); empty = none."),

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Final, TypeVar
 
 ResultT = TypeVar("ResultT")
 
@@ -26,7 +26,7 @@ class Bounded:
     """One worker thread and a limit in seconds. Any number of threads may call; they take turns."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds: Final = seconds
         self._work: SimpleQueue[tuple[Future[object], Callable[[], object]]] = SimpleQueue()
         self._began: float | None = None
         """When the call that is being worked on began, monotonic; None = there is none."""
@@ -42,7 +42,7 @@ class Bounded:
         """Queue it; Late when the call that is being worked on has had its time."""
         future: Future[ResultT] = Future()
         began = self._began
-        if began is not None and time.monotonic() - began >= self._seconds:
+        if began is not None and time.monotonic() - began >= self.seconds:
             raise Late("the decision before this one is not over")
         with self._lock:
             if self._thread is None:
@@ -55,18 +55,19 @@ class Bounded:
         """The result, or the error that it raised, or Late."""
         future = self.submit(work)
         try:
-            return future.result(self._seconds)
+            return future.result(self.seconds)
         except TimeoutError as error:
             future.cancel()  # if its turn has not come, it need not
-            raise Late(f"no decision within {self._seconds:g} s") from error
+            raise Late(f"no decision within {self.seconds:g} s") from error
 
-    async def wait(self, work: Callable[[], ResultT]) -> ResultT:
-        """`call` for coroutines."""
+    async def wait(self, work: Callable[[], ResultT], seconds: float | None = None) -> ResultT:
+        """`call` for coroutines; seconds: who asks waits no longer than this, None = the limit."""
+        limit = self.seconds if seconds is None else min(seconds, self.seconds)
         future = asyncio.wrap_future(self.submit(work))
         try:
-            return await asyncio.wait_for(future, self._seconds)
+            return await asyncio.wait_for(future, limit)
         except TimeoutError as error:
-            raise Late(f"no decision within {self._seconds:g} s") from error
+            raise Late(f"no decision within {limit:g} s") from error
 
     def _run(self) -> None:
         while True:

@@ -63,7 +63,7 @@ class Forward(grpc.GenericRpcHandler):
     def _hooked(self, method: str, send: Any) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def forward(request: bytes, context: Any) -> bytes:
             try:
-                passage = await self._hooks.enter(method, request)
+                passage = await self._hooks.enter(method, request, _timeout(context))
             except Refused as error:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.message)
                 raise  # abort has raised

@@ -3,7 +3,8 @@
     request -> Passage(request to send, what to do once the runtime has answered)
 
 Our own decision comes first, then the registered hook servers, who see it and have the last word. Whatever fails here,
-the kubelet's request goes on as it came; only a hook server registered with policy Fail can refuse it.
+the kubelet's request goes on as it came; only a hook server registered with policy Fail can refuse it. A container
+that was made before our decision came is updated by `repair`, which the proxy calls again and again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import structlog
 
 from enforcer.container_resources import LEAVE, ContainerResources, skipped
 from enforcer.contract import ContainerSpec
-from enforcer.runtime.bounded import Bounded
+from enforcer.runtime.bounded import Bounded, Late
 from enforcer.runtime.cri_messages import (
     container_hook_request,
     facts_of_config,
@@ -34,8 +35,12 @@ from enforcer.runtime.messages import cri, hook
 log = structlog.get_logger(__name__)
 
 Done = Callable[[bytes], Awaitable[None]]
-Recover = Callable[[], Awaitable[None]]
-"""Asks the runtime for its sandboxes and containers and puts them into the store."""
+Recover = Callable[[float], Awaitable[None]]
+"""Asks the runtime, for so many seconds, for its sandboxes and containers and puts them into the store."""
+Update = Callable[[str, Any], Awaitable[None]]
+"""Sends CRI's Resources of a container, by its id, to the runtime."""
+BORNE_SHARE: Final = 0.25
+"""Of the time that the kubelet still waits for a call: what one hook may take of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,13 @@ class HookCounters:
     adjusted: int = 0
     failed: int = 0
     refused: int = 0
+    repaired: int = 0
+    """Containers that were made before our decision came, and have it now."""
+
+
+def patience(limit_seconds: float, left_seconds: float | None) -> float:
+    """How long one hook may hold a call up that its caller waits for so long still; None = for ever."""
+    return limit_seconds if left_seconds is None else min(limit_seconds, max(left_seconds, 0.0) * BORNE_SHARE)
 
 
 class CriHooks:
@@ -62,12 +74,12 @@ class CriHooks:
         self.store = Store()
         self.counters = HookCounters()
         self.recover: Recover | None = None
-        self.cgroup_parent: Callable[[str], Awaitable[str]] | None = None
-        """Asks the runtime where a sandbox's cgroup is."""
+        self.cgroup_parent: Callable[[str, float], Awaitable[str]] | None = None
+        """Asks the runtime, for so many seconds, where a sandbox's cgroup is."""
         self._decide = decide
         self._servers = servers
         self._bounded = bounded
-        self._hooks: Final[dict[str, Callable[[bytes], Awaitable[Passage]]]] = {
+        self._hooks: Final[dict[str, Callable[[bytes, float], Awaitable[Passage]]]] = {
             "RunPodSandbox": self._run_pod_sandbox,
             "StopPodSandbox": self._stop_pod_sandbox,
             "RemovePodSandbox": self._remove_pod_sandbox,
@@ -83,10 +95,10 @@ class CriHooks:
         """Which calls are looked into."""
         return frozenset(self._hooks)
 
-    async def enter(self, method: str, request: bytes) -> Passage:
-        """The call as it shall be sent. Refused is the only error."""
+    async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> Passage:
+        """The call as it shall be sent; left_seconds: until its caller gives up, None = never. Refused: its error."""
         try:
-            return await self._hooks[method](request)
+            return await self._hooks[method](request, patience(self._bounded.seconds, left_seconds))
         except Refused:
             self.counters.refused += 1
             raise
@@ -103,7 +115,7 @@ class CriHooks:
             self.counters.failed += 1
             log.warning("a call was not noted", method=method, reason=f"{type(error).__name__}: {error}")
 
-    async def _run_pod_sandbox(self, raw: bytes) -> Passage:
+    async def _run_pod_sandbox(self, raw: bytes, seconds: float) -> Passage:
         request = cri.RunPodSandboxRequest.FromString(raw)
         facts = replace(facts_of_config("", request.config), runtime_handler=request.runtime_handler)
         changed = False
@@ -120,7 +132,7 @@ class CriHooks:
 
         if self._asked("PreRunPodSandbox", facts):
             linux = request.config.linux
-            await self._servers.ask("PreRunPodSandbox", lambda: sandbox_hook_request(facts, linux), take)
+            await self._servers.ask("PreRunPodSandbox", lambda: sandbox_hook_request(facts, linux), take, seconds)
 
         async def done(response: bytes) -> None:
             found = facts_of_config(cri.SandboxId.FromString(response).pod_sandbox_id, request.config)
@@ -128,12 +140,13 @@ class CriHooks:
 
         return Passage(request.SerializeToString() if changed else raw, done)
 
-    async def _create_container(self, raw: bytes) -> Passage:
+    async def _create_container(self, raw: bytes, seconds: float) -> Passage:
         request = cri.CreateContainerRequest.FromString(raw)
         facts = facts_of_config(request.pod_sandbox_id, request.sandbox_config)
         name = request.config.metadata.name
         resources = request.config.linux.resources
-        held = await self._decided(facts, name)
+        decided = await self._decided(facts, name, seconds)
+        held = LEAVE if decided is None else decided
         answered = hook.Resources()
         changed = lay_over(resources, held)
         self.counters.adjusted += changed
@@ -149,22 +162,25 @@ class CriHooks:
                 request.sandbox_config.linux.cgroup_parent = answer.pod_cgroup_parent
 
         if self._asked("PreCreateContainer", facts):
-            await self._servers.ask("PreCreateContainer", lambda: _about_new(facts, request), take)
+            await self._servers.ask("PreCreateContainer", lambda: _about_new(facts, request), take, seconds)
 
         async def done(response: bytes) -> None:
             made = cri.ContainerId.FromString(response).container_id
             self.store.sandboxes.setdefault(facts.id, facts)
-            self.store.add_container(KnownContainer(made, facts.id, name, held, answered.SerializeToString()))
+            undecided = resources.SerializeToString() if decided is None else None
+            known = KnownContainer(made, facts.id, name, held, answered.SerializeToString(), undecided)
+            self.store.add_container(known)
 
         return Passage(request.SerializeToString() if changed else raw, done)
 
-    async def _update_container(self, raw: bytes) -> Passage:
+    async def _update_container(self, raw: bytes, seconds: float) -> Passage:
         request = cri.UpdateContainerResourcesRequest.FromString(raw)
-        found = await self._known(request.container_id)
+        found = await self._known(request.container_id, seconds)
         if found is None:
             return Passage(raw)
         facts, container = found
-        held = await self._decided(facts, container.name, container.held)
+        decided = await self._decided(facts, container.name, seconds)
+        held = container.held if decided is None else decided
         answered = hook.Resources.FromString(container.answered)
         changed = lay_over(request.linux, held) or bool(container.answered)
         merge_resources(request.linux, answered)
@@ -182,29 +198,32 @@ class CriHooks:
                 "PreUpdateContainerResources",
                 lambda: container_hook_request(facts, container.name, container.id, request.linux),
                 take,
+                seconds,
             )
 
         async def done(_: bytes) -> None:
-            self.store.hold(container.id, held, answered.SerializeToString())
+            waits = decided is None and container.undecided is not None
+            undecided = request.linux.SerializeToString() if waits else None
+            self.store.hold(container.id, held, answered.SerializeToString(), undecided)
 
         return Passage(request.SerializeToString() if changed else raw, done)
 
-    async def _start_container(self, raw: bytes) -> Passage:
+    async def _start_container(self, raw: bytes, seconds: float) -> Passage:
         container_id = cri.ContainerId.FromString(raw).container_id
-        await self._tell_container("PreStartContainer", container_id)
-        return Passage(raw, lambda _: self._tell_container("PostStartContainer", container_id))
+        await self._tell_container("PreStartContainer", container_id, seconds)
+        return Passage(raw, lambda _: self._tell_container("PostStartContainer", container_id, self._bounded.seconds))
 
-    async def _stop_container(self, raw: bytes) -> Passage:
+    async def _stop_container(self, raw: bytes, _: float) -> Passage:
         container_id = cri.ContainerId.FromString(raw).container_id
-        return Passage(raw, lambda _: self._tell_container("PostStopContainer", container_id))
+        return Passage(raw, lambda _: self._tell_container("PostStopContainer", container_id, self._bounded.seconds))
 
-    async def _remove_container(self, raw: bytes) -> Passage:
+    async def _remove_container(self, raw: bytes, _: float) -> Passage:
         async def done(_: bytes) -> None:
             self.store.drop_container(cri.ContainerId.FromString(raw).container_id)
 
         return Passage(raw, done)
 
-    async def _stop_pod_sandbox(self, raw: bytes) -> Passage:
+    async def _stop_pod_sandbox(self, raw: bytes, _: float) -> Passage:
         facts = self.store.sandboxes.get(cri.SandboxId.FromString(raw).pod_sandbox_id)
 
         async def done(_: bytes) -> None:
@@ -213,47 +232,76 @@ class CriHooks:
 
         return Passage(raw, done)
 
-    async def _remove_pod_sandbox(self, raw: bytes) -> Passage:
+    async def _remove_pod_sandbox(self, raw: bytes, _: float) -> Passage:
         async def done(_: bytes) -> None:
             self.store.drop_sandbox(cri.SandboxId.FromString(raw).pod_sandbox_id)
 
         return Passage(raw, done)
 
-    async def _tell_container(self, point: str, container_id: str) -> None:
+    async def repair(self, update: Update) -> None:
+        """Decide on containers that were made before a decision came, and set what they should have started with.
+
+        Late when there is still none for some of them, or the last error of `update`; those stay undecided, for the
+        next time.
+        """
+        failure: Exception | None = None
+        for container_id in self.store.undecided():
+            if (found := self.store.pod_of(container_id)) is None:
+                continue
+            try:
+                await self._repair_one(*found, update)
+            except Exception as error:  # noqa: BLE001 - one container's fault keeps no other from its limits
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _repair_one(self, facts: PodFacts, container: KnownContainer, update: Update) -> None:
+        held = await self._decided(facts, container.name, self._bounded.seconds)
+        if held is None:
+            raise Late(f"there is no decision on {container.name} of {facts.namespace}/{facts.name} yet")
+        resources = cri.Resources.FromString(container.undecided or b"")
+        if lay_over(resources, held):
+            merge_resources(resources, hook.Resources.FromString(container.answered))
+            await update(container.id, resources)
+            log.info("a container that started without a decision is set right", container=container.id)
+        self.store.hold(container.id, held, container.answered)
+        self.counters.repaired += 1
+
+    async def _tell_container(self, point: str, container_id: str, seconds: float) -> None:
         if not self._servers.wanted(point):
             return
-        found = await self._known(container_id)
+        found = await self._known(container_id, seconds)
         if found is not None and self._asked(point, found[0]):
             facts, container = found
             await self._servers.ask(
-                point, lambda: container_hook_request(facts, container.name, container_id), _nothing
+                point, lambda: container_hook_request(facts, container.name, container_id), _nothing, seconds
             )
 
     def _asked(self, point: str, facts: PodFacts) -> bool:
         return self._servers.wanted(point) and not skipped(pod_spec(facts))
 
-    async def _known(self, container_id: str) -> tuple[PodFacts, KnownContainer] | None:
+    async def _known(self, container_id: str, seconds: float) -> tuple[PodFacts, KnownContainer] | None:
         found = self.store.pod_of(container_id)
         if found is None and self.recover is not None:
-            await self.recover()
+            await self.recover(seconds)
             found = self.store.pod_of(container_id)
         if found is None or found[0].cgroup_parent or self.cgroup_parent is None:
             return found
-        facts = replace(found[0], cgroup_parent=await self.cgroup_parent(found[0].id))
+        facts = replace(found[0], cgroup_parent=await self.cgroup_parent(found[0].id, seconds))
         self.store.add_sandbox(facts)
         return facts, found[1]
 
-    async def _decided(
-        self, facts: PodFacts, container: str, otherwise: ContainerResources = LEAVE
-    ) -> ContainerResources:
-        """The decision; when it fails or is late, what was held before."""
+    async def _decided(self, facts: PodFacts, container: str, seconds: float) -> ContainerResources | None:
+        """The decision; None when it fails or is late, and the pod has not asked to be left alone."""
         spec = pod_spec(facts)
         try:
-            wanted = await self._bounded.wait(lambda: self._decide(spec, ContainerSpec(container), facts.cgroup_parent))
+            wanted = await self._bounded.wait(
+                lambda: self._decide(spec, ContainerSpec(container), facts.cgroup_parent), seconds
+            )
         except Exception as error:  # noqa: BLE001 - fail open
             self.counters.failed += 1
             log.warning("no decision", pod=spec.key, container=container, reason=f"{type(error).__name__}: {error}")
-            return LEAVE if skipped(spec) else otherwise
+            return LEAVE if skipped(spec) else None
         if wanted.broken:
             log.warning("a pod is left alone", pod=spec.key, reason=wanted.broken)
         return wanted

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ from enforcer.runtime.supervision import notify
 
 WATCH_SECONDS: Final = 0.25
 """How often the socket's name, the policy and the registrations are looked at."""
+LONGEST_REPAIR_SECONDS: Final = 60.0
+"""Between two attempts to decide on containers that started without a decision."""
 GRACE_SECONDS: Final = 5.0
 """For calls in flight when it ends."""
 
@@ -55,6 +58,9 @@ class CriProxy:
         self._servers = HookServers(settings.cri_hook_dir, settings.cri_hook_seconds)
         self.hooks = CriHooks(decide, self._servers, Bounded(settings.cri_hook_seconds))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._repairing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._repairing.set_result(None)
+        self._repair_at, self._repair_wait = 0.0, WATCH_SECONDS
         self.failed = asyncio.Event()
         """Set when it can serve no longer and should be started anew."""
 
@@ -85,10 +91,11 @@ class CriProxy:
         await self._channel.close()
         self._guard.release()
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _watch(self) -> None:
         while True:
@@ -98,30 +105,55 @@ class CriProxy:
                 if self._guard.heal():
                     log.warning("somebody took the socket's name away; it is back", socket=self.settings.cri_socket)
                 self._servers.refresh()
+                self._repair()
             except OSError as error:
                 log.error("the socket cannot be brought back", socket=self.settings.cri_socket, reason=str(error))
                 self.failed.set()
                 return
 
-    async def _recover(self) -> None:
+    def _repair(self) -> None:
+        """Look after containers that started without a decision, in a task of its own: the supervisor hears of us."""
+        if self.hooks.store.undecided() and self._repairing.done() and time.monotonic() >= self._repair_at:
+            self._repairing = self._spawn(self._repair_quietly())
+
+    async def _repair_quietly(self) -> None:
+        try:
+            await self.hooks.repair(self._update)
+            self._repair_wait = WATCH_SECONDS
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
+            why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            log.warning("containers stay without our decision for now", reason=why, again_seconds=self._repair_wait)
+            self._repair_at = time.monotonic() + self._repair_wait
+            self._repair_wait = min(2 * self._repair_wait, LONGEST_REPAIR_SECONDS)
+
+    async def _update(self, container_id: str, resources: Any) -> None:
+        """A container's resources to the runtime; one that is gone meanwhile needs none."""
+        request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
+        send = self._channel.unary_unary(f"/{SERVICES[0]}/UpdateContainerResources")
+        try:
+            await send(request.SerializeToString(), timeout=self.settings.cri_hook_seconds)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
+
+    async def _recover(self, seconds: float) -> None:
         """The runtime's sandboxes and containers into the store."""
-        seconds = self.settings.cri_hook_seconds
         base = f"/{SERVICES[0]}"
         sandboxes = await self._channel.unary_unary(f"{base}/ListPodSandbox")(b"", timeout=seconds)
         containers = await self._channel.unary_unary(f"{base}/ListContainers")(b"", timeout=seconds)
         found = cri.ListPodSandboxResponse.FromString(sandboxes), cri.ListContainersResponse.FromString(containers)
         self.hooks.store.recover(found[0].items, found[1].containers)
 
-    async def _cgroup_parent(self, sandbox_id: str) -> str:
+    async def _cgroup_parent(self, sandbox_id: str, seconds: float) -> str:
         """Where a sandbox's cgroup is, as containerd tells who asks for more; "" when it does not."""
         asked = cri.StatusRequest(id=sandbox_id, verbose=True).SerializeToString()
         send = self._channel.unary_unary(f"/{SERVICES[0]}/PodSandboxStatus")
-        answer = cri.SandboxStatusResponse.FromString(await send(asked, timeout=self.settings.cri_hook_seconds))
+        answer = cri.SandboxStatusResponse.FromString(await send(asked, timeout=seconds))
         return cgroup_parent_of(answer.info.get("info", ""))
 
     async def _recover_quietly(self) -> None:
         try:
-            await self._recover()
+            await self._recover(self.settings.cri_hook_seconds)
         except grpc.aio.AioRpcError as error:
             log.info("the runtime is not there yet", code=error.code().name, details=error.details())
 

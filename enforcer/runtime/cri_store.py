@@ -18,7 +18,8 @@ from enforcer.runtime.facts import PodFacts
 class KnownContainer:
     """A container; what is kept on it when a later decision fails, or a hook server does not answer.
 
-    held: our own decision; answered: the hook servers' Resources, encoded.
+    held: our own decision; answered: the hook servers' Resources, encoded. undecided: the Resources that it got,
+    encoded, while our own decision on it is still missing; None = it was decided on.
     """
 
     id: str
@@ -26,6 +27,7 @@ class KnownContainer:
     name: str
     held: ContainerResources = LEAVE
     answered: bytes = b""
+    undecided: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -43,10 +45,16 @@ class Store:
         """A container that has been made."""
         self.containers[container.id] = container
 
-    def hold(self, container_id: str, held: ContainerResources, answered: bytes) -> None:
+    def hold(
+        self, container_id: str, held: ContainerResources, answered: bytes, undecided: bytes | None = None
+    ) -> None:
         """Remember what was set."""
         if (known := self.containers.get(container_id)) is not None:
-            self.containers[container_id] = replace(known, held=held, answered=answered)
+            self.containers[container_id] = replace(known, held=held, answered=answered, undecided=undecided)
+
+    def undecided(self) -> tuple[str, ...]:
+        """Ids of containers that run without our decision."""
+        return tuple(c.id for c in self.containers.values() if c.undecided is not None)
 
     def pod_of(self, container_id: str) -> tuple[PodFacts, KnownContainer] | None:
         """A container and its pod, when both are known."""

@@ -116,28 +116,32 @@ class HookServers:
         """Whether somebody wants to be asked at this point."""
         return any(point in server.points for server in self._servers)
 
-    async def ask(self, point: str, request: Callable[[], Any], take: Callable[[Any], None]) -> None:
+    async def ask(
+        self, point: str, request: Callable[[], Any], take: Callable[[Any], None], seconds: float | None = None
+    ) -> None:
         """Ask each server in order of its file's name; `take` gets each answer, `request` is built before each.
 
-        Refused when one with policy Fail does not answer.
+        seconds: how long each may take where that is less than the limit of all. Refused when one with policy Fail
+        does not answer.
         """
+        limit = self._seconds if seconds is None else min(seconds, self._seconds)
         for server in self._servers:
             if point not in server.points:
                 continue
             try:
-                take(await self._call(server, point, request()))
+                take(await self._call(server, point, request(), limit))
             except Exception as error:
                 said = _said(error)
                 if server.fail:
                     raise Refused(f"hook server {server.name} failed at {point}: {said}") from error
                 log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=said)
 
-    async def _call(self, server: HookServer, point: str, request: Any) -> Any:
+    async def _call(self, server: HookServer, point: str, request: Any, seconds: float) -> Any:
         channel = self._channels.get(server.endpoint)
         if channel is None:
             channel = self._channels[server.endpoint] = grpc.aio.insecure_channel(server.endpoint, CHANNEL_OPTIONS)
         method = channel.unary_unary(f"/{SERVICE}/{point}Hook")
-        return POINTS[point].FromString(await method(request.SerializeToString(), timeout=self._seconds))
+        return POINTS[point].FromString(await method(request.SerializeToString(), timeout=seconds))
 
     async def close(self) -> None:
         """End the connections."""

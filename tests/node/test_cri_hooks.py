@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +16,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cotenant.settings.runtime import RuntimeSettings
 from enforcer.container_resources import ContainerResources
 from enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
-from enforcer.runtime.bounded import Bounded
-from enforcer.runtime.cri_hooks import CriHooks, Passage
+from enforcer.runtime.bounded import Bounded, Late
+from enforcer.runtime.cri_hooks import CriHooks, Passage, patience
 from enforcer.runtime.cri_messages import cgroup_parent_of, lay_over, merge_environment
 from enforcer.runtime.facts import Decide
 from enforcer.runtime.hook_servers import HookServers
@@ -109,6 +112,61 @@ def test_containers_that_are_made_at_the_same_time_are_all_decided_on() -> None:
     sent = [cri.CreateContainerRequest.FromString(passage.request) for passage in run(together(at))]
     assert [one.config.linux.resources.cpu_shares for one in sent] == [pods.SHARES, pods.SHARES]
     assert at.counters.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [(None, 10.0), (120.0, 10.0), (8.0, 2.0), (0.0, 0.0), (-1.0, 0.0)],  # a quarter of what the caller waits
+)
+def test_a_hook_takes_no_more_than_its_limit_and_a_quarter_of_the_callers_time(
+    left: float | None, seconds: float
+) -> None:
+    assert patience(10.0, left) == seconds
+
+
+def test_a_slow_decision_is_waited_for_as_long_as_a_kubelet_bears() -> None:
+    """On a busy node a thread gets its turn late; after a tenth of a second the container went without limits."""
+
+    def slow(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+        time.sleep(0.3)  # the fault itself
+        return pods.decide(pod, of)
+
+    at = hooks(slow, Bounded(RuntimeSettings().cri_hook_seconds))
+    sent = cri.CreateContainerRequest.FromString(run(at.enter("CreateContainer", creation(batch_pod()), 120.0)).request)
+    assert (sent.config.linux.resources.cpu_shares, at.counters.failed) == (pods.SHARES, 0)
+
+
+def test_a_container_that_started_without_a_decision_is_set_right() -> None:
+    over = threading.Event()
+    sent: list[tuple[str, Any]] = []
+
+    def hanging(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+        over.wait(60)
+        return ContainerResources(cpu_shares=512, cpu_quota=NO_LIMIT, memory_limit=pods.BATCH_BYTES)
+
+    async def update(container_id: str, resources: Any) -> None:
+        sent.append((container_id, resources))
+
+    async def life(at: CriHooks) -> None:
+        created = await at.enter("CreateContainer", creation(batch_pod(), cpu_shares=2, cpu_quota=5000))
+        assert created.done is not None
+        await created.done(cri.ContainerId(container_id="c").SerializeToString())
+        with pytest.raises(Late):
+            await at.repair(update)
+        over.set()
+        while at.store.undecided():  # the hanging decision is over when it gets its turn
+            with contextlib.suppress(Late):
+                await at.repair(update)
+        await at.repair(update)
+
+    at = hooks(hanging, Bounded(0.2))
+    run(life(at))
+    [(container_id, resources)] = sent
+    # the kubelet had set a quota: it is taken away by -1, and not left standing by 0
+    assert (container_id, resources.cpu_shares, resources.cpu_quota) == ("c", 512, -1)
+    assert resources.memory_limit_in_bytes == pods.BATCH_BYTES
+    assert at.store.containers["c"].held.cpu_shares == 512
+    assert at.counters.repaired == 1
 
 
 def test_hook_servers_stay_registered_while_their_folder_cannot_be_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,25 @@ def test_the_policy_file_is_followed_as_it_changes(containerd: Containerd, tmp_p
         policy.write_text("nonsense: [")
         three = batch_pod(containerd)
         assert cpu_of(containerd, three, client.run(three, cpu_shares=2)) == (pods.SHARES, -1)
+        client.close()
+
+
+def test_a_container_that_started_without_its_limits_gets_them_when_the_decision_comes(
+    containerd: Containerd, tmp_path: Path
+) -> None:
+    """The decision hangs: its policy is a pipe that nobody writes to yet."""
+    policy, draft = tmp_path / "slo.json", tmp_path / "draft"
+    os.mkfifo(policy)
+    draft.write_text("{}")
+    with ProxyProcess(containerd.folder, containerd.socket, "hanging", policy, hook_seconds=0.2) as hanging:
+        client = hanging.client()
+        batch = batch_pod(containerd)
+        main = client.run(batch, cpu_shares=2)
+        assert cpu_of(containerd, batch, main) == (2, -1)
+        with policy.open("w") as pipe:
+            draft.rename(policy)
+            pipe.write("{}")
+        wait_for("its limits", lambda: cpu_of(containerd, batch, main) == BATCH)
         client.close()
 
 
