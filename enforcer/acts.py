@@ -38,7 +38,13 @@ EVENT_REASONS: Final[dict[str, str]] = {
     Outcome.UNSUPPORTED.value: "KnobNotSupported",
 }
 """By outcome of a write: reason of the Event."""
-EVICTION_REASONS: Final = {"asked": "Evicting", "would-ask": "WouldEvict"}
+EVICTION_REASONS: Final = {
+    "asked": "Evicting",
+    "would-ask": "WouldEvict",
+    "stopped": "ContainersStopped",
+    "would-stop": "WouldStopContainers",
+    "not-stopped": "ContainersNotStopped",
+}
 REFUSED: Final = "EvictionRefused"
 BAD: Final = frozenset({Outcome.FAILED, Outcome.DENIED, Outcome.CONFLICT, Outcome.NOT_NOTED, Outcome.REFUSED})
 _MEMORY: Final[dict[str, str]] = {

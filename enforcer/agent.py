@@ -26,10 +26,9 @@ from cotenant.model.node_policy import NodePolicy
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.acts import sample_of
 from enforcer.changes import Done, Notes, Place, wants_of
-from enforcer.contract import Evict, Observation, Plan, PodSpec, Strategy, Surface, SurfaceWant
-from enforcer.evicting import Evictor
-from enforcer.evictions import Asked, Rate, admitted, request_of
+from enforcer.contract import Observation, Plan, Strategy, Surface, SurfaceWant
 from enforcer.loop import Ages, Memory, Mode, Round, decide
+from enforcer.pod_evictions import PodEvictions
 from enforcer.quotas import ratio_of
 from enforcer.recording import Recorder
 from enforcer.sources import Sources, Told
@@ -98,7 +97,7 @@ class Keeper(Protocol):
 
 @dataclass(slots=True)
 class Parts:
-    """What an agent is made of. `evictor` is missing without an API server, `recorder` when nobody asked for it."""
+    """What an agent is made of. `recorder` is missing when nobody asked for it."""
 
     settings: EnforcerSettings
     clock: Clock
@@ -109,7 +108,7 @@ class Parts:
     strategies: tuple[Strategy[Any], ...]
     metrics: AgentMetrics
     teller: Teller
-    evictor: Evictor | None = None
+    evictions: PodEvictions
     recorder: Recorder | None = None
     keepers: tuple[Keeper, ...] = ()
     monotonic: Callable[[], float] = time.monotonic
@@ -135,8 +134,7 @@ class Agent:
         self.wrong = "no tick yet"
         """Why the last tick did not do its work, or empty."""
         self._ages = Ages(settings.policy_ttl_seconds, settings.release_seconds, settings.pods_ttl_seconds)
-        self._rate = Rate(settings.evictions_per_minute, settings.evictions_burst)
-        self._memory, self._asked, self._usage = Memory(wants=wants_of(parts.notes())), Asked(), Usage()
+        self._memory, self._usage = Memory(wants=wants_of(parts.notes())), Usage()
         self._held_back = Held()
         self._last: _Last | None = None
         self._lock = threading.Lock()
@@ -149,8 +147,7 @@ class Agent:
         """Tick until `wait(seconds)` says that the end was asked for; then give everything back."""
         parts = self.parts
         parts.sources.start()
-        if parts.evictor:
-            parts.evictor.start()
+        parts.evictions.start()
         try:
             if not self._wait_for_sources(wait):
                 self._tick_until(wait)
@@ -197,8 +194,7 @@ class Agent:
     def _let_go(self) -> None:
         parts = self.parts
         parts.sources.stop()
-        if parts.evictor:
-            parts.evictor.stop()
+        parts.evictions.stop()
         if parts.recorder:
             parts.recorder.close()
         parts.teller.close()
@@ -243,7 +239,7 @@ class Agent:
             self._usage.take(seen)
             self._last = _Last(started, seen, decided, told)
         self._keep_surfaces(decided.surfaces, seen.wall_seconds)
-        self._evict(decided.evictions, seen)
+        parts.evictions.step(decided, seen)
         parts.teller.done(results, seen, seen.wall_seconds)
         parts.teller.verdicts(decided.verdicts, seen)
         parts.metrics.state(decided.mode, seen, len(parts.hand.held))
@@ -264,28 +260,6 @@ class Agent:
             own = [want for want in wants if want.surface is keeper.surface]
             wrong = [] if self.parts.settings.dry_run else keeper.apply(own)
             self.parts.teller.surface(keeper.surface, own, wrong, now_seconds)
-
-    def _evict(self, wanted: Sequence[Evict], seen: Observation) -> None:
-        """Ask for those that may be asked now, and tell what became of earlier ones."""
-        parts, pods = self.parts, {pod.spec.uid: pod.spec for pod in seen.pods}
-        for answer in parts.evictor.answers() if parts.evictor else ():
-            pod = pods.get(answer.eviction.uid)
-            parts.teller.evicted(answer.eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
-        if not wanted:
-            return
-        chosen = admitted(wanted, pods, self._asked, seen.at_seconds, self._rate)
-        self._asked = chosen.asked
-        for eviction in chosen.now:
-            self._ask(eviction, pods[eviction.uid], seen.wall_seconds)
-
-    def _ask(self, eviction: Evict, pod: PodSpec, now_seconds: float) -> None:
-        parts = self.parts
-        if parts.settings.dry_run:
-            parts.teller.evicted(eviction, "would-ask", "", now_seconds, pod)
-        elif parts.evictor is None:
-            parts.teller.evicted(eviction, "refused", "there is no API server to ask", now_seconds, pod)
-        else:
-            parts.evictor.ask(eviction, request_of(eviction, parts.settings.eviction_grace_seconds))
 
     def _record(self, seen: Observation, policy: NodePolicy | None, decided: Round, before: Memory) -> None:
         if self.parts.recorder is None:

@@ -41,11 +41,13 @@ from enforcer.journal import Journal
 from enforcer.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from enforcer.layout import Driver, Layout, checked_path, host_application_path
 from enforcer.observe import HostApplicationSpec, NodeFacts, Observer
+from enforcer.pod_evictions import PodEvictions, Stopping
 from enforcer.recalling import KnownFile, Recalling
 from enforcer.recording import Recorder
 from enforcer.registry import strategies
 from enforcer.reporting import Reporter, Whose
 from enforcer.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
+from enforcer.runtime import INSTALL
 from enforcer.sources import ApiSources, FileSources, Sources, Told
 from enforcer.sysctl import SysctlKeeper
 from enforcer.telling import AgentMetrics, Teller
@@ -162,6 +164,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         clock = SystemClock()
         recorder = EventRecorder(client, FIELD_MANAGER, clock) if client and not own.dry_run else None
         measured = AgentMetrics(metrics)
+        teller = Teller(folder, measured, recorder, node, own.dry_run)
         kubelet = kubelet_config(_text(Path(own.kubelet_config)))
         parts = Parts(
             settings=own,
@@ -172,8 +175,13 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
             notes=lambda: journal.notes,
             strategies=running,
             metrics=measured,
-            teller=Teller(folder, measured, recorder, node, own.dry_run),
-            evictor=Evictor(client) if client and not own.dry_run else None,
+            teller=teller,
+            evictions=PodEvictions(
+                own,
+                teller.evicted,
+                evictor=Evictor(client) if client and not own.dry_run else None,
+                stopper=_stopper(settings),
+            ),
             recorder=Recorder(Path(own.record_file), own.record_cap_bytes) if own.record_file else None,
             keepers=(
                 ResctrlKeeper(folder, tasks_in(hierarchy)),
@@ -211,6 +219,17 @@ def _sources(settings: EnforcerSettings, known: KnownFile, node: str, client: Ku
 def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletConfig) -> Sources:
     socket = settings.pod_resources_socket
     return WithKubelet(inner, socket, kubelet.static_cpus) if socket else inner
+
+
+def _stopper(settings: Settings) -> Stopping | None:
+    """Who ends containers, where the settings want it; a dry run ends none. UsageError without gRPC."""
+    if not settings.enforcer.stop_containers or settings.enforcer.dry_run:
+        return None
+    try:
+        from enforcer.runtime.container_stopper import ContainerStopper
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"enforcer.stop_containers needs {missing.name}, which is missing", fix=INSTALL) from missing
+    return ContainerStopper(settings.runtime.cri_upstream)
 
 
 def _reporter(settings: EnforcerSettings, node: str, client: KubeClient | None, agent: Agent) -> Reporter | None:

@@ -394,6 +394,8 @@ class Evict:
     releases: Amounts = field(default_factory=dict)
     by_api_only: bool = False
     """Leave it its own time to end; otherwise, as Koordinator, its containers are stopped at once."""
+    urgent: bool = False
+    """Memory runs out, and the pod is best effort: it cannot wait for an API server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ class Round:
     surfaces: tuple[SurfaceWant, ...] = ()
     best_effort_target_millicores: int | None = None
     """As `Plan` has it: computed once, by the strategy that suppresses."""
+    urgent: tuple[Evict, ...] = ()
+    """Pods that cannot wait for an API server; also while nobody else is evicted."""
 
     def evictions_key(self) -> set[tuple[str, str]]:
         """Who is to leave, and which strategy says so; the words may differ."""
@@ -105,6 +107,7 @@ def decide(
             states[name], plans[name] = step.state, step.plan
     wants, refused = merged(plans.values(), seen.node.name)
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
+    urgent = tuple(eviction for eviction in evictions if eviction.urgent)
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
     verdicts = [*_recalled(seen), *told, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
     if mode is Mode.HOLD:
@@ -113,7 +116,7 @@ def decide(
     kept = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
-    return Round(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target), kept
+    return Round(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, urgent), kept
 
 
 def merged(plans: Iterable[Plan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
@@ -170,5 +173,5 @@ def _recalled(seen: Observation) -> Iterator[Verdict]:
 
 def _stale(seen: Observation, ages: Ages) -> Verdict:
     what = "policy" if seen.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
-    text = f"The {what} is stale: nobody is evicted, and best effort gets no more than it has."
+    text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more than it has."
     return Verdict(seen.node.name, "Stale", text, warning=True)

@@ -51,7 +51,18 @@ LANES: Final[dict[str, Lane]] = {
     "memory-qos": Lane.MEMORY,
 }
 """By the strategy of a value that is set."""
-EVICTIONS: Final = frozenset({"Evicting", "WouldEvict", "EvictionRefused", "NobodyToEvict", "EvictionBoundsInvalid"})
+EVICTIONS: Final = frozenset(
+    {
+        "Evicting",
+        "WouldEvict",
+        "EvictionRefused",
+        "NobodyToEvict",
+        "EvictionBoundsInvalid",
+        "ContainersStopped",
+        "WouldStopContainers",
+        "ContainersNotStopped",
+    }
+)
 SUFFERING: Final = frozenset({"Interference", "Suffers", "NotBestEffort"})
 
 REASON_SENTENCES: Final[dict[str, str]] = {
@@ -77,11 +88,14 @@ REASON_SENTENCES: Final[dict[str, str]] = {
     "Evicting": "A batch pod was asked to leave.",
     "WouldEvict": "A dry run: a batch pod would be asked to leave.",
     "EvictionRefused": "The API server refused, by a disruption budget for instance, or there is none to ask.",
+    "ContainersStopped": "Memory ran out and the API server could not evict: a batch pod's containers were ended.",
+    "WouldStopContainers": "A dry run: the runtime would be asked to end a batch pod's containers.",
+    "ContainersNotStopped": "Memory runs out, and the runtime did not end a batch pod's containers either.",
     "NobodyToEvict": "The node is too full, and no pod may be evicted for it.",
     "Interference": "A pod suffers from best effort, which is held back for it.",
     "Suffers": "A pod suffers; nothing is done about it (yet).",
     "NotBestEffort": "A pod suffers, and holding best effort back did not help: it is let go.",
-    "Stale": "Policy or pods were not confirmed for long: nobody is evicted, best effort gets no more.",
+    "Stale": "Policy or pods were not confirmed for long: no eviction is asked for, best effort gets no more.",
     "NoPolicy": "No policy was heard of: nothing is changed.",
 }
 """What a reason means; one that is missing here is a finding, and says it itself."""

@@ -151,6 +151,15 @@ class EnforcerSettings(Section, frozen=True):
         ),
     ] = -1
 
+    stop_containers: Annotated[
+        bool,
+        setting(
+            "While memory runs out and the API server is away, does not answer or refuses (a disruption budget), let "
+            "the container runtime end the containers of pods labelled BE at once. Needs the runtime's CRI socket "
+            "(runtime.cri_upstream) and cotenant[node]; evictions_per_minute bounds it too."
+        ),
+    ] = False
+
     # What it tells.
     count_cycles: Annotated[
         bool,

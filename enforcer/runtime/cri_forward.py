@@ -35,7 +35,7 @@ FOREVER_SECONDS: Final = 1e8
 class Forward(grpc.GenericRpcHandler):
     """Every method of every service."""
 
-    def __init__(self, channel: Any, hooks: CriHooks, spawn: Callable[[Any], None]) -> None:
+    def __init__(self, channel: Any, hooks: CriHooks, spawn: Callable[[Any], object]) -> None:
         self._channel = channel
         self._hooks = hooks
         self._spawn = spawn

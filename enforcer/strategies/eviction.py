@@ -90,7 +90,7 @@ class Task:
     measure: Measure
     counts: Callable[[PodSpec], bool] = lambda _: True
     urgent: bool = False
-    """Does not wait for the cool-down."""
+    """Does not wait for the cool-down, nor, where the settings say so, for the API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,8 @@ def _evict(one: Candidate, task: Task, settings: BestEffortSettings) -> Evict:
     releases = {resource: one.use(resource) for resource in Resource if one.uses.get(resource) is not None}
     by_api = settings.only_evict_by_api or not best_effort_only(one.pod)
     pod = one.pod
-    return Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api)
+    urgent = task.urgent and best_effort_only(pod)
+    return Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api, urgent)
 
 
 def _remembered(told: Told, present: Mapping[str, PodReading], now: float, settings: BestEffortSettings) -> bool:

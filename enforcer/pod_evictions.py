@@ -1,0 +1,144 @@
+"""EDGE: pods that must leave: asked by the API server, and while memory runs out ended by the container runtime.
+
+    decided.evictions --admitted--> Evictor (Eviction API) --refused, no answer, nobody to ask--> ContainerStopper (CRI)
+    decided.urgent, while the API server has not been heard of for long -----------------------> ContainerStopper
+
+The second way is there only where `enforcer.stop_containers` is on, only for pods labelled BE, and only while the very
+tick still says that memory runs out: the kernel would otherwise choose a victim, and it may be anybody. A disruption
+budget is no reason to let it. What is done is told with the reason that the API server gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from cotenant.model.intent import Create
+from cotenant.settings.enforcer import EnforcerSettings
+from enforcer.contract import Evict, Observation, PodSpec
+from enforcer.evicting import Answer
+from enforcer.evictions import Asked, Rate, admitted, request_of
+from enforcer.loop import Mode, Round
+
+UNANSWERED_SECONDS: Final = 5.0
+"""An API server that has not answered an urgent eviction by then does not keep the runtime from it."""
+Told = Callable[[Evict, str, str, float, PodSpec | None], None]
+"""Tells of (eviction, outcome, message, Unix time, pod): `Teller.evicted`."""
+
+
+class Queue(Protocol):
+    """A thread that works off a queue: `evicting.Evictor`, `runtime.container_stopper.ContainerStopper`."""
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def answers(self) -> list[Answer]:
+        """What came back since the last call."""
+        ...
+
+    def stop(self, timeout_seconds: float = 5.0) -> None:
+        """Work no more."""
+        ...
+
+
+class Asking(Queue, Protocol):
+    """Who asks the API server."""
+
+    def ask(self, eviction: Evict, request: Create) -> None:
+        """Put it into the queue."""
+        ...
+
+
+class Stopping(Queue, Protocol):
+    """Who asks the container runtime."""
+
+    def stop_containers(self, eviction: Evict, because: str) -> None:
+        """Put it into the queue."""
+        ...
+
+
+@dataclass(slots=True)
+class PodEvictions:
+    """For the agent's thread. evictor: None without an API server; stopper: None while the settings do not want it."""
+
+    settings: EnforcerSettings
+    told: Told
+    evictor: Asking | None = None
+    stopper: Stopping | None = None
+    _asked: Asked = field(default_factory=Asked)
+    _unanswered: dict[str, tuple[Evict, float]] = field(default_factory=dict)
+    """Urgent evictions that the API server was asked for, by uid, and when (monotonic)."""
+
+    def start(self) -> None:
+        """Begin to ask."""
+        for queue in (self.evictor, self.stopper):
+            if queue:
+                queue.start()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        for queue in (self.evictor, self.stopper):
+            if queue:
+                queue.stop()
+
+    def step(self, decided: Round, seen: Observation) -> None:
+        """One tick: tell what became of earlier ones, ask for those that may be asked now."""
+        pods = {pod.spec.uid: pod.spec for pod in seen.pods}
+        urgent = {eviction.uid for eviction in decided.urgent}
+        self._hear(pods, urgent, seen)
+        for eviction, at in [*self._unanswered.values()]:
+            if seen.at_seconds - at >= UNANSWERED_SECONDS:
+                del self._unanswered[eviction.uid]
+                if eviction.uid in urgent:
+                    why = f"the API server has not answered for {UNANSWERED_SECONDS:.0f} s"
+                    self._end(eviction, pods.get(eviction.uid), why, seen.wall_seconds)
+        away = decided.mode is Mode.HOLD
+        wanted = decided.urgent if away and self._may_stop else decided.evictions
+        rate = Rate(self.settings.evictions_per_minute, self.settings.evictions_burst)
+        chosen = admitted(wanted, pods, self._asked, seen.at_seconds, rate) if wanted else None
+        self._asked = chosen.asked if chosen else self._asked
+        for eviction in chosen.now if chosen else ():
+            if away:
+                why = "the API server has not been heard of for long"
+                self._end(eviction, pods[eviction.uid], why, seen.wall_seconds)
+            else:
+                self._ask(eviction, pods[eviction.uid], seen)
+
+    @property
+    def _may_stop(self) -> bool:
+        return self.stopper is not None or (self.settings.stop_containers and self.settings.dry_run)
+
+    def _hear(self, pods: Mapping[str, PodSpec], urgent: set[str], seen: Observation) -> None:
+        for answer in self.evictor.answers() if self.evictor else ():
+            eviction, pod = answer.eviction, pods.get(answer.eviction.uid)
+            self._unanswered.pop(eviction.uid, None)
+            self.told(eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
+            if answer.outcome == "refused" and eviction.uid in urgent:
+                self._end(eviction, pod, answer.message, seen.wall_seconds)
+        for answer in self.stopper.answers() if self.stopper else ():
+            pod = pods.get(answer.eviction.uid)
+            self.told(answer.eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
+
+    def _ask(self, eviction: Evict, pod: PodSpec, seen: Observation) -> None:
+        if self.settings.dry_run:
+            self.told(eviction, "would-ask", "", seen.wall_seconds, pod)
+        elif self.evictor is None:
+            why = "there is no API server to ask"
+            self.told(eviction, "refused", why, seen.wall_seconds, pod)
+            if eviction.urgent:
+                self._end(eviction, pod, why, seen.wall_seconds)
+        else:
+            if eviction.urgent:
+                self._unanswered[eviction.uid] = (eviction, seen.at_seconds)
+            self.evictor.ask(eviction, request_of(eviction, self.settings.eviction_grace_seconds))
+
+    def _end(self, eviction: Evict, pod: PodSpec | None, because: str, now_seconds: float) -> None:
+        """By the runtime, where the settings want it; a pod that leaves already needs none."""
+        if pod is None or pod.deleting or not self._may_stop:
+            return
+        if self.stopper is None:
+            self.told(eviction, "would-stop", because, now_seconds, pod)
+        else:
+            self.stopper.stop_containers(eviction, because)

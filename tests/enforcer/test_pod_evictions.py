@@ -1,0 +1,162 @@
+"""Pods that must leave: the API server is asked first, and while memory runs out the container runtime ends them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from cotenant.model.enforcement import EVICTIONS, REASON_SENTENCES
+from cotenant.model.qos import QosClass
+from cotenant.settings.best_effort import BestEffortSettings
+from cotenant.settings.enforcer import EnforcerSettings
+from enforcer.acts import EVICTION_REASONS
+from enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
+from enforcer.evicting import Answer
+from enforcer.loop import Ages, Memory, Mode, Round, decide
+from enforcer.pod_evictions import UNANSWERED_SECONDS, PodEvictions
+from enforcer.registry import strategies
+from tests.enforcer.readings import GIB, container, node, pod, policy, seen
+
+JOB = pod("job", container(), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT)
+OUT = Evict("default", "job", "u-job", "BEMemoryEvict", "95 % of the node's memory is used", urgent=True)
+BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+@dataclass(slots=True)
+class Played:
+    """An API server or a runtime as its queue shows it: what it was asked for, and what it answers."""
+
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    said: list[Answer] = field(default_factory=list)
+
+    def start(self) -> None:
+        return
+
+    def stop(self, timeout_seconds: float = 5.0) -> None:
+        del timeout_seconds
+
+    def ask(self, eviction: Evict, request: Any) -> None:
+        self.asked.append((eviction.name, request.body["kind"]))
+
+    def stop_containers(self, eviction: Evict, because: str) -> None:
+        self.asked.append((eviction.name, because))
+
+    def answers(self) -> list[Answer]:
+        answers, self.said = self.said, []
+        return answers
+
+
+@dataclass(slots=True)
+class World:
+    """A node's evictions with an API server and a runtime, and what is told of them."""
+
+    settings: EnforcerSettings = field(default_factory=lambda: EnforcerSettings(dry_run=False, stop_containers=True))
+    api: Played | None = field(default_factory=Played)
+    runtime: Played | None = field(default_factory=Played)
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def evictions(self) -> PodEvictions:
+        def tell(_: Evict, outcome: str, message: str, *__: object) -> None:
+            self.told.append((outcome, message))
+
+        return PodEvictions(self.settings, tell, self.api, self.runtime)
+
+
+def tick(mode: Mode = Mode.ACT, out: Evict = OUT) -> Round:
+    return Round(mode, evictions=() if mode is Mode.HOLD else (out,), urgent=(out,) if out.urgent else ())
+
+
+def at(seconds: float) -> Observation:
+    return seen(JOB, at=seconds)
+
+
+def test_a_budgets_refusal_while_memory_runs_out_lets_the_runtime_end_the_containers() -> None:
+    world = World()
+    evictions = world.evictions()
+    evictions.step(tick(), at(0.0))
+    assert world.api and world.api.asked == [("job", "Eviction")]
+    world.api.said = [Answer(OUT, "refused", BUDGET)]
+    evictions.step(tick(), at(1.0))
+    assert world.runtime and world.runtime.asked == [("job", BUDGET)]
+    world.runtime.said = [Answer(OUT, "stopped", f"{BUDGET}; ended: main")]
+    evictions.step(tick(), at(2.0))
+    assert world.told == [("refused", BUDGET), ("stopped", f"{BUDGET}; ended: main")]
+    assert len(world.runtime.asked) == 1
+
+
+@pytest.mark.parametrize("when", ["memory is there again", "not urgent", "the pod leaves", "switched off"])
+def test_the_runtime_is_not_asked_when(when: str) -> None:
+    out = replace(OUT, urgent=when != "not urgent")
+    world = World(runtime=None if when == "switched off" else Played())
+    evictions = world.evictions()
+    evictions.step(tick(out=out), at(0.0))
+    assert world.api
+    world.api.said = [Answer(out, "refused", BUDGET)]
+    then = at(1.0)
+    if when == "the pod leaves":
+        then = seen(replace(JOB, spec=replace(JOB.spec, deleting=True)), at=1.0)
+    evictions.step(Round(Mode.ACT) if when == "memory is there again" else tick(out=out), then)
+    assert world.runtime is None or world.runtime.asked == []
+    assert world.told == [("refused", BUDGET)]
+
+
+def test_an_api_server_that_does_not_answer_is_not_waited_for() -> None:
+    world = World()
+    evictions = world.evictions()
+    evictions.step(tick(), at(0.0))
+    evictions.step(tick(), at(UNANSWERED_SECONDS - 0.5))
+    assert world.runtime and world.runtime.asked == []
+    evictions.step(tick(), at(UNANSWERED_SECONDS))
+    evictions.step(tick(), at(UNANSWERED_SECONDS + 1))
+    assert world.runtime.asked == [("job", "the API server has not answered for 5 s")]
+
+
+def test_while_the_api_server_is_away_urgent_ones_are_ended_at_once_and_others_stay() -> None:
+    world = World()
+    evictions = world.evictions()
+    evictions.step(tick(Mode.HOLD), at(0.0))
+    evictions.step(tick(Mode.HOLD), at(1.0))  # asked already
+    assert world.runtime and world.runtime.asked == [("job", "the API server has not been heard of for long")]
+    assert world.api and world.api.asked == []
+    other = World()
+    other.evictions().step(tick(Mode.HOLD, replace(OUT, urgent=False)), at(0.0))
+    assert other.runtime and other.runtime.asked == []
+    system = World()
+    system.evictions().step(tick(Mode.HOLD), seen(replace(JOB, spec=replace(JOB.spec, static=True))))
+    assert system.runtime and system.runtime.asked == []
+
+
+def test_without_an_api_server_and_in_a_dry_run_it_is_told() -> None:
+    alone = World(api=None)
+    alone.evictions().step(tick(), at(0.0))
+    assert alone.runtime and alone.runtime.asked == [("job", "there is no API server to ask")]
+    dry = World(settings=EnforcerSettings(stop_containers=True), api=None, runtime=None)
+    dry.evictions().step(tick(Mode.HOLD), at(0.0))
+    assert dry.told == [("would-stop", "the API server has not been heard of for long")]
+    plain = World(settings=EnforcerSettings(), api=None, runtime=None)
+    plain.evictions().step(tick(Mode.HOLD), at(0.0))
+    assert plain.told == []
+
+
+def test_every_outcome_has_a_reason_with_a_sentence() -> None:
+    assert set(EVICTION_REASONS.values()) <= EVICTIONS & REASON_SENTENCES.keys()
+    assert EVICTION_REASONS["stopped"] == "ContainersStopped"
+
+
+def test_only_best_effort_and_only_while_memory_runs_out_is_urgent_also_while_the_api_server_is_away() -> None:
+    rules = policy({"resourceUsedThresholdWithBE": {"enable": True}})
+    memory = MemoryUse(2 * GIB, 2 * GIB, 2 * GIB)
+    job = pod("job", container(), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(1.0), memory=memory)
+    machine = replace(node(4, 100.0), memory_available_bytes=GIB // 64)  # of 8 GiB
+    running = strategies(EnforcerSettings(best_effort=BestEffortSettings()))
+
+    def decided(available: int, pods_age_seconds: float) -> Round:
+        moment = seen(job, machine=replace(machine, memory_available_bytes=available))
+        return decide(replace(moment, pods_age_seconds=pods_age_seconds), rules, Memory(), running, Ages())[0]
+
+    away = decided(GIB // 64, 1000.0)
+    assert (away.mode, away.evictions, [e.name for e in away.urgent]) == (Mode.HOLD, (), ["job"])
+    full = decided(GIB * 2, 0.0)  # 75 % used: more than 70 %, and no emergency
+    assert ([e.name for e in full.evictions], full.urgent) == (["job"], ())
