@@ -32,6 +32,7 @@ class Reason(StrEnum):
     TREND = "trend"
     LEAK = "leak"
     QOS_CLASS = "qos-class"
+    WHOLE_CORES = "whole-cores"
     LIMIT_KEPT = "limit-kept"
     HPA_SOLVED = "hpa-solved"
     ANNOTATION = "annotation"
@@ -66,13 +67,14 @@ SENTENCES: dict[Reason, str] = {
     Reason.FORBIDDEN: "The source refused to show this object.",
     Reason.STALE: "The newest sample is too old.",
     Reason.FAILED: "The computation failed for this object; the log names the cause.",
-    Reason.OOM_BUMP: "Raised at once because the container was killed for lack of memory.",
+    Reason.OOM_BUMP: "The container was killed for lack of memory: what it had then, with a bump, decides.",
     Reason.FLOOR: "The computed value was below the configured minimum.",
     Reason.OBSERVED_MAXIMUM: "Held at the highest value ever observed, with its margin.",
     Reason.WITHIN_DEAD_BAND: "The change is too small to be worth a restart.",
     Reason.TREND: "Usage grows from week to week; the value is projected to the next days.",
     Reason.LEAK: "Memory grows day by day since the last restart; the present value is kept until the leak is found.",
     Reason.QOS_CLASS: "Request and limit stay equal, so that the pod keeps its QoS class.",
+    Reason.WHOLE_CORES: "Rounded up to whole cores: pods of the classes LSR and LSE are bound to CPUs of their own.",
     Reason.LIMIT_KEPT: "The present limit stays: a lower one frees nothing that the scheduler counts, and can throttle or kill.",
     Reason.HPA_SOLVED: "Moved together with the autoscaler's target: it scales at the same usage per pod as before.",
     Reason.ANNOTATION: "Held at a bound that an annotation of the workload sets.",

@@ -12,7 +12,7 @@ from cotenant.cli.report import MOST_ROWS, Contents, page
 from cotenant.cli.report_drawing import band, bar, heat, sparkline
 from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.quality import Defect, QualityRecord
-from cotenant.model.reasons import Reason
+from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.recommendation import Action, Backtest, Clamp, Field, Recommendation, Trust, Value
 from cotenant.model.resource import GIB, Resource
 from cotenant.model.table import Table
@@ -107,7 +107,7 @@ def test_every_amount_on_the_page_is_the_rows_own() -> None:
     assert "request 1 → 250m" in said
     assert "limit 2 → unset" in said
     assert "no statement" in said
-    assert "Raised at once because the container was killed for lack of memory." in said
+    assert SENTENCES[Reason.OOM_BUMP] in said
 
 
 def test_a_back_test_is_told_beside_the_present_values_and_its_lack_is_told_too() -> None:

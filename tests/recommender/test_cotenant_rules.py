@@ -16,7 +16,7 @@ from cotenant.model.cluster import Autoscaler, Container, ContainerRole, LimitRa
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.qos import QosClass
 from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Severity
+from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
 from cotenant.model.resource import GIB, MIB, Resource
 from cotenant.settings.recommender import CotenantSettings, RecommenderSettings, SeveritySettings
 from recommender.strategies.cotenant import jobs, sizing
@@ -108,6 +108,7 @@ def test_best_effort_by_label_is_left_alone() -> None:
 def test_classes_bound_to_cores_get_whole_ones() -> None:
     found = made(scenario(workload({CPU: 4000}, qos=QosClass.LSR), cpu=1100))
     assert (amount(found, CPU), rules(found, CPU)) == (2000, ["whole cores for LSR"])  # 1100 + sqrt(2200) = 1147, up
+    assert value(found, CPU).reason is Reason.WHOLE_CORES
 
 
 def test_the_ladder_rounds_up_to_its_next_step_and_lets_larger_amounts_be() -> None:
@@ -289,7 +290,8 @@ def clusters(draw: st.DrawFn) -> Scenario:
     """Any small pod with any usage, bounds, autoscaler and annotations."""
     parts = []
     for name in ("app", "proxy")[: draw(st.integers(1, 2))]:
-        requests = {r: draw(st.integers(1, 20_000)) * (1 if r is CPU else MIB) for r in Resource if draw(flags)}
+        amounts_asked = st.integers(1, 20_000) | st.integers(1, 20).map(lambda cores: 1000 * cores)  # also whole cores
+        requests = {r: draw(amounts_asked) * (1 if r is CPU else MIB) for r in Resource if draw(flags)}
         ratio = draw(st.integers(1, 4))
         limits = {r: ratio * a for r, a in requests.items() if draw(flags)}
         parts.append(Container(name, requests, limits, role=draw(st.sampled_from(ContainerRole))))
@@ -338,6 +340,31 @@ def _track(draw: st.DrawFn, of: Workload, name: str) -> Track:
     return Track(of.ref, "web-0", cpu=shape, throttled=shape[::-1], memory=shape * MIB, container=name, kills=kills)
 
 
+def _contradicts(found: Recommendation, v: Value) -> bool:
+    """Whether a value's numbers say something else than the sentence of its reason."""
+    request, limit = found.value(v.resource, REQUEST), found.value(v.resource, LIMIT)
+    match v.reason:
+        case Reason.QOS_CLASS:
+            return request is None or limit is None or request.amount != limit.amount
+        case Reason.WHOLE_CORES:
+            return v.resource is not CPU or (v.amount or 0) % 1000 != 0
+        case Reason.WITHIN_DEAD_BAND | Reason.LIMIT_KEPT | Reason.LEAK:
+            return v.amount != v.now
+        case Reason.OOM_BUMP:
+            return v.amount is None or not v.inputs.get("oom_kills")
+        case Reason.OBSERVED_MAXIMUM:
+            return v.amount is None or v.amount < float(v.inputs.get("observed_max", 0))
+        case _:
+            return (v.amount is None) == (v.reason in DECIDED)
+
+
+DECIDED = {
+    Reason.OK, Reason.FLOOR, Reason.TREND, Reason.HPA_SOLVED, Reason.ANNOTATION, Reason.SPEC_LADDER, Reason.LIMIT_RANGE,
+    Reason.NODE_SIZE, Reason.QUOTA,
+}  # fmt: skip
+"""Reasons of a value that is proposed, beside those that are judged one by one."""
+
+
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(clusters())
@@ -350,6 +377,7 @@ def test_whatever_the_cluster_values_are_whole_ordered_and_explained(case: Scena
             assert all(a.after == b.before for a, b in zip(v.clamps, v.clamps[1:], strict=False))
             assert not v.clamps or v.clamps[-1].after == v.amount
             assert v.action is not Action.SET or v.formula
+            assert not _contradicts(found, v), (v.reason, found.values)
         for resource in Resource:
             request, limit = found.value(resource, REQUEST), found.value(resource, LIMIT)
             if request and limit and request.amount is not None and limit.amount is not None:

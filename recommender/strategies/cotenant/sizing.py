@@ -148,7 +148,7 @@ def stepped(place: Place, resource: Resource, draft: Draft) -> Draft:
     bound = place.workload.qos in WHOLE_CORES and bool(draft.now) and (draft.now or 1) % MILLICORES_PER_CORE == 0
     if resource is CPU and bound:
         cores = -(-draft.amount // MILLICORES_PER_CORE) * MILLICORES_PER_CORE
-        draft = draft.moved(f"whole cores for {place.workload.qos}", cores, Reason.QOS_CLASS)
+        draft = draft.moved(f"whole cores for {place.workload.qos}", cores, Reason.WHOLE_CORES)
     steps = place.own.cpu_steps_millicores if resource is CPU else place.own.memory_steps_bytes
     draft = draft.at_least("spec ladder", next_step(draft.amount, steps), Reason.SPEC_LADDER)
     low, high = place.policy.bounds[resource]
