@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.model.forecast import LEVELS
+from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from cotenant.model.week import WEEK_HOURS, RefT, Weeks
 from cotenant.settings.forecasting import ForecastingSettings
@@ -70,6 +71,8 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
         raise ValueError("a week ahead needs usage of a resource at a step that divides an hour")
     days = max(settings.history_days, 2 * 7)
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(days * DAY)
+    if not hourly.grid.size:
+        return _unknown(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS))
     values = np.where(np.isfinite(hourly.values) & (hourly.values >= 0), hourly.values, np.float32(np.nan))
     clock = WallClock.of(hourly.grid, WEEK_HOURS, settings.time_zone)
     calendar = Calendar.of(hourly.grid, WEEK_HOURS, settings)
@@ -77,6 +80,13 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
     path = calendar.special(clock.absolute(path), values)
     path[~_enough(values)] = np.nan
     return Weeks(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS), path, loss, covered)
+
+
+def _unknown(refs: tuple[RefT, ...], resource: Resource, ahead: TimeGrid) -> Weeks[RefT]:
+    """The week of series whose history holds no whole hour: nothing is known of it."""
+    path = np.full((len(refs), WEEK_HOURS, len(LEVELS)), np.nan, dtype=np.float32)
+    none = np.full(len(refs), np.nan)
+    return Weeks(refs, resource, ahead, path, none, none)
 
 
 def blended(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats]:

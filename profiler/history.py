@@ -19,7 +19,16 @@ from cotenant.model.quality import Defect, QualityRecord
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.settings.profiler import ProfilerSettings
 from profiler.pooling import by_node, total
-from profiler.sightings import NODE_SUMS, Sightings, declared_by_lasting, init_containers, merged, with_history
+from profiler.sightings import (
+    NODE_SUMS,
+    Sightings,
+    by_usage,
+    carried_over,
+    declared_by_lasting,
+    init_containers,
+    merged,
+    with_history,
+)
 
 STATE_DOCUMENT: Final = "pull"
 
@@ -99,7 +108,8 @@ def pull(
     spans = wanted(now, state, settings)
     keep_since = now - settings.window_days * DAY_SECONDS
     start = min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)])
-    inventory = merged(store.read_inventory(), source.inventory(now, (start, now)), keep_since)
+    snapshot = source.inventory(now, (start, now))
+    inventory = (merged if snapshot.pods else carried_over)(store.read_inventory(), snapshot, keep_since)
     store.write_inventory(inventory)
     state, seen, known = opened(state, spans), Sightings(), len(state.holes)
     starting = init_containers(inventory)
@@ -111,7 +121,8 @@ def pull(
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
     done = closed(state, spans, keep_since, state.holes[known:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
-    store.write_inventory(with_history(inventory, seen))
+    judged = inventory if snapshot.pods else by_usage(inventory, seen)
+    store.write_inventory(with_history(judged, seen))
     if old := store.keep(settings.keep_days):
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:

@@ -5,14 +5,16 @@ Also how an inventory outlives its pods: a snapshot joined with the stored one a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from cotenant.model.cluster import Container, ContainerRole, Event, EventKind, Inventory, Pod
-from cotenant.model.identity import PodContainerRef
+from cotenant.model.cluster import Container, ContainerRole, Event, EventKind, Inventory, Pod, Workload
+from cotenant.model.identity import PodContainerRef, WorkloadRef
+from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.model.resource import Resource
 from cotenant.model.usage import Signal, Usage
 
@@ -28,6 +30,8 @@ _AMOUNTS: Final = {
     Signal.CPU_LIMIT: (1, Resource.CPU),
     Signal.MEMORY_LIMIT: (1, Resource.MEMORY),
 }
+SILENCE_SECONDS: Final = 1800
+"""A pod that only its usage shows is taken for gone after so long without any: two scrapes of 15 minutes."""
 _EVENTS: Final = {Signal.OOM_KILLS: EventKind.OOM_KILL, Signal.RESTARTS: EventKind.RESTART}
 
 
@@ -128,6 +132,52 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
     return replace(snapshot, pods=ordered, workloads=tuple(workloads[r] for r in sorted(workloads)), events=events)
 
 
+def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
+    """What was known before, where the snapshot shows no pod at all: kube-state-metrics is away, not the cluster.
+
+    Pods stay as they were; `by_usage` tells which of them still run.
+    """
+    if stored is None:
+        return snapshot
+    pods = tuple(p for p in stored.pods if _kept(p, keep_since))
+    needed = {p.workload for p in pods}
+    return replace(
+        snapshot,
+        nodes=snapshot.nodes or stored.nodes,
+        pods=pods,
+        workloads=tuple(w for w in stored.workloads if w.ref in needed),
+        events=tuple(e for e in stored.events if e.time_seconds >= keep_since),
+        limit_ranges=snapshot.limit_ranges or stored.limit_ranges,
+        quotas=snapshot.quotas or stored.quotas,
+        server_version=snapshot.server_version or stored.server_version,
+    )
+
+
+def by_usage(inventory: Inventory, seen: Sightings) -> Inventory:
+    """The inventory where no snapshot shows pods: those run that used something within SILENCE_SECONDS of the newest.
+
+    Pods that only usage knows are added as bare pods. Without any usage nothing is judged.
+    """
+    lives = _lives_of_pods(seen)
+    if not lives:
+        return inventory
+    since = max(last for _, last in lives.values()) - SILENCE_SECONDS
+    known = {(p.namespace, p.name) for p in inventory.pods}
+    bare = [
+        Pod(namespace, name, WorkloadRef(namespace, "Pod", name), "", first)
+        for (namespace, name), (first, _) in sorted(lives.items())
+        if (namespace, name) not in known and namespace != PLACEHOLDER_NAMESPACE
+    ]
+    silent = {key for key in known if key not in lives} | {key for key, (_, last) in lives.items() if last < since}
+    pods = tuple(
+        replace(p, end_seconds=inventory.time_seconds) if p.running and (p.namespace, p.name) in silent else p
+        for p in (*inventory.pods, *bare)
+    )
+    running = Counter(p.workload for p in pods if p.running)
+    workloads = (*inventory.workloads, *(Workload(p.workload, 0, ()) for p in bare))
+    return replace(inventory, pods=pods, workloads=tuple(replace(w, replicas=running[w.ref]) for w in workloads))
+
+
 def _kept(pod: Pod, keep_since: int) -> bool:
     return pod.end_seconds is None or pod.end_seconds >= keep_since
 
@@ -143,11 +193,7 @@ def _aged(pod: Pod, old: Pod | None) -> Pod:
 
 def with_history(inventory: Inventory, seen: Sightings) -> Inventory:
     """The inventory with what usage told: the lives of gone pods, templates of workloads that do not run, events."""
-    lives: dict[tuple[str, str], tuple[int, int]] = {}
-    for ref, life in seen.lives.items():
-        key = (ref.namespace, ref.pod)
-        first, last = lives.get(key, (life.first_seconds, life.last_seconds))
-        lives[key] = (min(first, life.first_seconds), max(last, life.last_seconds))
+    lives = _lives_of_pods(seen)
     pods = tuple(_lived(pod, lives.get((pod.namespace, pod.name))) for pod in inventory.pods)
     templates = _templates(inventory, pods, seen)
     workloads = tuple(
@@ -158,6 +204,16 @@ def with_history(inventory: Inventory, seen: Sightings) -> Inventory:
         limit = seen.amounts.get(ref, {}).get((1, Resource.MEMORY)) if kind is EventKind.OOM_KILL else None
         events[moment, kind, ref] = Event(moment, kind, ref, limit)
     return replace(inventory, pods=pods, workloads=workloads, events=tuple(events[key] for key in sorted(events)))
+
+
+def _lives_of_pods(seen: Sightings) -> dict[tuple[str, str], tuple[int, int]]:
+    """(namespace, pod) -> its first and its last slot with usage of any container."""
+    lives: dict[tuple[str, str], tuple[int, int]] = {}
+    for ref, life in seen.lives.items():
+        key = (ref.namespace, ref.pod)
+        first, last = lives.get(key, (life.first_seconds, life.last_seconds))
+        lives[key] = (min(first, life.first_seconds), max(last, life.last_seconds))
+    return lives
 
 
 def _lived(pod: Pod, life: tuple[int, int] | None) -> Pod:

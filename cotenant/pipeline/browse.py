@@ -200,7 +200,9 @@ def _in_order(usage: Usage[NodeRef], nodes: Sequence[Node]) -> FloatMatrix:
 
 
 def _column(nodes: Sequence[Node], which: str, resource: Resource) -> npt.NDArray[np.float64]:
-    return np.array([[getattr(node, which).get(resource, np.nan)] for node in nodes], dtype=np.float64)
+    """An amount of each node as a column, (nodes, 1), also for a cluster of which no node is known."""
+    amounts = [getattr(node, which).get(resource, np.nan) for node in nodes]
+    return np.array(amounts, dtype=np.float64).reshape(-1, 1)
 
 
 def _prod_requests(analysis: Analysis, resource: Resource) -> npt.NDArray[np.float64]:

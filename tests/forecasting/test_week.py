@@ -51,6 +51,16 @@ def test_a_noisy_week_is_told_better_than_by_repeating_the_last() -> None:
     assert 0.65 < made.covered.mean() < 0.95
 
 
+@pytest.mark.parametrize(("minute", "slots"), [(5, 12), (0, 11), (55, 1)])
+def test_a_history_without_one_whole_hour_gives_nothing_and_breaks_nothing(minute: int, slots: int) -> None:
+    grid = TimeGrid(MONDAY + 60 * minute, 300, slots)
+    usage = Usage((NodeRef("n"),), grid, np.ones((1, slots), dtype=np.float32), Resource.CPU, Statistic.MEAN)
+    made = weeks(usage, ForecastingSettings())
+    assert made.quantiles.shape == (1, WEEK, len(LEVELS))
+    assert np.isnan(made.quantiles).all()
+    assert made.grid.size == WEEK
+
+
 def test_series_that_are_too_young_or_too_thin_get_nothing() -> None:
     values = np.repeat(office(14)[None], 3, axis=0)
     values[0, : 12 * DAY] = np.nan

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
-from cotenant.model.cluster import Container, Event, EventKind, Inventory, Pod, Workload
+from cotenant.model.cluster import Container, Event, EventKind, Inventory, Node, Pod, Workload
 from cotenant.model.identity import PodContainerRef, WorkloadRef
 from cotenant.model.progress import Progress, Silent
 from cotenant.model.quality import QualityRecord
@@ -30,7 +30,7 @@ from profiler.history import (
     pull,
     wanted,
 )
-from profiler.sightings import Sightings, merged, with_history
+from profiler.sightings import Sightings, by_usage, carried_over, merged, with_history
 
 NOW = 1_795_089_600 + 17 * 60
 SETTINGS = ProfilerSettings(window_days=2)
@@ -148,6 +148,26 @@ def test_usage_tells_when_a_gone_pod_lived_what_it_asked_for_and_what_befell_it(
     # Two values in the three slots of its life.
     assert seen.coverage() == 2 / 3
     assert with_history(told, seen) == told
+
+
+def test_while_kube_state_metrics_is_away_usage_tells_who_runs_and_knowledge_stays() -> None:
+    stored = replace(inventory(NOW - 3600, pod("web-1"), pod("web-2")), nodes=(Node("n1", {}, {}),))
+    blind = Inventory("c", NOW, (), (), (), notes=("away",))
+    seen = Sightings()
+    grid = TimeGrid(NOW // 300 * 300 - 3600, 300, 12)
+    refs = (REF, PodContainerRef("shop", "web-2", "app"), PodContainerRef("new", "job-1", "app"))
+    values = np.array([[5] * 12, [5] * 3 + [np.nan] * 9, [7] * 12], np.float32)
+    seen.add([(Signal.CPU_USAGE_MEAN, Usage(refs, grid, values, Resource.CPU, Statistic.MEAN))])
+    joined = with_history(by_usage(carried_over(stored, blind, NOW - DAY_SECONDS), seen), seen)
+    # web-2 was silent for the last 45 minutes; job-1 is known by its usage alone.
+    assert {p.name: p.running for p in joined.pods} == {"web-1": True, "web-2": False, "job-1": True}
+    assert {(w.ref.kind, w.ref.name): w.replicas for w in joined.workloads} == {
+        ("Deployment", "web"): 1,
+        ("Pod", "job-1"): 1,
+    }
+    assert [c.name for c in joined.workloads[-1].containers] == ["app"]
+    assert (joined.nodes, joined.notes, joined.time_seconds) == (stored.nodes, ("away",), NOW)
+    assert by_usage(stored, Sightings()) == stored
 
 
 # ---- what failed, and what the store lost
