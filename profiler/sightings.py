@@ -150,6 +150,7 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
         limit_ranges=snapshot.limit_ranges or stored.limit_ranges,
         quotas=snapshot.quotas or stored.quotas,
         server_version=snapshot.server_version or stored.server_version,
+        controllers=snapshot.controllers or stored.controllers,
     )
 
 

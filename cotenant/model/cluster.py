@@ -187,6 +187,8 @@ class Inventory:
     quotas: tuple[Quota, ...] = ()
     server_version: str = ""
     """Version of the API server, such as "1.35.4"; empty when it was not asked."""
+    controllers: tuple[WorkloadRef, ...] = ()
+    """Every controller there is, with pods or without, of the kinds that the source lists."""
 
     def owners(self) -> dict[tuple[str, str], WorkloadRef]:
         """(namespace, pod) -> workload, gone pods included."""

@@ -8,7 +8,8 @@
     |   |-- SourceUnreachable     no connection, time-out, TLS
     |   |-- SourceForbidden       401, 403
     |   |-- SourceLimit           the server refused a query as too large; the caller may split it
-    |   `-- SourceProtocol        an answer that is not the protocol's
+    |   |-- SourceProtocol        an answer that is not the protocol's
+    |   `-- SourceUnfit           good answers that cannot be read as the usage of one cluster
     |-- ClusterError              the Kubernetes API did not give what was asked
     |   |-- ClusterForbidden      401, 403: names the right that is missing
     |   |-- ClusterConflict       409: somebody else changed or owns it
@@ -77,6 +78,10 @@ class SourceLimit(SourceError):
 
 class SourceProtocol(SourceError):
     """The answer is not what the protocol promises."""
+
+
+class SourceUnfit(SourceError):
+    """Several clusters, or labels that hide whose usage it is; `fix` says what to set there or here."""
 
 
 class ClusterError(CotenantError):

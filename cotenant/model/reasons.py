@@ -19,6 +19,7 @@ class Reason(StrEnum):
     HPA_ON_RESOURCE = "hpa-on-resource"
     HPA_UNSOLVED = "hpa-unsolved"
     EXCLUDED = "excluded"
+    DELETED = "deleted"
     BEST_EFFORT = "best-effort"
     IMPLAUSIBLE = "implausible"
     FORBIDDEN = "forbidden"
@@ -62,6 +63,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.HPA_ON_RESOURCE: "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target.",
     Reason.HPA_UNSOLVED: "A HorizontalPodAutoscaler follows something that cannot be solved together with the request.",
     Reason.EXCLUDED: "An annotation of the workload asks for no recommendation.",
+    Reason.DELETED: "The workload is not in the cluster any more, or has had no pod for three days.",
     Reason.BEST_EFFORT: "Asks for nothing on purpose (best effort); a request would change its QoS class.",
     Reason.IMPLAUSIBLE: "A figure is larger than any node: a unit slip somewhere, so nothing is proposed.",
     Reason.FORBIDDEN: "The source refused to show this object.",

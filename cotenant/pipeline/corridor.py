@@ -38,6 +38,7 @@ from recommender.base import load_strategy, recommend
 from recommender.enrich import enrich
 from recommender.evidence import Evidence, assemble
 from recommender.findings import find
+from recommender.gone import without_gone
 from recommender.replicas import replica_floors
 
 TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
@@ -223,6 +224,7 @@ def _evidence(history: History, settings: Settings, server: ServerQuantiles | No
 
 def _recommended(history: History, evidence: Evidence, settings: Settings) -> tuple[Recommendation, ...]:
     """What the chosen strategy says, back-tested and priced."""
-    found = recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)
+    proposed = recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)
+    found = without_gone(proposed, history.inventory)
     scrape = history.quality.scrape_interval_seconds if history.quality else None
     return tuple(enrich(found, evidence, history.inventory, settings.recommender, scrape_seconds=scrape))

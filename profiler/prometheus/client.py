@@ -108,9 +108,9 @@ class Client:
         start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
         return self._asked(lambda: self._api.get_series(start, end, {"match[]": list(selectors)}))
 
-    def names(self, start_seconds: int, end_seconds: int) -> frozenset[str]:
-        """Names of the metrics that have a series in the span."""
-        params = {"start": start_seconds, "end": end_seconds}
+    def names(self, start_seconds: int, end_seconds: int, matching: str = "{}") -> frozenset[str]:
+        """Names of the metrics that have a series in the span, of those that match a selector; `{}`: all."""
+        params = {"start": start_seconds, "end": end_seconds, **({} if matching == "{}" else {"match[]": matching})}
         answer = self._asked(lambda: self._api.get_label_values("__name__", params))
         return frozenset(decode.texts(answer))
 

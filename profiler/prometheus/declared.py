@@ -33,7 +33,14 @@ ANNOTATED: Final = {
     "kube_job_annotations": ("Job", "job_name"),
 }
 """Metric -> kind, and the label with the object's name."""
-DECLARED: Final = (LIMIT_RANGE, QUOTA, BUILD, *ANNOTATED)
+CREATED: Final = {
+    "kube_deployment_created": ("Deployment", "deployment"),
+    "kube_statefulset_created": ("StatefulSet", "statefulset"),
+    "kube_daemonset_created": ("DaemonSet", "daemonset"),
+    "kube_cronjob_created": ("CronJob", "cronjob"),
+}
+"""Metric -> kind, and the label with the object's name: one series for each object there is."""
+DECLARED: Final = (LIMIT_RANGE, QUOTA, BUILD, *ANNOTATED, *CREATED)
 """Metrics read at the moment of the snapshot for this module alone."""
 
 _OURS: Final = "annotation_cotenant_dev_"
@@ -112,6 +119,17 @@ def own_annotations(state: State) -> dict[WorkloadRef, dict[str, str]]:
                 ref = WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
                 found[ref] = {f"cotenant.dev/{k.replace('_', '-')}": v for k, v in ours.items()}
     return found
+
+
+def controllers(state: State) -> tuple[WorkloadRef, ...]:
+    """Every controller of the kinds of CREATED, with pods or without."""
+    return tuple(
+        sorted(
+            WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
+            for metric, (kind, label) in CREATED.items()
+            for x, _ in state[metric]
+        )
+    )
 
 
 def node_labels(labels: Mapping[str, str]) -> dict[str, str]:

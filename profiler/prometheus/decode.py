@@ -44,6 +44,18 @@ class Labels(msgspec.Struct, frozen=True):
     instance: str = ""
     resource: str = ""
     job: str = ""
+    exported_namespace: str = ""
+    exported_pod: str = ""
+    exported_container: str = ""
+
+    @property
+    def of_container(self) -> PodContainerRef:
+        """The container it speaks of; without honor_labels the exporter's own labels are the exported ones."""
+        return PodContainerRef(
+            self.exported_namespace or self.namespace,
+            self.exported_pod or self.pod,
+            self.exported_container or self.container,
+        )
 
 
 class _Series(msgspec.Struct, frozen=True):
@@ -209,7 +221,7 @@ class _Block:
 
 
 def _read_container(part: Part, block: _Block, _: Mapping[str, str]) -> list[Named]:
-    first = _joined(part.signals[0], block, block.slots * part.scale, map(_container, block.labels))
+    first = _joined(part.signals[0], block, block.slots * part.scale, (x.of_container for x in block.labels))
     refs, values, grid = first.usage.refs, first.usage.values, block.query.grid
     twins = [Named(s, _usage(s, refs, grid, values), first.duplicates) for s in part.signals[1:]]
     return [first, *twins]
@@ -236,7 +248,7 @@ def _read_gauges(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]:
     for (metric, resource), (signal, scale) in _AMOUNTS.items():
         rows = [i for i, x in enumerate(block.labels) if (of_any(x.name), x.resource) == (metric, resource)]
         chosen = block.take(rows, block.values[rows])
-        out.append(_joined(signal, chosen, chosen.slots * scale, map(_container, chosen.labels)))
+        out.append(_joined(signal, chosen, chosen.slots * scale, (x.of_container for x in chosen.labels)))
     return out
 
 
@@ -246,14 +258,14 @@ def _read_counters(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]
     def stepped(metric: str) -> tuple[list[PodContainerRef], Floats]:
         rows = [i for i, x in enumerate(block.labels) if of_any(x.name) == metric]
         chosen = block.take(rows, increases(block.values[rows]))
-        refs = [_container(labels) for labels in chosen.labels]
+        refs = [labels.of_container for labels in chosen.labels]
         named = _joined(Signal.RESTARTS, chosen, chosen.values, refs)
         return list(named.usage.refs), named.usage.values.astype(np.float64)
 
     restarts, restarted = stepped(RESTARTS)
     events, killed = stepped(OOM)
     for_reason = {
-        _container(x): v
+        x.of_container: v
         for x, v in zip(block.labels, block.slots, strict=True)
         if of_any(x.name) not in (RESTARTS, OOM)
     }
@@ -276,10 +288,6 @@ _READERS: Final[dict[Kind, Callable[[Part, _Block, Mapping[str, str]], list[Name
     Kind.GAUGES: _read_gauges,
     Kind.COUNTERS: _read_counters,
 }
-
-
-def _container(labels: Labels) -> PodContainerRef:
-    return PodContainerRef(labels.namespace, labels.pod, labels.container)
 
 
 def increases(counters: Floats) -> Floats:

@@ -43,6 +43,14 @@ STATE: Final = (
     *declared.DECLARED,
 )
 """Metrics read at the moment of the snapshot."""
+_OF_NODES: Final = tuple(metric for metric in STATE if metric.startswith("kube_node_"))
+ANCHORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kube_pod_info": tuple(metric for metric in STATE if metric not in _OF_NODES),
+    "kube_node_status_allocatable": _OF_NODES,
+}
+"""Metric -> those that are read at its newest sample where the moment of the snapshot has none of it."""
+
+_EXPORTED: Final = "exported_"
 
 Key = tuple[str, str]
 """(namespace, name)."""
@@ -65,15 +73,26 @@ class Rows:
         """Sort by the metric's name. Pods that only hold reserved room are no workload and cost nothing: left out."""
         by_owner: dict[str, list[dict[str, str]]] = {name: [] for name in OWNERS}
         by_state: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in STATE}
-        for labels in owners:
+        for labels in map(own_labels, owners):
             if labels.get("namespace") == PLACEHOLDER_NAMESPACE:
                 continue
             by_owner.setdefault(labels.get("__name__", ""), []).append(labels)
-        for labels, value in state:
+        for scraped, value in state:
+            labels = own_labels(scraped)
             if labels.get("namespace") == PLACEHOLDER_NAMESPACE:
                 continue
             by_state.setdefault(labels.get("__name__", ""), []).append((labels, value))
         return cls(by_owner, by_state)
+
+
+def own_labels(labels: dict[str, str]) -> dict[str, str]:
+    """The labels as the exporter wrote them.
+
+    Without honor_labels Prometheus keeps its own label of the scraped target (namespace: monitoring) and renames the
+    exporter's (exported_namespace: shop).
+    """
+    renamed = {name.removeprefix(_EXPORTED): value for name, value in labels.items() if name.startswith(_EXPORTED)}
+    return labels | renamed if renamed else labels
 
 
 @dataclass(slots=True)
@@ -110,7 +129,7 @@ def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> Fo
     inventory = Inventory(
         cluster, now_seconds, tuple(_nodes(rows.state)), workloads, pods, notes=notes,
         limit_ranges=declared.limit_ranges(rows.state), quotas=declared.quotas(rows.state),
-        server_version=declared.server_version(rows.state),
+        server_version=declared.server_version(rows.state), controllers=declared.controllers(rows.state),
     )  # fmt: skip
     return Found(inventory, unknown, _addresses(rows.state))
 

@@ -29,6 +29,8 @@ _STEPS_PER_QUERY: Final = 1_000_000
 """Steps that the server walks for one answer: bounds its memory."""
 _KUBELET: Final = "kubelet"
 """Of several scrapers of a container this job's series counts."""
+_BY: Final = "namespace, pod, container, job, exported_namespace, exported_pod"
+"""What tells containers apart; the last two are theirs where cAdvisor is scraped without honor_labels."""
 _POOLED: Final = "points"
 Series = tuple[str, Labels, Floats]
 """Part's name, labels, values."""
@@ -61,7 +63,7 @@ def queries(question: Question, people: Population, labels: Mapping[str, str]) -
 def _instants(question: Question, labels: Mapping[str, str]) -> tuple[Part, ...]:
     span = f"[{question.span_seconds}s:{question.step_seconds}s])"
     own = of_labels(labels)
-    by = "max by (namespace, pod, container, job) ("
+    by = f"max by ({_BY}) ("
     rate = (by + "rate(", f"[{question.step_seconds}s]))")
 
     def part(name: str, function: str, metric: str, inner: tuple[str, str]) -> Part:
@@ -79,7 +81,7 @@ def _points(question: Question, labels: Mapping[str, str]) -> tuple[tuple[Part, 
     """Every point, in as few stretches as the server's limit on steps allows."""
     step = question.step_seconds
     matchers = (named(CPU), *CONTAINERS, *of_labels(labels))
-    head, tail = "max by (namespace, pod, container, job) (rate(", f"[{step}s]))"
+    head, tail = f"max by ({_BY}) (rate(", f"[{step}s]))"
     part = Part(_POOLED, Kind.CONTAINER, (), matchers, head, tail, step)
     whole = TimeGrid.between(question.end_seconds - question.span_seconds, question.end_seconds, step)
     pieces = -(-whole.size // MAX_STEPS)
@@ -119,7 +121,7 @@ def _chosen(series: Sequence[Series]) -> Iterator[tuple[str, PodContainerRef, Fl
     """One series for each container: the kubelet's, else the one with the higher values."""
     best: dict[tuple[str, PodContainerRef], tuple[bool, float, Floats]] = {}
     for name, labels, values in series:
-        key = (name, PodContainerRef(labels.namespace, labels.pod, labels.container))
+        key = (name, labels.of_container)
         rank = (labels.job == _KUBELET, float(values.sum()))
         if key not in best or rank > best[key][:2]:
             best[key] = (*rank, values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -20,11 +21,11 @@ from cotenant.model.errors import SourceLimit
 from cotenant.model.progress import Progress
 from cotenant.model.quality import Defect
 from cotenant.model.server_quantiles import ServerQuantiles
-from cotenant.model.usage import HOUR_SECONDS, Signal
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.history import Block, Report, Span
 from profiler.prometheus import asking, client, decode, inventory, quantiles, survey
-from profiler.prometheus.parts import Part, Rates, hourly_parts, usage_parts
+from profiler.prometheus.parts import CPU, Part, Rates, hourly_parts, usage_parts
 from profiler.prometheus.plan import Query, Shard, Wish, plan, settled
 from profiler.prometheus.promql import named, of_labels, selector
 from profiler.prometheus.quantiles import Question
@@ -54,6 +55,7 @@ class PrometheusSource:
         self._samples = 0
         self._defects: Counter[Defect] = Counter()
         self._twins: set[decode.Ref] = set()
+        self._lateness: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = tuple(client.warnings(settings).values())
 
     def describe(self) -> str:
@@ -68,11 +70,39 @@ class PrometheusSource:
     def survey(self, window: tuple[int, int]) -> Survey:
         """What the server holds, asked once."""
         if self._survey is None:
-            names = self._client.names(*window)
-            text = survey.question(self._settings.labels, names)
-            answer = self._surveyed(text, survey.moments(*window))
-            self._survey = survey.findings(answer, names, self._settings.scrape_interval_seconds)
+            names = self._client.names(*window, selector(of_labels(self._settings.labels)))
+            found = self._look(names, window)
+            if CPU in names and (found.newest_seconds is None or found.late(window[1])):
+                newest = self._newest(survey.containers(self._settings.labels), window)
+                found = found if newest is None else self._look(names, (min(window[0], newest), newest))
+            self._survey = found
         return self._survey
+
+    def _look(self, names: frozenset[str], window: tuple[int, int]) -> Survey:
+        """The survey of a window; SourceUnfit where its samples are not those of one cluster."""
+        answer = self._surveyed(survey.question(self._settings.labels, names), survey.moments(*window))
+        survey.refuse_unfit(answer, self.describe())
+        return survey.findings(answer, names, self._settings.scrape_interval_seconds)
+
+    def _newest(self, metric: str, window: tuple[int, int]) -> int | None:
+        """Time of the newest sample of the selected series in the window; None without any, or where it cannot be had.
+
+        Searched hour by hour in the last day, else in all of the window, then closer.
+        """
+        start, end = window
+        try:
+            for first in dict.fromkeys((max(start, end - DAY_SECONDS), start)):
+                coarse = self._newest_of(metric, survey.search(first, end, HOUR_SECONDS))
+                if coarse is not None:
+                    fine = survey.search(coarse, min(end, coarse + HOUR_SECONDS))
+                    return min(end, self._newest_of(metric, fine) or coarse)
+            return self._newest_of(metric, survey.search(start, end))
+        except SourceLimit:
+            self._defects[Defect.QUERY_SPLIT] += 1
+            return None
+
+    def _newest_of(self, metric: str, moments: range) -> int | None:
+        return survey.newest(self._described(survey.newest_question(metric), moments))
 
     def _surveyed(self, text: str, moments: range) -> _Described:
         """The survey at all moments, or where that is too much at the last one."""
@@ -86,8 +116,8 @@ class PrometheusSource:
         """The cluster now; owners of the window's pods from the series index."""
         owners = self._owners(inventory.OWNERS, window)
         everywhere = Shard(tuple(sorted(self.survey(window).population.containers)))
-        state = self._state(inventory.STATE, now_seconds, everywhere)
-        found = inventory.build(self._cluster, now_seconds, inventory.Rows.of(owners, state), self._marks)
+        moment, state = self._newest_state(now_seconds, window, everywhere)
+        found = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
         self._node_names = dict(found.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += found.unknown_owners
         return found.inventory
@@ -98,6 +128,7 @@ class PrometheusSource:
             return
         window = (min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
         found = self.survey(window)
+        spans = _answerable(spans, found)
         parts = self._parts(found)
         queries = plan(_wishes(spans, parts), found.population, self._settings.max_points_per_query)
         progress.stage("usage", len(queries))
@@ -121,7 +152,7 @@ class PrometheusSource:
         account = self._client.account
         found = self._survey
         defects = Counter({Defect.DUPLICATE_SERIES: len(self._twins)}) + self._defects
-        notes = (*self._notes, *(found.notes if found else ()), *sorted(account.warnings))
+        notes = (*self._notes, *(found.notes if found else ()), *self._lateness, *sorted(account.warnings))
         scrape = float(found.rates.scrape_seconds) if found else 0.0
         return Report(scrape, account.queries, self._samples, account.waited_seconds, defects, notes)
 
@@ -153,6 +184,27 @@ class PrometheusSource:
             return self._owners(metrics[:half], window) + self._owners(metrics[half:], window)
         middle = (start + end) // 2
         return self._owners(metrics, (start, middle)) + self._owners(metrics, (middle, end))
+
+    def _newest_state(
+        self, now_seconds: int, window: tuple[int, int], shard: Shard
+    ) -> tuple[int, list[tuple[dict[str, str], float]]]:
+        """Series of the snapshot at the newest moment that has them, and the moment of those that tell of pods."""
+        seen = self.survey(window)
+        late = seen.newest_seconds is not None and seen.late(now_seconds)
+        moment = latest = seen.newest_seconds if late and seen.newest_seconds else now_seconds
+        rows = self._state(inventory.STATE, moment, shard)
+        for anchor, metrics in inventory.ANCHORS.items():
+            if anchor not in seen.names or any(labels.get("__name__") == anchor for labels, _ in rows):
+                continue
+            text = selector((named(anchor), *of_labels(self._settings.labels)))
+            newest = self._newest(text, (window[0], now_seconds))
+            if newest is not None:
+                rows = [row for row in rows if row[0].get("__name__") not in metrics]
+                rows += self._state(metrics, newest, shard)
+                latest = min(latest, newest)
+                moment = newest if anchor == survey.POD_INFO else moment
+        self._lateness = survey.lateness(now_seconds, seen, latest)
+        return moment, rows
 
     def _state(self, metrics: Sequence[str], now_seconds: int, shard: Shard) -> list[tuple[dict[str, str], float]]:
         """Series of the metrics with their value now; halved by metric, then by namespaces, when they are too many."""
@@ -192,6 +244,16 @@ def _holes(query: Query) -> Iterator[Span]:
     """What a failed query leaves unknown."""
     grid = query.grid
     return (Span(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
+
+
+def _answerable(spans: Sequence[Span], found: Survey) -> tuple[Span, ...]:
+    """The spans up to a late server's newest sample: what comes after it is asked for when it is there."""
+    cut = []
+    for span in spans:
+        step, newest = span.signal.spec.step_seconds, found.newest_seconds
+        late = newest is not None and found.late(span.end_seconds)
+        cut.append(replace(span, end_seconds=newest // step * step) if late and newest else span)
+    return tuple(span for span in cut if span.end_seconds > span.start_seconds)
 
 
 def _wishes(spans: Sequence[Span], parts: dict[Signal, Part]) -> list[Wish]:

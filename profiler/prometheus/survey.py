@@ -1,18 +1,23 @@
 """What the server holds, found in one cheap query: containers by namespace, scrape interval, recorded rates. Pure.
 
-It is evaluated at a few moments of the span, so that a hole at one of them does not blind it.
+It is evaluated at a few moments of the span, so that a hole at one of them does not blind it, and a second time where
+the server's newest sample is not of the last moment. What cannot be read as one cluster's usage is refused here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.model.errors import SourceUnfit
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
+from profiler.prometheus import clusters
 from profiler.prometheus.parts import (
     CONTAINERS,
     CPU,
@@ -33,6 +38,11 @@ DEFAULT_INTERVAL_SECONDS: Final = 60
 """Assumed where no sample tells; Prometheus' own default."""
 _COUNTED_SECONDS: Final = HOUR_SECONDS - 1
 _PARTS: Final = 14
+LATE_SECONDS: Final = 300
+"""Prometheus' look-back: an evaluation sees no sample that is older. A newest sample older than that is a late one."""
+MOST_STEPS: Final = 10_000
+_QUIET_SECONDS: Final = 1200
+"""A kube-state-metrics that is scraped every 15 minutes is not silent between two scrapes."""
 
 NEEDED: Final[Mapping[str, str]] = {
     CPU: "CPU usage is unknown: the kubelet's cAdvisor metrics are not scraped",
@@ -45,6 +55,16 @@ NEEDED: Final[Mapping[str, str]] = {
     "kube_node_status_allocatable": "nodes' capacity is unknown: kube-state-metrics is not scraped",
 }
 """Metrics that the numbers rest on, and what is lost without each."""
+POD_INFO: Final = "kube_pod_info"
+OLD_LABELS: Final = "containers carry only the labels pod_name and container_name of kubelets before 1.16"
+RELABEL: Final = (
+    "Relabel them: metric_relabel_configs with source_labels: [pod_name], target_label: pod, and the same from "
+    "container_name to container."
+)
+
+Floats = npt.NDArray[np.float64]
+Answer = Sequence[tuple[dict[str, str], Floats]]
+"""Series of one answer with their finite values, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,38 @@ class Survey:
     names: frozenset[str]
     """Metrics on the server in the span."""
     notes: tuple[str, ...]
+    newest_seconds: int | None = None
+    """Time of the newest sample of a container's CPU, rounded up; None where none was seen."""
+
+    def late(self, end_seconds: int) -> bool:
+        """Whether the newest sample is older than a query at this moment can see."""
+        return self.newest_seconds is not None and self.newest_seconds < end_seconds - LATE_SECONDS
+
+
+def containers(labels: Mapping[str, str]) -> str:
+    """The selector of the containers' CPU metric."""
+    return selector((named(CPU), *CONTAINERS, *of_labels(labels)))
+
+
+def newest_question(metric: str) -> str:
+    """Expression of the time of the newest sample among the selected series, at every moment that sees one."""
+    return f"max(timestamp({metric}))"
+
+
+def search(start_seconds: int, end_seconds: int, step_seconds: int = LATE_SECONDS) -> range:
+    """Moments to look for a newest sample, the last at the end, as many as fit one answer.
+
+    At the default step each moment sees what came since the one before.
+    """
+    start = max(start_seconds, end_seconds - MOST_STEPS * step_seconds)
+    count = max(0, end_seconds - start) // step_seconds
+    return range(end_seconds - count * step_seconds, end_seconds + 1, step_seconds)
+
+
+def newest(answer: Answer) -> int | None:
+    """The newest of the times that an answer to `newest_question` holds, as a whole second not before it."""
+    times = [float(values.max()) for _, values in answer]
+    return math.ceil(max(times)) if times else None
 
 
 def moments(start_seconds: int, end_seconds: int) -> range:
@@ -68,24 +120,40 @@ def moments(start_seconds: int, end_seconds: int) -> range:
 
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     """The survey's expression; every series is marked with what it tells."""
-    own = of_labels(labels)
-    containers = selector((named(CPU), *CONTAINERS, *own))
+    own, of_containers = of_labels(labels), containers(labels)
     asked = {
-        "namespaces": f"count by (namespace) ({containers})",
-        "samples": f"max(count_over_time({containers}[{_COUNTED_SECONDS}s]))",
+        "namespaces": f"count by (namespace) ({of_containers})",
+        "samples": f"max(count_over_time({of_containers}[{_COUNTED_SECONDS}s]))",
+        "newest": newest_question(of_containers),
+        "hidden": f"group({selector((named(CPU), Matcher('exported_container', '!=', ''), *own))}) * time()",
+        "exported": f"count({selector((named(POD_INFO), Matcher('exported_pod', '!=', ''), *own))})",
         "roots": f"count({selector((named(CPU), *ROOT, *own))})",
         "old-labels": f"count({selector((named(CPU), Matcher('pod_name', '!=', ''), equal('pod', ''), *own))})",
     }
+    asked |= clusters.questions(of_containers, own, names)
     if CPU_RULE in names:
         asked["recorded"] = f"count({selector((named(CPU_RULE), *CONTAINERS, *own))})"
     return union(marked(text, MARK, name) for name, text in asked.items())
 
 
-def findings(
-    answer: Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]], names: frozenset[str], interval_seconds: int
-) -> Survey:
+def refuse_unfit(answer: Answer, describe: str) -> None:
+    """SourceUnfit where the server's samples cannot be read as one cluster's usage. describe: the server."""
+    by_mark: dict[str, list[tuple[dict[str, str], Floats]]] = {}
+    for labels, values in answer:
+        by_mark.setdefault(labels.get(MARK, ""), []).append((labels, values))
+    clusters.check(by_mark, describe)
+    if "hidden" in by_mark and clusters.latest(by_mark["hidden"]) >= clusters.latest(by_mark.get("clusters", ())):
+        raise SourceUnfit(
+            f"{describe}: cAdvisor is scraped without honor_labels, so that its label container is the exporter's own",
+            fix="Set honor_labels: true (honorLabels in a ServiceMonitor) where Prometheus scrapes cAdvisor.",
+        )
+    if "old-labels" in by_mark and "namespaces" not in by_mark:
+        raise SourceUnfit(f"{describe}: {OLD_LABELS}", fix=RELABEL)
+
+
+def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Survey:
     """Read the survey's answer; interval_seconds: the scrape interval if the user gave it, else 0."""
-    told: dict[str, npt.NDArray[np.float64]] = {labels.get(MARK, ""): values for labels, values in answer}
+    told: dict[str, Floats] = {labels.get(MARK, ""): values for labels, values in answer}
     namespaces = {
         labels.get("namespace", ""): int(values.max()) for labels, values in answer if labels.get(MARK) == "namespaces"
     }
@@ -93,15 +161,50 @@ def findings(
     rates = Rates(interval_seconds or _interval(counts))
     notes = [sentence for metric, sentence in NEEDED.items() if metric not in names]
     if told.get("old-labels", np.zeros(1)).max() > 0:
+        notes.append(f"some {OLD_LABELS} and are left out. {RELABEL}")
+    if told.get("exported", np.zeros(1)).max() > 0:
         notes.append(
-            "containers carry the labels pod_name and container_name of old kubelets: relabel them to pod and container"
+            "kube-state-metrics is scraped without honor_labels: its labels exported_namespace, exported_pod and "
+            "exported_container were read; set honor_labels: true, other tools need it"
         )
     if not interval_seconds and len(counts) > 1 and counts.max() > 1.5 * np.median(counts) > 0:
         notes.append("the scrape interval changed in the window, or scrapes were lost: the usual one was taken")
     people = Population(namespaces, int(told.get("roots", np.zeros(1)).max()))
     recorded = told.get("recorded", np.zeros(0))
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
-    return Survey(people, rates, bool(covered), names, tuple(notes))
+    return Survey(people, rates, bool(covered), names, tuple(notes), newest(_marked(answer, "newest")))
+
+
+def lateness(now_seconds: int, seen: Survey, state_seconds: int) -> tuple[str, ...]:
+    """Notes on what lags behind `now_seconds`: all samples, or those of kube-state-metrics (newest: state_seconds)."""
+    newest = seen.newest_seconds
+    notes = []
+    patience = max(LATE_SECONDS, 2 * seen.rates.scrape_seconds)
+    if newest is not None and newest < now_seconds - patience:
+        notes.append(
+            f"the newest usage is of {_utc(newest)}, {_span(now_seconds - newest)} ago, and the inventory is that of "
+            "then: the server lags behind, scrapes nothing any more, or a clock is wrong"
+        )
+    if state_seconds < min(now_seconds, newest or now_seconds) - max(_QUIET_SECONDS, patience):
+        notes.append(
+            f"kube-state-metrics is silent since {_utc(state_seconds)}, {_span(now_seconds - state_seconds)} ago: "
+            "nodes, owners and requests are those of then"
+        )
+    return tuple(notes)
+
+
+def _utc(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _span(seconds: int) -> str:
+    if seconds < 2 * HOUR_SECONDS:
+        return f"{seconds // 60} minutes"
+    return f"{seconds // HOUR_SECONDS} hours" if seconds < 2 * DAY_SECONDS else f"{seconds // DAY_SECONDS} days"
+
+
+def _marked(answer: Answer, mark: str) -> Answer:
+    return [(labels, values) for labels, values in answer if labels.get(MARK) == mark]
 
 
 def _interval(counts: npt.NDArray[np.float64]) -> int:

@@ -38,8 +38,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     cluster = generate(spec)
     data = tmp_path_factory.mktemp("prometheus") / "data"
     create_blocks(cluster.inventory, cluster.usage, data, Dress(interval_seconds=60))
-    # The history ends at the last whole hour; the snapshot of "now" has to look back that far.
-    with Server(data, ("--query.lookback-delta=65m",)) as server:
+    # The history ends at the last whole hour, up to 59 minutes ago: the inventory has to be read where it ends.
+    with Server(data) as server:
         yield Shop(cluster, server.url)
 
 

@@ -10,6 +10,7 @@ import requests
 
 from cotenant.edges.store.store import Store
 from cotenant.model.cluster import EventKind
+from cotenant.model.errors import SourceUnfit
 from cotenant.model.identity import NodeRef, PodContainerRef
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.model.quality import Defect
@@ -134,27 +135,6 @@ def test_gone_pods_end_with_their_usage(served: Served, scanned: Store) -> None:
     for name, pod in found.items():
         # A rate looks back five minutes, so the last slot with a value may be the one after the pod's end.
         assert abs(pod.end_seconds - truth[name].end_seconds) <= 2 * FIVE_MINUTES_SECONDS
-
-
-@pytest.mark.parametrize("interval", [15, 30, 60, 300])
-def test_cpu_is_found_at_every_scrape_interval(tmp_path: Path, interval: int) -> None:
-    cluster = generate(SyntheticSpec(nodes=2, workloads=4, days=1, seed=5))
-    end = cluster.spec.grid.end_seconds
-    with serve(cluster, tmp_path, Dress(interval_seconds=interval, noise=False)) as server:
-        store = store_in(tmp_path / "store")
-        record = pulled(store, end, profiler_settings(server.url))
-    assert record.scrape_interval_seconds == interval
-    grid = grid_of(Signal.CPU_USAGE_MEAN, end, 1)
-    truth = rows(cluster.usage[Signal.CPU_USAGE_MEAN])
-    for name, values in rows(store.read(Signal.CPU_USAGE_MEAN, grid)).items():
-        meant = truth[name][-grid.size :]
-        both = ~np.isnan(values) & ~np.isnan(meant)
-        # Nearly every slot with usage has a value, and the mean over the day is right.
-        assert both.sum() >= 0.9 * (~np.isnan(meant)).sum() - 4
-        if both.sum() > 100:
-            assert values[both].mean() == pytest.approx(meant[both].mean(), rel=0.1)
-    highest = rows(store.read(Signal.CPU_USAGE_MAX, grid))
-    assert set(highest) == set(rows(store.read(Signal.CPU_USAGE_MEAN, grid)))
 
 
 def test_dirt_is_handled_as_documented(tmp_path: Path) -> None:
@@ -318,7 +298,7 @@ def test_without_node_series_the_sum_of_the_pods_stands_in_and_a_note_says_so(tm
     assert {w.ref.kind for w in store.read_inventory().workloads} == {"Pod"}
 
 
-def test_old_container_labels_are_named(tmp_path: Path) -> None:
+def test_old_container_labels_are_refused_with_the_relabelling_that_helps(tmp_path: Path) -> None:
     start = 1_795_046_400
     own = 'namespace="a",pod_name="p",container_name="c"'
     lines = ["# TYPE container_cpu_usage_seconds counter"]
@@ -326,6 +306,9 @@ def test_old_container_labels_are_named(tmp_path: Path) -> None:
     text = tmp_path / "old.om"
     text.write_text("\n".join([*lines, "# EOF\n"]))
     blocks_from(text, tmp_path / "data")
-    with Server(tmp_path / "data") as server:
-        record = pulled(store_in(tmp_path / "store"), start + 7190, profiler_settings(server.url))
-    assert any("pod_name" in note for note in record.notes)
+    with (
+        Server(tmp_path / "data") as server,
+        pytest.raises(SourceUnfit, match="pod_name and container_name") as refused,
+    ):
+        pulled(store_in(tmp_path / "store"), start + 7190, profiler_settings(server.url))
+    assert "source_labels: [pod_name], target_label: pod" in refused.value.fix

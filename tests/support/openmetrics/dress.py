@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -18,6 +18,9 @@ from cotenant.model.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
 
 Floats = npt.NDArray[np.float32]
 Labels = dict[str, str]
+Relabel = Callable[[str, Labels], Labels | None]
+"""From a metric's name and a series' labels to those that Prometheus stores; None drops the series."""
+Span = tuple[int, int]
 History = Mapping[Signal, Usage[Any]]
 
 CPU: Final = "container_cpu_usage_seconds_total"
@@ -41,6 +44,9 @@ class Dress:
     counter resets of each container. `new_ids`: a restart gives new `id` and `name` labels (a new series) instead of a
     counter reset. `noise`: pod-level and pause series. `state_interval_seconds`: scrapes of kube-state-metrics; None =
     the slower of the interval and 240 s. `families`: only these metrics (None = all but `container_oom_events_total`).
+    `every`: only one of so many scrapes of the kubelets (intervals above 300 s). `span`, `state_span`: [start, end) of
+    the scrapes of the kubelets and of kube-state-metrics, None = all. `state_scrapers`: as `scrapers`, of
+    kube-state-metrics. `born_seconds`: when the namespaces were made. `relabel`: what Prometheus does to the labels.
     """
 
     interval_seconds: int = 60
@@ -52,6 +58,12 @@ class Dress:
     state_interval_seconds: int | None = None
     families: frozenset[str] | None = None
     seed: int = 0
+    every: int = 1
+    span: Span | None = None
+    state_span: Span | None = None
+    state_scrapers: tuple[Mapping[str, str], ...] = ({},)
+    born_seconds: int = 1_700_000_000
+    relabel: Relabel | None = None
 
     def __post_init__(self) -> None:
         if FIVE_MINUTES_SECONDS % self.interval_seconds:

@@ -242,6 +242,20 @@ def _build(writer: Writer, name: str) -> Iterator[int]:
     yield writer.constant(name, labels, _whole(writer))
 
 
+def _created(writer: Writer, name: str) -> Iterator[int]:
+    """The controllers of one kind that are there at the end: those with a running pod."""
+    kind = name.split("_")[1]
+    for workload in writer.cluster.inventory.workloads:
+        if workload.ref.kind.lower() == kind and workload.replicas:
+            labels = {"namespace": workload.ref.namespace, kind: workload.ref.name}
+            yield writer.constant(name, labels, _whole(writer), float(writer.cluster.grid.start_seconds))
+
+
+def _births(writer: Writer, name: str) -> Iterator[int]:
+    for namespace in sorted({"kube-system", *(pod.namespace for pod in writer.cluster.inventory.pods)}):
+        yield writer.constant(name, {"namespace": namespace}, _whole(writer), float(writer.dress.born_seconds))
+
+
 def _limit_ranges(writer: Writer, name: str) -> Iterator[int]:
     """Each bound of a container; a second LimitRange of pods, which bounds no container."""
     for bounds in writer.cluster.inventory.limit_ranges:
@@ -291,6 +305,8 @@ _BESIDE: Final[dict[str, Callable[[Writer, str], Iterator[int]]]] = {
     "kube_node_labels": _node_labels,
     "kube_node_info": _node_info,
     "kubernetes_build_info": _build,
+    "kube_namespace_created": _births,
+    **{f"kube_{kind}_created": _created for kind in ("deployment", "statefulset", "daemonset")},
     "kube_limitrange": _limit_ranges,
     "kube_resourcequota": _quotas,
     **{

@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.openmetrics.dress import COUNTERS, Cluster, Dress, Floats, Labels
+from tests.support.openmetrics.dress import COUNTERS, Cluster, Dress, Floats, Labels, Span
 from tests.support.openmetrics.text import Bytes, clock_digits, decimals, escape, inside, marks
 
 
@@ -26,6 +26,12 @@ class Series:
     """Whether the counter was counting before the window."""
     whole: bool = False
     """Whether the counter counts things, not seconds."""
+
+
+def _within(times: npt.NDArray[np.int64], span: Span | None) -> npt.NDArray[np.bool_]:
+    """Which times lie in the span, all without one."""
+    start, end = span or (0, np.iinfo(np.int64).max)
+    return np.asarray((times >= start) & (times < end))
 
 
 class Writer:
@@ -71,14 +77,19 @@ class Writer:
         phase = 7 % step
         first, last = (grid.start_seconds + slot * grid.step_seconds for slot in span)
         times = np.arange(-(-(first - phase) // step) * step + phase, last, step, dtype=np.int64)
+        times = times[_within(times, self.dress.state_span)]
         marks = np.array([grid.start_seconds + slot * grid.step_seconds for slot, _ in steps])
         amounts = np.array([value for _, value in steps])
         which = np.maximum(np.searchsorted(marks, times, side="right") - 1, 0)
         values = decimals(np.round(amounts[which] * 1e6).astype(np.int64))
         base = {"job": "kube-state-metrics", "instance": "kube-state-metrics:8080"}
-        return self._lines(name, base | labels, values, clock_digits(times))
+        stamps = clock_digits(times)
+        return sum(self._lines(name, base | labels | dict(own), values, stamps) for own in self.dress.state_scrapers)
 
-    def _lines(self, name: str, labels: Labels, values: Bytes, times: Bytes) -> int:
+    def _lines(self, name: str, scraped: Labels, values: Bytes, times: Bytes) -> int:
+        labels = self.dress.relabel(name, scraped) if self.dress.relabel else scraped
+        if labels is None:
+            return 0
         text = ",".join(f'{key}="{escape(value)}"' for key, value in sorted(labels.items()) if value)
         prefix = np.frombuffer(f"{name}{{{text}}} ".encode(), dtype=np.uint8)
         lines = np.empty((len(values), len(prefix) + values.shape[1] + times.shape[1]), dtype=np.uint8)
@@ -96,7 +107,9 @@ class Writer:
             grid = self.cluster.grid
             count = grid.size * self.dress.per_slot
             times = grid.start_seconds + phase + self.dress.interval_seconds * np.arange(count, dtype=np.int64)
-            self._clocks[node, scraper] = phase, clock_digits(times), rng.random(count) >= self.dress.lost
+            kept = (rng.random(count) >= self.dress.lost) & _within(times, self.dress.span)
+            kept &= np.arange(count) % self.dress.every == 0
+            self._clocks[node, scraper] = phase, clock_digits(times), kept
         return self._clocks[node, scraper]
 
     def _counted(self, series: Series, phase: int, key: str) -> Bytes:

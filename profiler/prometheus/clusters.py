@@ -1,0 +1,107 @@
+"""Whether one server holds several clusters: their usage must not be added up as one's. Pure.
+
+Two signs. Labels that people name clusters by, with several values at one moment. And the birth of the namespace
+kube-system, which each cluster has once (replicas of kube-state-metrics agree on it): where several are seen, the
+label that tells them apart is named whatever it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.model.errors import SourceUnfit
+from profiler.prometheus.promql import Matcher, equal, named, selector
+
+CLUSTER_LABELS: Final = (
+    "cluster",
+    "cluster_name",
+    "clusterName",
+    "cluster_id",
+    "clusterID",
+    "k8s_cluster",
+    "k8s_cluster_name",
+    "kubernetes_cluster",
+    "prometheus_cluster",
+)
+"""Labels that name a cluster, the usual one first."""
+BIRTH: Final = "kube_namespace_created"
+_SYSTEM: Final = "kube-system"
+_OF_THE_TARGET: Final = frozenset({"instance", "pod", "container", "node", "endpoint", "service", "job", "uid"})
+"""Labels that differ between the exporters of any two clusters, and between two replicas in one."""
+_SHOWN: Final = 20
+
+Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
+
+
+def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) -> dict[str, str]:
+    """Expressions by mark. containers: the selector of the containers' CPU metric."""
+    asked = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
+    if BIRTH in names:
+        births = " or ".join(
+            selector((named(BIRTH), equal(label, _SYSTEM), *own)) for label in ("namespace", "exported_namespace")
+        )
+        asked |= {"births": f'count(count_values("born", {births}))', "birth": births}
+    return asked
+
+
+def check(answers: Mapping[str, Answer], describe: str) -> None:
+    """SourceUnfit where the answers, by mark, are those of several clusters. describe: the server, for the message."""
+    named_values = _overlapping(answers.get("clusters", ()))
+    if named_values is None and latest(answers.get("births", ())) > 1:
+        named_values = _telling(answers.get("birth", ()))
+    if named_values is None:
+        return
+    label, values = named_values
+    if not label:
+        raise SourceUnfit(
+            f"{describe} holds several clusters and no label tells them apart; their usage would be added up",
+            fix="Give each cluster's Prometheus an external label such as cluster.",
+        )
+    shown = ", ".join(values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+    raise SourceUnfit(
+        f"{describe} holds {len(values)} clusters, by the label {label}: {shown}; their usage would be added up",
+        fix=f"Choose one: --prometheus-label {label}={values[0]}, or the setting profiler.prometheus.labels.",
+    )
+
+
+def latest(answer: Answer) -> float:
+    """The highest value of any series, such as the latest moment where values are moments; 0 without any."""
+    return max((float(values.max()) for _, values in answer), default=0.0)
+
+
+def _overlapping(answer: Answer) -> tuple[str, list[str]] | None:
+    """The first label of which several values were there at one moment, and these; the values are moments."""
+    for label in CLUSTER_LABELS:
+        moments: dict[str, set[float]] = {}
+        for labels, values in answer:
+            if value := labels.get(label):
+                moments.setdefault(value, set()).update(values.tolist())
+        together = sorted(name for name in moments if _shares(name, moments))
+        if together:
+            return label, together
+    return None
+
+
+def _shares(name: str, moments: Mapping[str, set[float]]) -> bool:
+    """Whether another value was there at one of its moments: a label that was renamed is not two clusters."""
+    return any(moments[name] & times for other, times in moments.items() if other != name)
+
+
+def _telling(answer: Answer) -> tuple[str, list[str]]:
+    """The label, not one of an exporter's own, that has another value for every birth; "" where none does."""
+    births = [(labels, float(values[-1])) for labels, values in answer]
+    for label in _candidates(labels for labels, _ in births):
+        pairs = {(labels.get(label, ""), born) for labels, born in births}
+        values = {value for value, _ in pairs}
+        if "" not in values and len(values) == len(pairs) > 1:
+            return label, sorted(values)
+    return "", []
+
+
+def _candidates(series: Iterable[Mapping[str, str]]) -> list[str]:
+    names = {name for labels in series for name in labels}
+    return sorted(n for n in names if n not in _OF_THE_TARGET and not n.startswith(("__", "exported_", "cotenant_")))

@@ -1,0 +1,79 @@
+"""When a server is taken for several clusters, and when it is not; what a survey says about lateness."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cotenant.model.errors import SourceUnfit
+from profiler.prometheus import clusters, survey
+from profiler.prometheus.inventory import own_labels
+from profiler.prometheus.parts import Rates
+from profiler.prometheus.plan import Population
+
+NOW = 1_795_089_600
+Series = tuple[dict[str, str], np.ndarray]
+
+
+def at(*moments: int, **labels: str) -> Series:
+    return labels, np.array(moments, dtype=np.float64)
+
+
+def test_a_label_with_two_values_at_one_moment_is_two_clusters_and_the_fix_chooses_one() -> None:
+    answer = [at(1, 2, cluster="prod"), at(2, 3, cluster="lab"), at(1, 2, 3)]
+    with pytest.raises(SourceUnfit, match="2 clusters, by the label cluster: lab, prod") as refused:
+        clusters.check({"clusters": answer}, "prometheus http://p")
+    assert "--prometheus-label cluster=lab" in refused.value.fix
+
+
+def test_a_label_that_was_renamed_or_added_in_the_window_is_one_cluster() -> None:
+    clusters.check({"clusters": [at(1, 2, cluster="old"), at(3, 4, cluster="new")]}, "p")
+    clusters.check({"clusters": [at(1, 2, 3), at(3, 4, cluster="new")]}, "p")
+
+
+def test_two_births_of_kube_system_are_told_apart_by_whatever_label_differs() -> None:
+    births = [at(2, born="")]
+    one, other = at(1_600_000_000, stage="live", instance="a"), at(1_700_000_000, stage="test", instance="b")
+    with pytest.raises(SourceUnfit, match="by the label stage: live, test"):
+        clusters.check({"births": births, "birth": [one, other]}, "p")
+    # A pair of exporters in one cluster: one birth, whatever their labels are.
+    clusters.check({"births": [at(1)], "birth": [one, at(1_600_000_000, stage="live", instance="b")]}, "p")
+
+
+def test_more_clusters_than_fit_a_line_are_cut() -> None:
+    answer = [at(1, cluster=f"c{i:03}") for i in range(300)]
+    with pytest.raises(SourceUnfit) as refused:
+        clusters.check({"clusters": answer}, "p")
+    assert refused.value.message.count(", c") == 19
+    assert "300 clusters" in refused.value.message
+
+
+def test_exported_labels_are_the_exporters_own_and_others_stay() -> None:
+    scraped = {"namespace": "monitoring", "exported_namespace": "shop", "exported_pod": "web-0", "uid": "1"}
+    assert own_labels(scraped).items() >= {"namespace": "shop", "pod": "web-0", "uid": "1"}.items()
+    plain = {"namespace": "shop"}
+    assert own_labels(plain) is plain
+
+
+@pytest.mark.parametrize(
+    ("newest", "state", "says"),
+    [
+        (NOW - 30, NOW, []),
+        (NOW - 301, NOW - 301, ["5 minutes ago"]),
+        (NOW - 3 * 3600, NOW - 3 * 3600, ["3 hours ago"]),
+        (NOW - 30, NOW - 900, []),
+        (NOW - 30, NOW - 4 * 86_400, ["kube-state-metrics is silent since 2026-11-15"]),
+        (None, NOW, []),
+    ],
+)
+def test_what_lags_behind_is_said_with_its_age(newest: int | None, state: int, says: list[str]) -> None:
+    seen = survey.Survey(Population({}), Rates(60), False, frozenset(), (), newest)
+    notes = survey.lateness(NOW, seen, state)
+    assert len(notes) == len(says)
+    assert all(part in note for part, note in zip(says, notes, strict=True))
+
+
+def test_a_search_for_the_newest_sample_leaves_no_gap_and_fits_one_answer() -> None:
+    moments = survey.search(NOW - 86_400, NOW)
+    assert (moments[0], moments[-1], moments.step) == (NOW - 86_400, NOW, 300)
+    assert len(survey.search(NOW - 90 * 86_400, NOW)) <= 11_000

@@ -1,0 +1,55 @@
+"""Nothing is proposed for what was deleted, and nothing is withheld from what sleeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotenant.model.cluster import Inventory, Pod, Workload
+from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.reasons import Reason
+from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS
+from recommender.gone import gone_workloads, without_gone
+
+NOW = 1_795_089_600
+
+
+def inventory(kind: str, *, days_ago: float, listed: tuple[WorkloadRef, ...] = ()) -> Inventory:
+    """One workload whose last pod ended so long ago."""
+    ref = WorkloadRef("shop", kind, "web")
+    pod = Pod("shop", "web-0", ref, "n", NOW - 9 * DAY_SECONDS, NOW - int(days_ago * DAY_SECONDS))
+    return Inventory("c", NOW, (), (Workload(ref, 0, ()),), (pod,), controllers=listed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "days_ago", "listed", "gone"),
+    [
+        ("Deployment", 4, (), True),
+        ("Deployment", 2.5, (), False),  # asleep over the weekend
+        ("Deployment", 0.01, (WorkloadRef("shop", "Deployment", "api"),), True),
+        ("Deployment", 8, (WorkloadRef("shop", "Deployment", "web"),), False),
+        ("Deployment", 4, (WorkloadRef("shop", "CronJob", "web"),), True),
+        ("CronJob", 8, (), False),
+        ("CronJob", 0.5, (WorkloadRef("shop", "CronJob", "other"),), True),
+        ("Pod", 0.1, (), True),
+    ],
+)
+def test_a_workload_is_gone_when_its_kinds_list_lacks_it_or_it_was_silent_for_days(
+    kind: str, days_ago: float, listed: tuple[WorkloadRef, ...], gone: bool
+) -> None:
+    assert bool(gone_workloads(inventory(kind, days_ago=days_ago, listed=listed))) is gone
+
+
+def test_every_value_of_a_deleted_workload_is_withheld_with_its_reason_and_others_stay() -> None:
+    known = inventory("Deployment", days_ago=4)
+    value = Value(Resource.CPU, Field.REQUEST, 1000, 100, Action.SET, Reason.OK)
+    deleted, running = (
+        Recommendation(ContainerRef(WorkloadRef("shop", "Deployment", name), "app"), "cotenant", 1, (value,), 0, "", 0)
+        for name in ("web", "api")
+    )
+    first, second = without_gone([deleted, running], known)
+    assert [(v.action, v.amount, v.now, v.reason) for v in first.values] == [
+        (Action.WITHHELD, None, 1000, Reason.DELETED)
+    ]
+    assert second is running
