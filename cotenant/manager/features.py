@@ -10,6 +10,7 @@ from cotenant.edges.kube import KubeClient, Mirror
 from cotenant.edges.telemetry import Metrics
 from cotenant.manager.colocating import Colocating
 from cotenant.manager.configuring import NodeSlos
+from cotenant.manager.gates import Gates
 from cotenant.manager.loop import Feature
 from cotenant.manager.measuring import Measuring
 from cotenant.manager.mirrors import READ
@@ -47,8 +48,6 @@ def features(parts: Parts, wanted: Sequence[str]) -> list[Feature]:
         "plans": _planning,
     }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
-    if parts.settings.reservations.handled_by == "koordinator":
-        missing.add("reservations")
     return [makers[name](parts) for name in wanted if name in makers and name not in missing]
 
 
@@ -74,6 +73,8 @@ def _forecasts(parts: Parts) -> Feature:
 
 
 def _reserving(parts: Parts) -> Feature:
+    if parts.settings.reservations.handled_by == "koordinator":
+        return Gates(parts.mirrors)
     registry = parts.metrics.registry if parts.metrics else None
     return Reserving(parts.client.sibling(), parts.mirrors, parts.settings.reservations, registry)
 

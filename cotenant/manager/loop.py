@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -32,6 +32,8 @@ LONGEST_PAUSE_SECONDS: Final = 15.0
 REST: Final = 4.0
 LONGEST_REST_SECONDS: Final = 5.0
 """Pause after a decision, in its own duration: thousands of nodes that report in turn take a fifth of a core."""
+CLOSING_PAUSE_SECONDS: Final = 0.3
+"""Between two attempts to end in good order: a mirror shows our own last write by then."""
 MOST_ROUNDS: Final = 5
 """Rounds of `settle`: a CR, then its status, then nothing."""
 
@@ -158,6 +160,27 @@ class FeatureRunner:
         if self._thread.is_alive():
             self._thread.join()
 
+    def close(self) -> None:
+        """After `stop`: write what the feature leaves behind at an ordinary end (its `closing`, if any); never raises.
+
+        Decided anew a few times: the mirrors may lag behind the feature's own last write.
+        """
+        closing: Callable[[float], Decision] | None = getattr(self.feature, "closing", None)
+        if closing is None or not self._settings.write:
+            return
+        try:
+            for _ in range(MOST_ROUNDS):
+                if self._blocked():
+                    return
+                decision = closing(self._around.clock.now_seconds())
+                outcomes = self._sender.send(decision.intents)
+                self._around.audit.sent(self.feature.name, outcomes, decision.before)
+                if all(outcome.ok for outcome in outcomes):
+                    return
+                time.sleep(CLOSING_PAUSE_SECONDS)
+        except Exception:  # the others are to end in good order
+            log.exception("feature did not end in good order", feature=self.feature.name)
+
     def hear(self, changes: Changes) -> None:
         """Objects changed; wakes the feature when it is concerned."""
         wanted = {name: changes[name] for name in self.feature.needs if name in changes}
@@ -273,11 +296,12 @@ class FeatureRunner:
                 self._heard.setdefault(name, set()).update(keys)
 
     def _pause(self, standing: Standing) -> float:
-        """What only a person can change is asked again slowly, everything else sooner and then less often."""
+        """Longer with each failure; what only a person can change is asked again slowly in the end."""
         self._failures += 1
-        if standing in (Standing.FORBIDDEN, Standing.ABSENT):
+        if standing is Standing.ABSENT:
             return self._settings.feature_retry_seconds
-        wait = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
+        longest = self._settings.feature_retry_seconds if standing is Standing.FORBIDDEN else LONGEST_PAUSE_SECONDS
+        wait = min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
         return wait * (0.5 + 0.5 * self._jitter.random())
 
     def _state(self, standing: Standing, message: str = "") -> FeatureState:

@@ -19,7 +19,7 @@ from cotenant.model.intent import Outcome
 from cotenant.model.protocol import SWAP_GUARD
 from cotenant.model.reservation import Phase, Reservation
 from cotenant.settings.reservations import ReservationSettings
-from scheduler_ext.reservations.decide import Plan, decide
+from scheduler_ext.reservations.decide import Plan, decide, withdrawn
 from scheduler_ext.reservations.guard import Guard
 from scheduler_ext.reservations.placeholder import LOWER_CLASS_PREFIX, impossible
 from scheduler_ext.reservations.swap import standing_room
@@ -79,6 +79,10 @@ class Reserving:
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""
 
+    def closing(self, now_seconds: float) -> Decision:
+        """What to write when the manager ends: no pod is to wait for somebody who has gone."""
+        return Decision(withdrawn(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds))
+
     def _view(self, now_seconds: float) -> View:
         guard = self._guard()
         ids = {swap.id for swap in guard.swaps}
@@ -121,12 +125,7 @@ class Reserving:
         return frozenset(sure | undone)
 
     def _guard(self) -> Guard:
-        """The one SwapGuard; an unreadable one stops everything, for a guess could give room away twice."""
-        mirror = self._mirrors["swapguards"]
-        if ("", SWAP_GUARD) in mirror.refused:
-            raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refused['', SWAP_GUARD]}")
-        found = mirror.snapshot().get(("", SWAP_GUARD))
-        return found if isinstance(found, Guard) else Guard()
+        return guard_of(self._mirrors["swapguards"])
 
     def _nodes(self) -> frozenset[str] | None:
         mirror = self._mirrors["nodes"]
@@ -148,6 +147,14 @@ class Reserving:
         living = [r for r in view.reservations.values() if not r.status.phase.ended]
         found += [Note(f"reservations/{r.name}", "Impossible", w, warning=True) for r in living if (w := impossible(r))]
         return found
+
+
+def guard_of(mirror: Mirror[Any]) -> Guard:
+    """The one SwapGuard; an unreadable one stops everything, for a guess could give room away twice (ValueError)."""
+    if ("", SWAP_GUARD) in mirror.refused:
+        raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refused['', SWAP_GUARD]}")
+    found = mirror.snapshot().get(("", SWAP_GUARD))
+    return found if isinstance(found, Guard) else Guard()
 
 
 class ReservationMetrics:

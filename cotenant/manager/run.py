@@ -98,9 +98,11 @@ class Manager:
             runner.start()
 
     def stop(self) -> None:
-        """End what writes, then give the Lease back."""
+        """End what writes, take back what was promised, then give the Lease back."""
         for runner in self.runners:
             runner.stop()
+        for runner in self.runners:
+            runner.close()
         if self.gatherer:
             self.gatherer.stop()
         self.pipeline.stop()

@@ -55,7 +55,7 @@ class ManagerSettings(Section, frozen=True):
     ] = 120.0
     feature_retry_seconds: Annotated[
         float,
-        setting("Pause before a feature that was refused a right asks again.", unit="seconds", ge=1, le=3600),
+        setting("Longest pause before a feature that was refused a right asks again.", unit="seconds", ge=1, le=3600),
     ] = 60.0
     enforcement_interval_seconds: Annotated[
         float,

@@ -10,7 +10,7 @@ from cotenant.model.intent import Intent
 from cotenant.model.reservation import Mode, Reservation
 from cotenant.settings.reservations import ReservationSettings
 from scheduler_ext.reservations.assign import Assignment, assigned
-from scheduler_ext.reservations.guard import Swap
+from scheduler_ext.reservations.guard import Guard, Swap
 from scheduler_ext.reservations.lifecycle import cared_for
 from scheduler_ext.reservations.owner import released
 from scheduler_ext.reservations.placeholder import deleted
@@ -52,6 +52,19 @@ def decide(view: View, settings: ReservationSettings) -> Plan:
         tuple((swap.reservation, step.outcome) for swap, step in steps if step.outcome),
         assignment,
     )
+
+
+def withdrawn(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> tuple[Intent, ...]:
+    """What takes our promise back: no pod gets a gate any more, and none that has one waits.
+
+    For the ordinary end of the one who made it, and where another scheduler deals with Reservations. Hand-overs under
+    way stay on record: the next manager finishes them, or the webhook frees their nodes.
+    """
+    revoked = guard.served_until_seconds > now_seconds
+    ended = (
+        [replace(guard, served_until_seconds=now_seconds).intent("nobody hands room over any more")] if revoked else []
+    )
+    return (*ended, *(released(pod) for pod in pending if pod.gated and pod.alive and not pod.node))
 
 
 def _guarded(

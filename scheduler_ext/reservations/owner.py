@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.model.gate import without_gate
 from cotenant.model.intent import Address, Patch
-from cotenant.model.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_GATE, RESERVATION_LABEL
+from cotenant.model.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
 from cotenant.model.reservation import AllocatePolicy, Reservation
 from scheduler_ext.reservations.placeholder import label_of
 from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView
@@ -49,10 +50,7 @@ def claimed(pod: PodView, reservation: Reservation) -> Patch:
 
 def released(pod: PodView, missed: str = "") -> Patch:
     """End our gate; `missed`: UID of the Reservation that could not be handed over in time, not to be tried again."""
-    operations = _version(pod)
-    if pod.gated:
-        gates = [{"name": name} for name in pod.gates if name != RESERVATION_GATE]
-        operations.append({"op": "replace", "path": "/spec/schedulingGates", "value": gates})
+    operations = without_gate(pod.gates, pod.version)
     if missed:
         operations += _set("annotations", pod.identity.annotations, {MISSED_ANNOTATION: missed})
     return _patch(pod, operations, "it may be scheduled")

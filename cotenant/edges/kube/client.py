@@ -91,6 +91,10 @@ class Pause:
     """Monotonic time."""
     jitter: random.Random = field(default_factory=random.Random)
     """Spreads the tries of many processes; a test seeds it."""
+    answered: bool = False
+    """Whether the server has ever answered with success."""
+    refused_since: float | None = None
+    """Monotonic time since which neither a question nor /readyz is allowed; None: the last answer was no refusal."""
 
     def wait(self) -> None:
         """Sleep until the server may be asked."""
@@ -101,6 +105,10 @@ class Pause:
         """Leave the server alone for so long and up to a tenth more."""
         wait = seconds * (1 + 0.1 * self.jitter.random())
         self.until_seconds = max(self.until_seconds, time.monotonic() + wait)
+
+
+STARTING_SECONDS: Final = 30.0
+"""An API server has loaded its roles in this time."""
 
 
 class KubeClient:
@@ -195,7 +203,8 @@ class KubeClient:
             self._renew()
             answer = self._patiently(request, repeatable, before)
         if answer.status in (401, 403):
-            raise _forbidden(verb, request.path, answer, self.access)
+            raise self._refused(verb, request.path, answer)
+        self._pause.answered, self._pause.refused_since = True, None
         return answer
 
     def stream(self, path: str, idle_seconds: float) -> Stream:
@@ -210,8 +219,34 @@ class KubeClient:
         if isinstance(opened, Stream):
             return opened
         if opened.status in (401, 403):
-            raise _forbidden("watch", path, opened, self.access)
+            raise self._refused("watch", path, opened)
         raise refusal(f"watch {path}", opened)
+
+    def _refused(self, verb: str, path: str, answer: Answer) -> ClusterForbidden | ClusterUnreachable:
+        """The error for a 401 or 403: a server that still loads roles and accounts refuses whom it will let in."""
+        if not self._starting():
+            return _forbidden(verb, path, answer, self.access)
+        return ClusterUnreachable(
+            f"{path}: {self.access.server} is starting and knows no rights yet ({answer.status})",
+            fix="It is asked again by itself; `kubectl get --raw /readyz?verbose` says what the server waits for.",
+        )
+
+    def _starting(self) -> bool:
+        """Whether the server says that it is not ready.
+
+        While it loads roles it may refuse /readyz too, as it may for ever where nobody is granted that path: then a
+        server that answered before counts as starting for a time.
+        """
+        try:
+            status = self._connection.exchange(Request("/readyz")).status
+        except (OSError, http.client.HTTPException):
+            return True
+        if status not in (401, 403):
+            self._pause.refused_since = None
+            return status >= 500
+        now = time.monotonic()
+        since = self._pause.refused_since = self._pause.refused_since or now
+        return self._pause.answered and now - since < STARTING_SECONDS
 
     def _ask(self, verb: str, path: str) -> Answer:
         """An answer of 200, 404 or 410; else an error."""

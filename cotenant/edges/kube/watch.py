@@ -157,11 +157,12 @@ class Mirror(Generic[ValueT]):
         self._client.close()
 
     def _pause(self, error: CotenantError) -> None:
-        """Note why, then wait: long for what only a person can change, else longer with each failure; with jitter."""
+        """Note why, then wait: long for a kind that is not installed, else longer with each failure; with jitter."""
         if not isinstance(error, ClusterExpired):
             self.error = error
         longest = self._settings.watch_backoff_seconds
-        slow = isinstance(error, ClusterForbidden | ClusterAbsent)
+        # a missing right too is asked for soon again at first: a server that restarts knows no rights for a moment
+        slow = isinstance(error, ClusterAbsent)
         wait = longest if slow else min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 20))
         self._failures += 1
         self._stopping.wait(wait * (0.5 + 0.5 * self._jitter.random()))

@@ -20,6 +20,7 @@ from cotenant.settings.kube import KubeSettings
 from cotenant.settings.manager import ManagerSettings
 from cotenant.settings.reservations import ReservationSettings
 from cotenant.settings.root import Settings
+from tests.cluster.accounts import account
 from tests.cluster.api import Api, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -38,6 +39,7 @@ class Scene:
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self.plane, self.namespace = plane, namespace
         self.api: Api = plane.api()
+        self.account = account(plane, "cotenant-manager", namespace)
 
     def reservation(self, name: str, cpu: str = "3", owner: str = "", **spec: Any) -> str:
         """Make one for pods labelled app=OWNER (its own name unless given); its name, unique in the cluster."""
@@ -114,14 +116,14 @@ class Scene:
         return msgspec.structs.replace(
             Settings(),
             manager=msgspec.convert(own, ManagerSettings),
-            kube=KubeSettings(kubeconfig=str(kubeconfig or self.plane.kubeconfig), watch_backoff_seconds=2.0),
+            kube=KubeSettings(kubeconfig=str(kubeconfig or self.account), watch_backoff_seconds=2.0),
             reservations=msgspec.convert(reservations, ReservationSettings),
         )
 
     @contextmanager
     def manager(self, kubeconfig: Path | None = None, **reservations: Any) -> Iterator[Manager]:
-        """A manager in this process."""
-        client = self.plane.client(kubeconfig, watch_backoff_seconds=2.0)
+        """A manager in this process, as the documented account."""
+        client = self.plane.client(kubeconfig or self.account, watch_backoff_seconds=2.0)
         manager = Manager(
             client, self.settings(kubeconfig, **reservations), Metrics("test", "3"), Options("test", False)
         )

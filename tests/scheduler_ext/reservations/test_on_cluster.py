@@ -22,6 +22,16 @@ def pinned_to(node: str) -> dict[str, object]:
     return {"nodeSelector": {"kubernetes.io/hostname": node}}
 
 
+def may_delete_pods(scene: Scene) -> None:
+    """What docs/reservations.md asks for where running pods give their place."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["delete"]}]
+    scene.api.create(f"{rbac}/roles", {"metadata": {"name": "standby"}, "rules": rules})
+    who = {"kind": "ServiceAccount", "name": "cotenant-manager", "namespace": "cotenant"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "standby"}
+    scene.api.create(f"{rbac}/rolebindings", {"metadata": {"name": "standby"}, "roleRef": role, "subjects": [who]})
+
+
 def test_ten_owners_get_their_room_under_eight_waiting_strangers_each(scene: Scene, fake_nodes: Nodes) -> None:
     nodes, tally = fake_nodes(5, cpu="4"), Tally()
     with scene.manager():
@@ -44,6 +54,7 @@ def test_a_running_pod_gives_its_place_to_its_owner(scene: Scene, fake_nodes: No
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     scene.api.create(f"{path}/binding", {"metadata": {"name": "standby"}, "target": target})
     wait_for("it runs", lambda: scene.api.get(path)["status"]["phase"] == "Running")
+    may_delete_pods(scene)
     with scene.manager(operating_mode=True):
         strangers = scene.strangers(4, **pinned_to(node))
         scene.pod("owner", app="web", gate=True)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-import yaml
 
-from cotenant.cli.installation.manifests import manifests
 from cotenant.edges.kube import KubeClient, Writer
 from cotenant.model.errors import ClusterForbidden
-from cotenant.model.intent import Address, Apply, Create, Delete, Patch
+from cotenant.model.intent import Address, Create, Delete, Patch
 from tests.cluster.fake_nodes import PodShape, create_pods
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.reservations.scene import Scene, hand_over
@@ -20,28 +17,13 @@ Nodes = Callable[..., list[str]]
 
 
 @pytest.fixture
-def account(scene: Scene, tmp_path: Path) -> Path:
-    """Kubeconfig of the manager's own service account."""
-    writer = Writer(scene.plane.client(), "cotenant-install", cap_bytes=1 << 20)
-    for manifest in manifests(("rbac",)):
-        writer.send(Apply(manifest.address, manifest.body))
-    path = "/api/v1/namespaces/cotenant/serviceaccounts/cotenant-manager/token"
-    token = scene.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
-    document = yaml.safe_load(scene.plane.kubeconfig.read_text())
-    document["users"][0]["user"] = {"token": token["status"]["token"]}
-    file = tmp_path / "account.kubeconfig"
-    file.write_text(yaml.safe_dump(document))
-    return file
+def client(scene: Scene) -> KubeClient:
+    return scene.plane.client(scene.account)
 
 
-@pytest.fixture
-def client(scene: Scene, account: Path) -> KubeClient:
-    return scene.plane.client(account)
-
-
-def test_the_managers_own_account_holds_and_hands_over(scene: Scene, fake_nodes: Nodes, account: Path) -> None:
+def test_the_managers_own_account_holds_and_hands_over(scene: Scene, fake_nodes: Nodes) -> None:
     (node,) = fake_nodes(1, cpu="4")
-    with scene.manager(account):
+    with scene.manager():
         assert hand_over(scene, node, 0) == (node, [])
 
 
