@@ -24,11 +24,12 @@ from typing import Final
 from cotenant.model.errors import NodeUnreadable, StoreError
 from enforcer.cgroupfs import Hierarchy, Lack
 from enforcer.changes import Done, Note, Notes, Outcome, Place, Settled, Write
-from enforcer.contract import CgroupPath, GroupReading, Knob, Level, NodeReading, Observation, Plan, Value
+from enforcer.contract import CgroupPath, GroupReading, Knob, Level, MemoryUse, NodeReading, Observation, Plan, Value
 from enforcer.journal import Journal
-from enforcer.knobs import same
+from enforcer.knobs import Version, same
 from enforcer.kubelet_values import lost_notes
 from enforcer.ordering import SETS, ancestors, within
+from enforcer.rates import memory_use
 from enforcer.settle import Circumstances, settle
 
 TOLD_SECONDS: Final = 60.0
@@ -154,7 +155,7 @@ class Applier:
             if knobs is None:
                 gone.add(path)
             else:
-                found[path] = GroupReading(path, mine[0].level, knobs=knobs)
+                found[path] = GroupReading(path, mine[0].level, memory=self._memory(path, knobs), knobs=knobs)
         return found, gone
 
     def _knobs(self, path: CgroupPath, knobs: Iterable[Knob]) -> dict[Knob, Value] | None:
@@ -167,16 +168,27 @@ class Applier:
             found.pop(Knob.CPU_SHARES, None)
         return found
 
+    def _memory(self, path: CgroupPath, knobs: Iterable[Knob]) -> MemoryUse | None:
+        """What is used now, where a knob depends on it; None = not known."""
+        if Knob.MEMORY_LIMIT not in knobs:
+            return None
+        v1 = self._hierarchy.dialect.version(Knob.MEMORY_LIMIT) is Version.V1
+        used = self._hierarchy.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current")
+        stat = self._hierarchy.read(path, "memory", "memory.stat")
+        return None if isinstance(used, Lack) or isinstance(stat, Lack) else memory_use(used, stat, v1)
+
     def _newer(self, settled: Settled, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
-        """Cgroups whose knobs that are to be written are not what they were when they were read."""
+        """Cgroups whose knobs that are to be written, or memory in use, are not what they were when they were read."""
         found = {}
         for path in {write.path for write in settled.writes}:
             knobs = {write.knob for write in settled.writes if write.path == path}
             fresh, known = self._knobs(path, knobs), groups[path].knobs
             looked = {*knobs, Knob.CPU_IDLE}
-            if fresh is not None and any(fresh.get(knob) != known.get(knob) for knob in looked):
+            other = fresh is not None and any(fresh.get(knob) != known.get(knob) for knob in looked)
+            if fresh is not None and (other or Knob.MEMORY_LIMIT in knobs):
                 kept = {k: v for k, v in known.items() if k not in looked}
-                found[path] = replace(groups[path], knobs={**kept, **fresh})
+                memory = self._memory(path, knobs) or groups[path].memory
+                found[path] = replace(groups[path], memory=memory, knobs={**kept, **fresh})
         return found
 
     def _looked_again(self, first: _Pass, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:

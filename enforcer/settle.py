@@ -22,6 +22,7 @@ from enforcer.contract import (
     GroupReading,
     Knob,
     Level,
+    MemoryUse,
     Observation,
     Plan,
     PodReading,
@@ -31,8 +32,9 @@ from enforcer.contract import (
 from enforcer.knobs import PAGE_BYTES, Dialect, Version, objection, rounded, same, shares_of
 from enforcer.ordering import SETS, ancestors, depth, ordered, wider, within
 
-MEMORY_HIGH_ROOM: Final = 1.05
-"""memory.high is never set below this much of what is used: the tasks would be stopped, not slowed."""
+MEMORY_ROOM: Final = 1.05
+"""Neither memory.high nor a memory limit is set below this much of what is used: above memory.high tasks stand still,
+and on cgroup v2 a limit below use ends one of them at once."""
 WRITTEN_KEPT: Final = 8
 AFTER_IDLE: Final = (1024, shares_of(100))
 """What the kernel sets as shares (v1) and weight (v2) when a cgroup ceases to be idle."""
@@ -137,6 +139,7 @@ def _ours(note: Note, group: GroupReading, dialect: Dialect) -> bool:
 # --- what the kernel can take ------------------------------------------------------------------------------------
 def _fit(targets: _Targets, groups: Groups, requests: Mapping[CgroupPath, int], around: Circumstances) -> None:
     _fit_memory_high(targets, groups, requests)
+    _fit_memory_limit(targets, groups)
     if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
         _fit_quotas(targets, groups)
     _fit_bursts(targets, groups)
@@ -159,13 +162,38 @@ def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
 
 def _fit_memory_high(targets: _Targets, groups: Groups, requests: Mapping[CgroupPath, int]) -> None:
     for place in [p for p, t in targets.items() if p[1] is Knob.MEMORY_HIGH and not t.restores]:
-        group, target = groups[place[0]], targets[place]
-        used = int(group.memory.usage * MEMORY_HIGH_ROOM) if group.memory else 0
-        floor = -(-max(used, requests.get(place[0], 0)) // PAGE_BYTES) * PAGE_BYTES
-        present = group.knobs.get(Knob.MEMORY_HIGH, NO_LIMIT)
-        if wider(present, target.value) and wider(floor, target.value):
-            value = present if wider(floor, present) or _near(floor, present) else floor
-            targets[place] = replace(target, value=value, why=f"{target.why}; not below what is used or requested")
+        group = groups[place[0]]
+        used = int(group.memory.usage * MEMORY_ROOM) if group.memory else 0
+        _not_below(max(used, requests.get(place[0], 0)), targets, group, Knob.MEMORY_HIGH, "requested")
+
+
+def _fit_memory_limit(targets: _Targets, groups: Groups) -> None:
+    """Limits fall in steps behind what is used, those that are given back too; where the use is not known they stay."""
+    for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
+        group = groups[path]
+        present = group.knobs.get(Knob.MEMORY_LIMIT, NO_LIMIT)
+        floor = limit_floor(group.memory) if group.memory else present
+        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "in use")
+
+
+def limit_floor(memory: MemoryUse) -> int:
+    """Bytes below which no limit may fall now: 105 % of the working set and half of the page cache beyond it.
+
+    The kernel drops cache to make room for a lower limit, but ends a task when it does not find enough at once, as with
+    pages that are not written to disk yet. So cache is taken in halves, one a tick.
+    """
+    cache = max(memory.usage - memory.working_set, 0)
+    return max(int(memory.working_set * MEMORY_ROOM), memory.working_set + cache // 2)
+
+
+def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob, of: str) -> None:
+    """A target that takes memory away is held at the floor, or left at what stands there where that is lower."""
+    target, present = targets[group.path, knob], group.knobs.get(knob, NO_LIMIT)
+    if isinstance(floor, int) and floor != NO_LIMIT:
+        floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
+    if wider(present, target.value) and wider(floor, target.value):
+        value = present if wider(floor, present) or _near(floor, present) else floor
+        _adjust(targets, group, knob, value, f"not below what is used or {of}")
 
 
 def _near(one: Value, other: Value) -> bool:

@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,11 +70,11 @@ class Subtree:
                 with contextlib.suppress(FileNotFoundError):
                     Path(folder).rmdir()
 
-    def run(self, path: str, command: list[str] | None = None) -> subprocess.Popen[bytes]:
-        """A process in this cgroup, of every hierarchy, from its first instruction."""
+    def run(self, path: str, command: list[str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
+        """A process in this cgroup, of every hierarchy, from its first instruction; options: of Popen."""
         files = [str(self.folder(controller, path) / "cgroup.procs") for controller in CONTROLLERS]
         join = "; ".join(f"echo $$ > {file}" for file in files)
-        process = subprocess.Popen(["sh", "-c", f'{join}; exec "$@"', "sh", *(command or ["sleep", "600"])])
+        process = subprocess.Popen(["sh", "-c", f'{join}; exec "$@"', "sh", *(command or ["sleep", "600"])], **options)
         self._processes.append(process)
         wait_for(lambda: str(process.pid) in self.read("pids", path, "cgroup.procs").split())
         return process

@@ -262,23 +262,71 @@ def test_cpus_that_the_machine_does_not_have_are_left_out(node: Node) -> None:
     assert node.shows(TIER, Knob.CPU_SHARES) == 2
 
 
-def test_a_limit_below_what_cannot_be_dropped_is_told_once_and_tried_ever_more_seldom(node: Node) -> None:
-    hold = "import time; x = bytearray(48 << 20); print(1, flush=True); time.sleep(600)"
-    process = node.tree.run(CONTAINER, [sys.executable, "-c", hold])
-    wait_for(lambda: int(node.tree.read("memory", CONTAINER, "memory.usage_in_bytes")) > 48 << 20)
+HOLD = """
+import sys, time
+memory = bytearray(48 << 20)
+print("allocated", flush=True); sys.stdin.readline()
+del memory
+print("freed", flush=True); time.sleep(600)
+"""
+
+
+def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: Node) -> None:
+    process = node.tree.run(CONTAINER, [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin and process.stdout and process.stdout.readline() == b"allocated\n"
+    limit = want(CONTAINER, Knob.MEMORY_LIMIT, 24 << 20)
+    with node.agent() as applier:
+        done = node.tick(applier, limit)
+        assert [d.outcome for d in done] == [Outcome.WRITTEN]
+        assert "not below what is used" in done[0].why
+        held, used = node.shows(CONTAINER, Knob.MEMORY_LIMIT), memory_of(node)
+        assert isinstance(held, int) and 48 << 20 < used <= held < 80 << 20
+        assert [d.value for d in node.tick(applier, limit)] in ([], [held])
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"freed\n"
+        wait_for(lambda: (node.tick(applier, limit), node.shows(CONTAINER, Knob.MEMORY_LIMIT))[1] == 24 << 20)
+        assert process.poll() is None
+        applier.give_back()
+    assert node.shows(CONTAINER, Knob.MEMORY_LIMIT) == NO_LIMIT
+
+
+def test_a_limit_below_what_is_used_is_not_given_back_at_once_either(node: Node) -> None:
+    """It was lifted while the container grew: it stays noted, and the next agent takes it down as far as it may."""
+    node.hierarchy.write_knob(CONTAINER, Knob.MEMORY_LIMIT, 24 << 20)
+    with node.agent() as applier:
+        node.tick(applier, want(CONTAINER, Knob.MEMORY_LIMIT, 96 << 20))
+        process = node.tree.run(CONTAINER, [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin and process.stdout and process.stdout.readline() == b"allocated\n"
+        applier.give_back()
+        held = node.shows(CONTAINER, Knob.MEMORY_LIMIT)
+        assert isinstance(held, int) and memory_of(node) <= held < 80 << 20
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"freed\n"
+    with node.agent() as applier:
+        wait_for(lambda: (node.tick(applier), node.shows(CONTAINER, Knob.MEMORY_LIMIT))[1] == 24 << 20)
+    assert process.poll() is None
+
+
+def memory_of(node: Node) -> int:
+    return int(node.tree.read("memory", CONTAINER, "memory.usage_in_bytes"))
+
+
+def test_what_the_kernel_refuses_is_told_once_and_tried_ever_more_seldom(node: Node) -> None:
     now = [0.0]
     with Journal(node.folder, "b") as journal:
         applier = Applier(node.hierarchy, journal, dry_run=False, monotonic=lambda: now[0])
-        limit, tried = want(CONTAINER, Knob.MEMORY_LIMIT, 8 << 20), []
+        refused = Want("kubepods", Knob.CPUSET_MEMS, "63", Level.KUBEPODS, "test", "no machine has this node")
+        tried = []
         for _ in range(40):
-            if done := node.tick(applier, limit):
-                tried.append((now[0], done[0].outcome, done[0].errno, done[0].repeated))
+            if done := node.tick(applier, refused):
+                tried.append((now[0], done[0].outcome, done[0].repeated))
             now[0] += 1.0
     # tried at once in the next tick, then after 2, 4, 8, 16 seconds
     assert [at for at, *_ in tried] == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0]
-    assert {(outcome, number) for _, outcome, number, _ in tried} == {(Outcome.FAILED, errno.EBUSY)}
+    assert {outcome for _, outcome, _ in tried} == {Outcome.FAILED}
     assert [repeated for *_, repeated in tried] == [False] + [True] * 5
-    assert process.poll() is None
 
 
 def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None:

@@ -238,6 +238,42 @@ def test_memory_high_is_never_set_below_what_is_used_or_requested(
     assert [w.value for w in settled.writes] == ([] if written_mib is None else [written_mib * MIB])
 
 
+@given(
+    st.integers(0, 512), st.integers(0, 512), st.one_of(st.just(-1), st.integers(1, 1024)), st.integers(1, 1024),
+    st.booleans(),
+)  # fmt: skip
+@settings(max_examples=100)
+def test_a_memory_limit_never_falls_below_the_working_set(
+    working_mib: int, cache_mib: int, present_mib: int, target_mib: int, gives_back: bool
+) -> None:
+    """Whatever stands there and whatever is wanted or given back; it gets there once the memory in use has fallen."""
+    present = NO_LIMIT if present_mib < 0 else present_mib * MIB
+    kernel = V1Kernel({C1: {Knob.MEMORY_LIMIT: present}})
+    target = target_mib * MIB
+    note = Note(C1, Knob.MEMORY_LIMIT, Level.CONTAINER, target, (present,))
+    notes: Notes = {note.place: note} if gives_back else {}
+    plans = [] if gives_back else [plan(want(C1, Knob.MEMORY_LIMIT, target))]
+    memory = MemoryUse((working_mib + cache_mib) * MIB, working_mib * MIB)
+    for use in [memory] * 12 + [MemoryUse(0, 0)]:
+        before = kernel.knobs[C1][Knob.MEMORY_LIMIT]
+        settled = settle(plans, with_memory(kernel.seen(), C1, use, NO_LIMIT), notes, V2)
+        kernel.carry_out(settled.writes)
+        notes, limit = settled.notes, kernel.knobs[C1][Knob.MEMORY_LIMIT]
+        falls = before == NO_LIMIT or (isinstance(limit, int) and isinstance(before, int) and limit < before)
+        if limit != before and falls and isinstance(limit, int):
+            assert limit >= use.working_set + (use.usage - use.working_set) // 2
+    assert kernel.knobs[C1][Knob.MEMORY_LIMIT] == target
+
+
+def test_a_memory_limit_falls_no_further_while_what_is_used_is_not_known() -> None:
+    seen = V1Kernel().seen()
+    container = seen.pods[0].containers[0]
+    assert container.group is not None
+    unread = replace(container, group=replace(container.group, memory=None))
+    seen = replace(seen, pods=(replace(seen.pods[0], containers=(unread,)),))
+    assert settle([plan(want(C1, Knob.MEMORY_LIMIT, MIB))], seen, {}, V2).writes == ()
+
+
 def test_a_burst_is_held_at_the_quota_and_comes_back() -> None:
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 100_000, Knob.CPU_BURST: 80_000}})
     notes = tick(kernel, {(C1, Knob.CPU_QUOTA): 30_000}, {})

@@ -19,4 +19,4 @@ def test_strategies_hold_on_cgroup_v2() -> None:
     told = booted(Path(__file__).parent / "guest" / "strategies_v2.py")
     passed = re.findall(r"^PASSED .*::(\w+)", told, re.MULTILINE)
     assert "guest-rc=0" in told, told
-    assert len(set(passed)) == 6, told
+    assert len(set(passed)) == 7, told

@@ -21,6 +21,7 @@ from cotenant.model.qos import QosClass
 from enforcer.contract import ContainerSpec, GroupReading, Knob, KubeQos, PodSpec, Strategy
 from enforcer.layout import Layout
 from enforcer.observe import NodeFacts
+from enforcer.strategies.be_totals import BeTotals
 from enforcer.strategies.burst import Burst
 from enforcer.strategies.identity import GroupIdentity
 from enforcer.strategies.memory_qos import MemoryProtection
@@ -178,6 +179,24 @@ def group(agent: OneStrategy) -> GroupReading:
     found = agent.seen.pods[0].containers[0].group
     assert found is not None
     return found
+
+
+def test_a_batch_pod_that_grew_without_its_limit_is_not_killed_when_it_gets_it(node: Node) -> None:
+    # An agent that was away lifted the limit of 24 MiB; the pod has 90 MiB now that cannot be dropped.
+    amounts = {"kubernetes.io/batch-memory": 24 * MIB}
+    main = ContainerSpec("main", ID, amounts, amounts, running=True)
+    batch = PodSpec("ns", "batch", UID, KubeQos.BURSTABLE, QosClass.BE, containers=(main,))
+    process = node.run("kept = bytearray(90 << 20); print('grown', flush=True); import time; time.sleep(600)")
+    assert process.stdout is not None and process.stdout.readline() == "grown\n"
+    agent = node.agent(BeTotals())
+    for _ in range(5):
+        agent.tick([batch])
+        used, limit = (node.read(CONTAINER, f"memory.{name}") for name in ("current", "max"))
+        assert 90 * MIB <= int(used) <= int(limit) < 130 * MIB
+    assert process.poll() is None and node.number(CONTAINER, "memory.events", "oom_kill") == 0
+    process.kill()
+    process.wait()
+    wait_for(lambda: (agent.tick([batch]), node.read(CONTAINER, "memory.max"))[1] == str(24 * MIB))
 
 
 def test_a_faster_nodes_quota(node: Node) -> None:
