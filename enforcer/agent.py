@@ -25,8 +25,9 @@ from cotenant.model.intent import Apply
 from cotenant.model.node_policy import NodePolicy
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.acts import sample_of
-from enforcer.changes import Done, Notes, Place, wants_of
-from enforcer.contract import Observation, Plan, Strategy, Surface, SurfaceWant
+from enforcer.changes import Done, Place, wants_of
+from enforcer.contract import Observation, Plan, PodSpec, Strategy, Surface, SurfaceWant
+from enforcer.journal import Journal
 from enforcer.loop import Ages, Memory, Mode, Round, decide
 from enforcer.pod_evictions import PodEvictions
 from enforcer.quotas import ratio_of
@@ -104,7 +105,7 @@ class Parts:
     sources: Sources
     eyes: Look
     hand: Hand
-    notes: Callable[[], Notes]
+    journal: Journal
     strategies: tuple[Strategy[Any], ...]
     metrics: AgentMetrics
     teller: Teller
@@ -134,7 +135,7 @@ class Agent:
         self.wrong = "no tick yet"
         """Why the last tick did not do its work, or empty."""
         self._ages = Ages(settings.policy_ttl_seconds, settings.release_seconds, settings.pods_ttl_seconds)
-        self._memory, self._usage = Memory(wants=wants_of(parts.notes())), Usage()
+        self._memory, self._usage = Memory(wants=wants_of(parts.journal.notes)), Usage()
         self._held_back = Held()
         self._last: _Last | None = None
         self._lock = threading.Lock()
@@ -283,10 +284,10 @@ class Agent:
             ready=self.not_ready(),
             policy_origin=last.told.policy_origin,
             strategies=tuple(strategy.name for strategy in parts.strategies),
-            notes=last.told.notes,
+            notes=(*last.told.notes, *parts.journal.complaints),
             actions=tuple(parts.teller.actions),
         )
-        return status(last.seen, last.decided, parts.notes(), about)
+        return status(last.seen, last.decided, parts.journal.notes, about)
 
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """By what a container that is being made is decided on: policy and the node's CPU ratio. From any thread.
@@ -299,6 +300,16 @@ class Agent:
         if last is None or last.told.policy is None or last.decided.mode is Mode.RELEASE or BATCH not in running:
             return None
         return last.told.policy, ratio_of(last.seen.node)
+
+    def admitted(self, pod: PodSpec) -> PodSpec:
+        """A pod as a runtime tells of it, with the containers' resources where the API server told them. Any thread."""
+        with self._lock:
+            last = self._last
+        known = next((one for one in last.told.pods if one.uid == pod.uid), None) if last else None
+        if known is None:
+            return pod
+        inside = {"containers": known.containers, "init_containers": known.init_containers}
+        return replace(pod, resources_known=True, **inside)
 
     def report(self, policy: CollectPolicy) -> Apply | None:
         """The NodeMetric's status; None before there is something to tell. From any thread."""

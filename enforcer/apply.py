@@ -78,7 +78,7 @@ class Applier:
     ) -> None:
         """Nothing is written yet. dry_run: answer what would be written, restore nothing."""
         self._hierarchy, self._journal, self._dry_run, self._monotonic = hierarchy, journal, dry_run, monotonic
-        self._lost = bool(journal.damaged)
+        self._lost = journal.lost
         self._held: frozenset[Place] = frozenset()
         self._told: dict[tuple[Place, Outcome], tuple[object, float]] = {}
         self._drifts: dict[Place, deque[float]] = {}
@@ -106,8 +106,10 @@ class Applier:
         around = Circumstances(self._hierarchy.dialect, strays)
         settled = settle(plans, seen, notes, self._hierarchy.dialect, around)
         newer = self._newer(settled, {**groups, **strays})
-        if newer:  # seldom: somebody wrote since the reading, which may be some ticks old
-            around = replace(around, strays={**strays, **newer})
+        first_notes = any(not w.restores and (w.drifted or w.place not in notes) for w in settled.writes)
+        if newer or first_notes:  # seldom: somebody wrote since the reading, or an original is to be noted
+            others = lost_notes(seen) if first_notes else {}
+            around = replace(around, strays={**strays, **newer}, not_kubelets=others)
             settled = settle(plans, seen, notes, self._hierarchy.dialect, around)
         if self._dry_run:
             return self._tell([*settled.refused, *(_answer(w, Outcome.WOULD_WRITE) for w in _final(settled.writes))])

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from cotenant import __version__
 from cotenant.edges.clock import SystemClock
@@ -159,6 +160,8 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         boot_id = _text(Path(own.proc_root) / BOOT_ID).strip()
         journal = Journal(folder, boot_id)
         stack.callback(journal.close)
+        for complaint in journal.complaints:
+            structlog.get_logger(__name__).warning("journal", problem=complaint)
         raise_file_limit()
         hierarchy = Hierarchy(Path(own.cgroup_root))
         clock = SystemClock()
@@ -172,7 +175,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
             sources=_with_kubelet(_sources(own, KnownFile(folder, boot_id, node), node, client), own, kubelet),
             eyes=Eyes(hierarchy, own, kubelet),
             hand=Applier(hierarchy, journal, own.dry_run),
-            notes=lambda: journal.notes,
+            journal=journal,
             strategies=running,
             metrics=measured,
             teller=teller,

@@ -9,9 +9,12 @@ CRI proxy, so that a container starts as the loop would make it. Koordinator's "
     memory      = none if limit <= 0 else limit
     pod         = the same of the sums over its containers; one container without a limit: the pod has none
 
-Only pods labelled BE that ask for batch resources. Amounts come from the annotation `extended-resource-spec` (all that
-a runtime sees), else from the containers' own batch requests. The quota is none while best effort as a whole is held by
-policy cfsQuota: on cgroup v1 a pod's quota could not exceed its parent's, and the parent's moves every second.
+Only pods labelled BE that ask for batch resources. Amounts are the containers' own batch requests and limits, as the
+pod was admitted with them. The annotation `extended-resource-spec` is all that a runtime sees; it can be changed while
+the pod runs, so where the containers' own amounts are known it may only narrow them: a smaller request, a smaller
+limit, or one where there was none. An annotation that cannot be read then changes nothing and is told. The quota is
+none while best effort as a whole is held by policy cfsQuota: on cgroup v1 a pod's quota could not exceed its parent's,
+and the parent's moves every second.
 CPUs by annotation take the quota away from container and pod: on whole CPUs of its own it can only throttle.
 
 Upstream counts neither init containers nor overhead; so a pod's quota may be below an init container's own, which
@@ -55,7 +58,7 @@ class ContainerResources:
     """What shall be set on a container or a pod; None = leave as it is, NO_LIMIT = take the limit away.
 
     cpu_quota: microseconds per 100 ms; memory_limit: bytes; cpuset_cpus: list such as "0-2,5".
-    broken: why something of the pod cannot be read (then it is left alone), or "".
+    broken: why the annotation cannot be read, or ""; only where nothing else is known the pod is left alone then.
     """
 
     cpu_shares: int | None = None
@@ -104,15 +107,19 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
     if skipped(pod):
         return PodDecision()
     inside = (*pod.containers, *pod.init_containers)
+    broken = ""
     try:
         amounts = _asked(pod)
     except (*NO_JSON, QuantityError) as bad:
-        broken = ContainerResources(broken=f"{pod.key}: annotation {EXTENDED_SPEC_ANNOTATION} cannot be read: {bad}")
-        return PodDecision(broken, {c.name: broken for c in inside})
+        broken = f"{pod.key}: annotation {EXTENDED_SPEC_ANNOTATION} cannot be read: {bad}"
+        if not pod.resources_known:
+            nothing = ContainerResources(broken=broken)
+            return PodDecision(nothing, {c.name: nothing for c in inside})
+        amounts = _admitted(pod)
     whole = _whole(amounts, policy, cpu_ratio)
     cpus = "" if _knowingly_overclaims(pod) else format_cpus(assigned(pod).cpus)
     containers = {c.name: _with_cpus(_own(c, amounts, whole, policy, cpu_ratio), cpus) for c in inside}
-    return PodDecision(_with_cpus(whole, cpus, of_pod=True), containers)
+    return PodDecision(replace(_with_cpus(whole, cpus, of_pod=True), broken=broken), containers)
 
 
 def container_resources(
@@ -166,10 +173,31 @@ def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     """
     text = pod.annotations.get(EXTENDED_SPEC_ANNOTATION)
     if text is None:
-        found = {c.name: _amounts(c.requests, c.limits) for c in pod.containers}
-        return found if any(a != BatchAmounts() for a in found.values()) else None
+        return _admitted(pod)
     sides = msgspec.json.decode(text, type=_Extended).containers or {}
-    return {c.name: _parsed(pod, c.name, sides.get(c.name, _Sides())) for c in pod.containers}
+    annotated = {c.name: _parsed(pod, c.name, sides.get(c.name, _Sides())) for c in pod.containers}
+    if not pod.resources_known:
+        return annotated
+    return {c.name: _narrowed(_amounts(c.requests, c.limits), annotated[c.name]) for c in pod.containers}
+
+
+def _admitted(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
+    """What the containers themselves ask for; None when that is nothing."""
+    amounts = {c.name: _amounts(c.requests, c.limits) for c in pod.containers}
+    return amounts if any(a != BatchAmounts() for a in amounts.values()) else None
+
+
+def _narrowed(admitted: BatchAmounts, annotated: BatchAmounts) -> BatchAmounts:
+    return BatchAmounts(
+        min(admitted.request_millicores, annotated.request_millicores),
+        _tighter(admitted.limit_millicores, annotated.limit_millicores),
+        _tighter(admitted.limit_bytes, annotated.limit_bytes),
+    )
+
+
+def _tighter(one: int, other: int) -> int:
+    """The smaller limit; 0 and less is none."""
+    return min(one, other) if one > 0 and other > 0 else max(one, other)
 
 
 def _parsed(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts:

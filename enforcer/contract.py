@@ -128,6 +128,8 @@ class PodSpec:
     addresses: tuple[str, ...] = ()
     """Its IPs; the node's own when it is on the host's network."""
     host_network: bool = False
+    resources_known: bool = True
+    """Whether the containers' requests and limits are the API server's; a container runtime does not tell them."""
 
     @property
     def key(self) -> str:

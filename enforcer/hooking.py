@@ -97,4 +97,5 @@ class Decision:
         if known is None:
             return LEAVE
         policy, cpu_ratio = known
-        return self.parents.fitted(container_resources(pod, container, policy, cpu_ratio), cgroup_parent)
+        resources = container_resources(self.agent.admitted(pod), container, policy, cpu_ratio)
+        return self.parents.fitted(resources, cgroup_parent)

@@ -4,10 +4,17 @@
         journal.save(notes)             before the first write of what they note
 
 One JSON file, replaced whole (temporary file, fsync, rename), so it is never half written. A new value of a knob that
-is noted already is not worth an fsync: the page cache outlives the agent, and no cgroup outlives a reboot. A file that
-cannot be read is set aside and told in `damaged`, by whoever reads next, until new notes are saved; the applier then
-gives back by what the kubelet would have set. A file of another boot is nothing: its cgroups are gone. One agent a
-folder: the second is refused, the kernel lets go of the lock when the first dies, however it dies.
+is noted already is not worth an fsync: the page cache outlives the agent, and no cgroup outlives a reboot. A file of
+another boot is nothing: its cgroups are gone. One agent a folder: the second is refused, the kernel lets go of the lock
+when the first dies, however it dies.
+
+    {"version": 2, "boot": "...", "notes": [{"path", "knob", "level", "original", "written", "strategy"}, ...]}
+
+Notes are read one by one, whichever version wrote the file: one that this version cannot use (a knob of a newer agent,
+a value that no agent writes) is set apart, named in `complaints`, and written again as it was, for the agent that knows
+it. Only a file that is no such JSON at all is set aside and named in `damaged`, by whoever reads next, until new notes
+are saved. In both cases the applier then also gives back by what the kubelet would have set. Version 1 had no field
+`version`, and is read alike; raise VERSION when the meaning of a field changes, and never reuse a field's name.
 """
 
 from __future__ import annotations
@@ -25,19 +32,36 @@ from cotenant.model.errors import StoreError, UsageError
 from enforcer.changes import Note, Notes, Place
 from enforcer.knobs import objection
 from enforcer.layout import checked_path
+from enforcer.ordering import SETS
 from enforcer.whole_files import UNUSABLE, replace_whole, set_aside
 
 FILE: Final = "originals.json"
 LOCK: Final = "agent.lock"
 
 
+VERSION: Final = 2
+_SHOWN: Final = 120
+
+
 class _File(msgspec.Struct, frozen=True):
     boot: str
-    notes: list[Note]
+    notes: list[msgspec.Raw]
+    version: int = 1
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """As much of an entry as a complaint names."""
+
+    path: str = "?"
+    knob: str = "?"
 
 
 class Journal:
-    """One file, one agent. `damaged`: why the file of the run before could not be used, "" = it could."""
+    """One file, one agent. `damaged`: why the file of the run before could not be used, "" = it could.
+
+    `lost`: whether values may stand on this node that nothing usable is noted of: nobody has noted anything here since
+    the machine booted, or not all of it can be read.
+    """
 
     def __init__(self, folder: Path, boot_id: str = "", wait_for_lock: bool = True) -> None:
         """Take the folder and read what is there.
@@ -46,13 +70,18 @@ class Journal:
         the watchdog's way to read what an agent that stands still has left.
         """
         self._folder, self._boot = folder, boot_id
-        self.damaged = ""
+        self.damaged, self.lost = "", False
+        self.complaints: tuple[str, ...] = ()
+        """What a person should know of the file that was found."""
+        self._unusable: tuple[msgspec.Raw, ...] = ()
         self._lock = _locked(folder) if wait_for_lock else -1
         self.notes: Notes = {}
         try:
             self.notes = self._read()
         except UNUSABLE as bad:
             self.damaged = set_aside(folder / FILE, bad)
+        if self.damaged:
+            self.lost, self.complaints = True, (self.damaged,)
         self._stamp = self._stat()
 
     def __enter__(self) -> Self:
@@ -65,13 +94,34 @@ class Journal:
         try:
             text = (self._folder / FILE).read_bytes()
         except FileNotFoundError:
+            self.lost = True
             if (self._folder / f"{FILE}.damaged").exists():
                 self.damaged = f"{self._folder / FILE}.damaged was set aside, and nothing was noted since"
             return {}
-        found = msgspec.json.decode(text, type=_File)
-        if found.boot != self._boot:
+        file = msgspec.json.decode(text, type=_File)
+        if file.boot != self._boot:
+            self.lost = True
             return {}
-        return {note.place: _checked(note) for note in found.notes}
+        return self._usable(file)
+
+    def _usable(self, file: _File) -> dict[Place, Note]:
+        """The notes that this version knows; the others are set apart and named."""
+        notes: dict[Place, Note] = {}
+        unusable, complaints = [], []
+        if file.version > VERSION:
+            complaints.append(
+                f"{self._folder / FILE} was written by a newer agent (version {file.version}, this one knows {VERSION})"
+            )
+        for raw in file.notes:
+            try:
+                note = _checked(msgspec.json.decode(raw, type=Note))
+            except UNUSABLE as bad:
+                unusable.append(raw.copy())
+                complaints.append(f"{self._folder / FILE}: {_named(raw)} cannot be used and is left as it is: {bad}")
+            else:
+                notes[note.place] = note
+        self._unusable, self.complaints, self.lost = tuple(unusable), tuple(complaints), bool(unusable)
+        return notes
 
     def save(self, notes: Notes) -> None:
         """Replace the file whole. StoreError when it cannot be written: what it does not note must not be touched."""
@@ -81,7 +131,8 @@ class Journal:
     def begin(self, notes: Notes) -> None:
         """`save` also what is noted already, or nothing: after that a damaged file is made good."""
         target = self._folder / FILE
-        text = msgspec.json.encode(_File(self._boot, list(notes.values())))
+        entries = [msgspec.Raw(msgspec.json.encode(note)) for note in notes.values()]
+        text = msgspec.json.encode(_File(self._boot, [*entries, *self._unusable], VERSION))
         try:
             replace_whole(target, text, on_disk=bool(notes.keys() - self.notes.keys()))
         except OSError as refused:
@@ -126,11 +177,20 @@ def _locked(folder: Path) -> int:
     return lock
 
 
+def _named(raw: msgspec.Raw) -> str:
+    """An entry as far as it says what it is of."""
+    try:
+        entry = msgspec.json.decode(raw, type=_Entry)
+    except UNUSABLE:
+        return "an entry"
+    return f"{entry.knob[:_SHOWN]} of {entry.path[:_SHOWN]}"
+
+
 def _checked(note: Note) -> Note:
     """UsageError for what no agent of ours writes."""
     checked_path(note.path)
     for value in (note.original, *note.written):
-        wrong = "" if value == "" else objection(note.knob, value)
+        wrong = "" if value == "" and note.knob in SETS else objection(note.knob, value)
         if wrong:
             raise UsageError(f"{note.path}: {wrong}")
     return note

@@ -1,7 +1,13 @@
-"""What the kubelet would have set, for the case that our own note of original values is lost. Pure.
+"""What the kubelet would have set: the original of a value where our own note of it is lost, or never was. Pure.
 
-Conservative: only knobs that hold somebody back are named, and only where the kubelet's value gives more; what protects
-somebody, and what the kubelet itself moves all the time, stays as it is.
+Another state folder, an agent of another kind before us (koordlet) or a second one beside us leave values that nothing
+is noted of. What the kubelet would never have written is no original: best effort would stay at 2 % of a core for ever.
+
+    kubepods, best effort's tier, pods of Kubernetes' class BestEffort     exactly these values, whatever stands there
+    other pods                                                            only what holds them back more than these
+
+What protects somebody, and what the kubelet itself moves all the time, stays as it is. CPU lists are the kubelet's or
+the runtime's own choice (static CPU manager, NRI policies) unless the tier itself is narrowed, which neither does.
 Source: kubelet's container manager: shares = millicores * 1024 / 1000, at least 2; quota = millicores * 100 us of a
 period of 100 ms, at least 1000; a pod's are the sums, without limit when one of its containers has none.
 """
@@ -13,51 +19,57 @@ from typing import Final
 
 from enforcer.changes import Note, Place
 from enforcer.contract import NO_LIMIT, ContainerSpec, GroupReading, Knob, KubeQos, Observation, PodReading, Value
-from enforcer.knobs import LEAST_QUOTA, SHARES
+from enforcer.knobs import LEAST_QUOTA, SHARES, weight_of
 from enforcer.ordering import wider
 from enforcer.settle import AFTER_IDLE
 
 AUTHOR: Final = "lost-journal"
 Values = dict[Knob, Value]
+_NEVER_WRITTEN: Final = (Knob.CPU_IDLE, Knob.CPU_BURST, Knob.CPU_BVT)
+"""Neither by the kubelet nor, at its request, by a runtime: they are 0."""
 
 
 def lost_notes(seen: Observation) -> dict[Place, Note]:
-    """Notes as if what holds pods back now were ours: giving back then sets the kubelet's values."""
-    return {note.place: note for group, values in _expected(seen) for note in _notes(group, values)}
+    """Notes as if what is not the kubelet's own now were ours: giving back then sets the kubelet's values."""
+    return {note.place: note for group, values, exact in _expected(seen) for note in _notes(group, values, exact)}
 
 
-def _notes(group: GroupReading, values: Values) -> Iterator[Note]:
+def _notes(group: GroupReading, values: Values, exact: bool) -> Iterator[Note]:
     for knob, expected in values.items():
         present = group.knobs.get(knob)
         hidden = knob is Knob.CPU_SHARES and group.knobs.get(Knob.CPU_IDLE) == 1
         if hidden:
             yield Note(group.path, knob, group.level, expected, AFTER_IDLE, AUTHOR)
-        elif present is not None and _holds_back(knob, present, expected):
+        elif present is not None and _not_the_kubelets(knob, present, expected, exact):
             yield Note(group.path, knob, group.level, expected, (present,), AUTHOR)
 
 
-def _holds_back(knob: Knob, present: Value, expected: Value) -> bool:
-    if knob is Knob.CPU_IDLE:
-        return present == 1
+def _not_the_kubelets(knob: Knob, present: Value, expected: Value, exact: bool) -> bool:
     if knob is Knob.CPUSET_CPUS:
         return bool(present) and bool(expected) and present != expected
+    if knob in _NEVER_WRITTEN:
+        return present != expected
+    if knob is Knob.CPU_SHARES and exact:  # cgroup v2 weighs more coarsely
+        return isinstance(present, int) and weight_of(present) != weight_of(SHARES[0])
     return wider(expected, present)
 
 
-def _expected(seen: Observation) -> Iterator[tuple[GroupReading, Values]]:
+def _expected(seen: Observation) -> Iterator[tuple[GroupReading, Values, bool]]:
+    """Cgroups, what the kubelet writes there, and whether it can be nothing else."""
     if seen.kubepods is not None:
-        yield seen.kubepods, {Knob.CPU_IDLE: 0, Knob.CPU_QUOTA: NO_LIMIT}
+        yield seen.kubepods, {Knob.CPU_IDLE: 0, Knob.CPU_QUOTA: NO_LIMIT}, True
     all_cpus = seen.kubepods.knobs.get(Knob.CPUSET_CPUS, "") if seen.kubepods else ""
-    best_effort = seen.tiers.get(KubeQos.BEST_EFFORT)
+    best_effort = seen.best_effort_root
+    narrowed = best_effort is not None and best_effort.knobs.get(Knob.CPUSET_CPUS, "") not in ("", all_cpus)
+    cpus: Values = {Knob.CPUSET_CPUS: all_cpus} if narrowed else {}
     if best_effort is not None:
-        yield best_effort, {**_free(), Knob.CPU_SHARES: SHARES[0], Knob.CPUSET_CPUS: all_cpus}
+        yield best_effort, {**_free(), Knob.CPU_SHARES: SHARES[0], **cpus}, True
     for pod in seen.pods:
-        yield from _of_pod(pod, all_cpus)
+        exact = pod.spec.kube_qos is KubeQos.BEST_EFFORT
+        yield from ((group, values, exact) for group, values in _of_pod(pod, cpus if exact else {}))
 
 
-def _of_pod(pod: PodReading, all_cpus: Value) -> Iterator[tuple[GroupReading, Values]]:
-    # CPU lists of others may be the kubelet's own choice (static CPU manager).
-    cpus = {Knob.CPUSET_CPUS: all_cpus} if pod.spec.kube_qos is KubeQos.BEST_EFFORT else {}
+def _of_pod(pod: PodReading, cpus: Values) -> Iterator[tuple[GroupReading, Values]]:
     for container in pod.containers:
         if container.group is not None:
             yield container.group, {**_free(), **_amounts([container.spec]), **cpus}
@@ -66,7 +78,8 @@ def _of_pod(pod: PodReading, all_cpus: Value) -> Iterator[tuple[GroupReading, Va
 
 
 def _free() -> Values:
-    return {Knob.CPU_IDLE: 0, Knob.CPU_QUOTA: NO_LIMIT, Knob.MEMORY_LIMIT: NO_LIMIT, Knob.MEMORY_HIGH: NO_LIMIT}
+    limits = dict.fromkeys((Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH), NO_LIMIT)
+    return {**dict.fromkeys(_NEVER_WRITTEN, 0), **limits}
 
 
 def kubelet_amounts(containers: Sequence[ContainerSpec]) -> Values:

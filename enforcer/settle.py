@@ -46,10 +46,13 @@ class Circumstances:
     """What limits the writes beside what is seen.
 
     strays: readings of cgroups that no container names (sandboxes), or newer ones of those that were seen.
+    not_kubelets: `kubelet_values.lost_notes` of this moment: values that cannot be the kubelet's own, and what it would
+    have written.
     """
 
     dialect: Dialect
     strays: Groups = field(default_factory=dict)
+    not_kubelets: Notes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def settle(
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
     _fit(targets, groups, _requests(seen), around)
-    writes, kept, held = _compared(targets, groups, notes, dialect)
+    writes, kept, held = _compared(targets, groups, notes, around)
     told = tuple(done for done in refusals if done is not None)
     return Settled(ordered(writes), kept, (*clashes, *told), held)
 
@@ -252,9 +255,9 @@ def _fit_idle(targets: _Targets, groups: Groups) -> None:
 
 # --- compared with what stands there -----------------------------------------------------------------------------
 def _compared(
-    targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect
+    targets: _Targets, groups: Groups, notes: Notes, around: Circumstances
 ) -> tuple[list[Write], dict[Place, Note], dict[Place, Value]]:
-    writes, held = [], {}
+    writes, held, dialect = [], {}, around.dialect
     kept = {place: note for place, note in notes.items() if _stays(note, targets, groups)}
     for place, target in targets.items():
         present = groups[place[0]].knobs.get(place[1])
@@ -267,7 +270,7 @@ def _compared(
         else:
             write = _write(place, target, present, _drifted(notes.get(place), present, dialect))
             writes.append(write)
-            kept |= _noted(write, kept.get(place), groups[place[0]], kept)
+            kept |= _noted(write, groups[place[0]], kept, around.not_kubelets)
         if place in kept and target.back_to is not None:
             kept[place] = replace(kept[place], original=target.back_to)
         if place in kept and not target.restores:
@@ -302,20 +305,22 @@ def _write(place: Place, target: _Target, present: Value | None, drifted: bool) 
     )
 
 
-def _noted(write: Write, note: Note | None, group: GroupReading, kept: Notes) -> dict[Place, Note]:
+def _noted(write: Write, group: GroupReading, kept: Notes, not_kubelets: Notes) -> dict[Place, Note]:
     """The note of this write; of a cgroup that becomes idle also of its shares, which the kernel forgets."""
     if write.restores:
         return {}
     found: dict[Place, Note] = {}
+    note, derived = kept.get(write.place), not_kubelets.get(write.place)
     if note is None and write.present is not None:
-        note = Note(write.path, write.knob, write.level, write.present)
-    elif note is not None and write.drifted and write.present is not None:
+        note = Note(write.path, write.knob, write.level, derived.original if derived else write.present)
+    elif note is not None and write.drifted and write.present is not None and derived is None:
         note = replace(note, original=write.present)
     if note is not None:
         found[note.place] = _with(note, write.strategy, write.value)
     shares, place = group.knobs.get(Knob.CPU_SHARES), (write.path, Knob.CPU_SHARES)
     if write.knob is Knob.CPU_IDLE and write.value == 1 and shares is not None:
-        before = kept.get(place, Note(write.path, Knob.CPU_SHARES, write.level, shares))
+        own = not_kubelets[place].original if place in not_kubelets else shares
+        before = kept.get(place, Note(write.path, Knob.CPU_SHARES, write.level, own))
         found[place] = _with(before, write.strategy, *AFTER_IDLE)
     return found
 

@@ -57,6 +57,7 @@ def pod_spec(facts: PodFacts) -> PodSpec:
         labels=labels,
         annotations=annotations,
         containers=tuple(ContainerSpec(name) for name in _named(annotations)),
+        resources_known=False,
     )
 
 

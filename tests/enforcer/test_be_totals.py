@@ -81,3 +81,6 @@ def test_an_unreadable_annotation_is_told() -> None:
     found = plan(pod("job", batch=False, annotations={EXTENDED_SPEC_ANNOTATION: "{"}))
     assert found.wants == ()
     assert [v.reason for v in found.verdicts] == ["AnnotationUnreadable"]
+    running = plan(pod("job", annotations={EXTENDED_SPEC_ANNOTATION: "{"}))
+    assert running.wants == plan(pod("job")).wants  # its author does not get rid of the limits in this way
+    assert [v.reason for v in running.verdicts] == ["AnnotationUnreadable"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +16,11 @@ from enforcer.container_resources import (
     BATCH_CPU,
     BATCH_MEMORY,
     LEAVE,
+    SHARES_MIN,
     SKIP_LABEL,
     ContainerResources,
     container_resources,
+    decision,
     pod_resources,
     quota_of,
     shares_of,
@@ -89,10 +92,54 @@ def test_quota_follows_the_limit(millicores: int, ratio: float, quota: int) -> N
 
 def test_the_annotation_decides() -> None:
     sides = {"requests": {BATCH_CPU: 500, BATCH_MEMORY: "64Mi"}, "limits": {BATCH_CPU: "1k", BATCH_MEMORY: "128Mi"}}
-    spec = pod(batch(9999, 9999), annotation={"containers": {"main": sides}})
+    spec = pod(batch(9999, 999 * MIB), annotation={"containers": {"main": sides}})
     # 500 * 1024 // 1000 = 512; 1k = 1000 millicores * 100 us
     assert of(spec) == ContainerResources(512, 100_000, 128 * MIB)
     assert pod_resources(spec, PLAIN) == ContainerResources(512, 100_000, 128 * MIB)
+
+
+WIDE = {BATCH_CPU: 64_000, BATCH_MEMORY: 2**40}
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        {"containers": {"main": {"requests": WIDE, "limits": WIDE}}},
+        {"containers": {"main": {"requests": WIDE}}},
+        {"containers": {"main": {"requests": WIDE, "limits": {BATCH_CPU: 0, BATCH_MEMORY: 0}}}},
+        {"containers": {"main": {"requests": WIDE}, "other": {"limits": WIDE}}},
+        "{",
+    ],
+)
+def test_the_annotation_of_a_running_pod_never_widens_what_it_was_admitted_with(annotation: object) -> None:
+    spec = pod(batch(500, 64 * MIB), annotation=annotation)
+    admitted = ContainerResources(512, 50_000, 64 * MIB)  # 500 * 1024 // 1000 shares, 500 * 100 us
+    assert of(spec) == admitted
+    assert replace(pod_resources(spec, PLAIN), broken="") == admitted
+
+
+AMOUNTS = st.fixed_dictionaries({}, optional={BATCH_CPU: st.integers(0, 10**6), BATCH_MEMORY: st.integers(0, 2**41)})
+SIDES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
+
+
+@given(AMOUNTS, AMOUNTS, SIDES)
+@settings(max_examples=100)
+def test_no_annotation_gives_a_pod_more_weight_or_a_looser_limit(
+    requests: dict[str, int], limits: dict[str, int], sides: dict[str, dict[str, int]]
+) -> None:
+    container = ContainerSpec("main", requests=requests, limits=limits)
+    admitted = decision(pod(container), PLAIN)
+    annotated = decision(pod(container, annotation={"containers": {"main": sides}}), PLAIN)
+    for plain, mine in ((admitted.pod, annotated.pod), (admitted.containers["main"], annotated.containers["main"])):
+        assert (mine.cpu_shares or SHARES_MIN) <= (plain.cpu_shares or SHARES_MIN)
+        for of_plain, of_mine in ((plain.cpu_quota, mine.cpu_quota), (plain.memory_limit, mine.memory_limit)):
+            assert (of_plain or -1) < 0 or 0 < (of_mine or -1) <= (of_plain or -1)
+
+
+def test_a_runtime_that_sees_no_resources_goes_by_the_annotation_alone() -> None:
+    sides = {"requests": {BATCH_CPU: 500}, "limits": {BATCH_CPU: 500}}
+    spec = pod(ContainerSpec("main"), annotation={"containers": {"main": sides}}, resources_known=False)
+    assert of(spec) == ContainerResources(512, 50_000, NO_LIMIT)
 
 
 def test_without_it_the_containers_own_batch_requests_count() -> None:
@@ -162,7 +209,7 @@ def test_more_cpus_than_it_asks_for_do_not_free_a_pod_of_its_limit() -> None:
     ["", "{", "[]", '{"containers": 5}', '{"containers": {"main": {"limits": {"kubernetes.io/batch-cpu": "x"}}}}'],
 )
 def test_an_unreadable_annotation_changes_nothing_and_says_so(text: str) -> None:
-    spec = pod(batch(500, MIB), annotation=text)
+    spec = pod(ContainerSpec("main"), annotation=text, resources_known=False)
     assert of(spec).empty and pod_resources(spec, PLAIN).empty
     assert "jobs/p" in of(spec).broken
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import random
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 from cotenant.model.errors import StoreError, UsageError
 from enforcer.changes import Note, Place
 from enforcer.contract import NO_LIMIT, Knob, Level
-from enforcer.journal import FILE, Journal
+from enforcer.journal import FILE, VERSION, Journal
 
 NAMES = st.text("abcdef0123456789", min_size=1, max_size=12).map(lambda name: f"kubepods/pod{name}")
 NUMBERS = st.one_of(st.just(NO_LIMIT), st.integers(1000, 10**6))
@@ -80,12 +83,62 @@ def test_a_second_agent_on_the_node_is_refused_until_the_first_ends(tmp_path: Pa
         assert journal.notes == {}
 
 
-def test_a_note_that_no_agent_writes_spoils_the_file(tmp_path: Path) -> None:
-    outside = '{"boot":"","notes":[{"path":"../../etc","knob":"cpu.quota","level":"pod","original":1000}]}'
-    (tmp_path / FILE).write_text(outside)
+STRANGE = st.one_of(
+    st.builds(
+        lambda knob: {"path": "kubepods", "knob": f"x{knob}", "level": "qos", "original": 1}, st.text(max_size=8)
+    ),
+    st.builds(lambda value: {"path": "kubepods", "knob": "cpu.idle", "level": "qos", "original": value}, st.text()),
+    st.builds(lambda path: {"path": f"../{path}", "knob": "cpu.idle", "level": "qos", "original": 0}, st.text()),
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=8,
+    ),
+)
+"""Entries that no version so far writes: unknown knobs, values and paths that are none, and any other JSON."""
+
+
+@given(NOTES, st.lists(STRANGE, min_size=1, max_size=4), st.sampled_from([None, 1, VERSION, VERSION + 7]), st.randoms())
+@settings(max_examples=60)
+def test_what_is_known_is_read_and_what_is_not_is_named_and_kept_for_who_knows_it(
+    notes: dict[Place, Note], strange: list[object], version: int | None, order: random.Random
+) -> None:
+    entries = [*(msgspec.to_builtins(note) | {"new field": 1} for note in notes.values()), *strange]
+    order.shuffle(entries)
+    file: dict[str, object] = {"boot": "b", "notes": entries, "also new": {}}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / FILE).write_text(json.dumps(file if version is None else file | {"version": version}))
+        with Journal(folder, "b") as journal:
+            assert (journal.notes, journal.damaged, journal.lost) == (notes, "", True)
+            newer = version is not None and version > VERSION
+            assert len(journal.complaints) == len(strange) + newer
+            assert newer == (f"version {VERSION + 7}" in journal.complaints[0])
+            journal.save({ONE.place: ONE})
+        with Journal(folder, "b") as journal:
+            assert journal.notes == {ONE.place: ONE}
+        saved = json.loads((folder / FILE).read_text())
+        assert saved["version"] == VERSION
+        assert [json.dumps(entry) for entry in saved["notes"][1:]] == [
+            json.dumps(x) for x in entries if "new field" not in str(x)
+        ]
+
+
+def test_an_entry_that_cannot_be_used_is_named_by_knob_and_cgroup(tmp_path: Path) -> None:
+    newer = {"path": "kubepods/besteffort", "knob": "memory.zswap.max", "level": "qos", "original": 0}
+    (tmp_path / FILE).write_text(json.dumps({"version": 9, "boot": "", "notes": [newer]}))
     with Journal(tmp_path) as journal:
-        assert journal.notes == {}
-        assert "not one" in journal.damaged
+        assert "memory.zswap.max of kubepods/besteffort cannot be used and is left as it is" in journal.complaints[1]
+
+
+def test_a_new_folder_and_one_of_another_boot_say_that_nothing_is_known(tmp_path: Path) -> None:
+    with Journal(tmp_path, "one") as journal:
+        assert (journal.lost, journal.complaints) == (True, ())
+        journal.begin({})
+    with Journal(tmp_path, "one") as journal:
+        assert not journal.lost
+    with Journal(tmp_path, "two") as journal:
+        assert journal.lost
 
 
 def test_a_file_that_is_nested_for_its_own_sake_is_damaged_and_no_agent_stumbles_over_it(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from enforcer.changes import Note
 from enforcer.contract import (
     NO_LIMIT,
@@ -70,3 +74,24 @@ def test_a_container_gets_what_it_asked_for_and_nothing_is_taken_from_it() -> No
     }
     rich: dict[Knob, Value] = {Knob.CPU_SHARES: 4096, Knob.CPU_QUOTA: NO_LIMIT, Knob.MEMORY_LIMIT: NO_LIMIT}
     assert lost_notes(seen(container=rich)) == {}
+
+
+def test_pods_of_class_best_effort_have_the_smallest_weight_whatever_stands_there() -> None:
+    batch = PodReading(
+        PodSpec("ns", "b", "b"), GroupReading("kubepods/besteffort/podb", Level.POD, knobs={Knob.CPU_SHARES: 512})
+    )
+    found = lost_notes(replace(seen({Knob.CPU_SHARES: 2}), pods=(batch,)))
+    assert named(found) == {("kubepods/besteffort/podb", Knob.CPU_SHARES): (2, (512,))}
+
+
+def test_a_buffer_of_saved_quota_is_nobodys_but_an_agents() -> None:
+    assert named(lost_notes(seen(container={Knob.CPU_BURST: 50_000}))) == {(CONTAINER, Knob.CPU_BURST): (0, (50_000,))}
+
+
+@pytest.mark.parametrize("tier_cpus", ["0-7", "0-1"])
+def test_cpus_of_a_container_are_the_runtimes_choice_unless_the_tier_is_narrowed_too(tier_cpus: str) -> None:
+    """The kubelet's static CPU manager and NRI policies place containers; nobody but an agent narrows the tier."""
+    path = "kubepods/besteffort/podb"
+    batch = PodReading(PodSpec("ns", "b", "b"), GroupReading(path, Level.POD, knobs={Knob.CPUSET_CPUS: "0"}))
+    found = lost_notes(replace(seen({Knob.CPUSET_CPUS: tier_cpus}), pods=(batch,)))
+    assert ((path, Knob.CPUSET_CPUS) in found) == (tier_cpus == "0-1")
