@@ -308,8 +308,7 @@ class Agent:
         known = next((one for one in last.told.pods if one.uid == pod.uid), None) if last else None
         if known is None:
             return pod
-        inside = {"containers": known.containers, "init_containers": known.init_containers}
-        return replace(pod, resources_known=True, **inside)
+        return replace(pod, resources_known=True, containers=known.containers, init_containers=known.init_containers)
 
     def report(self, policy: CollectPolicy) -> Apply | None:
         """The NodeMetric's status; None before there is something to tell. From any thread."""
