@@ -269,3 +269,34 @@ def test_a_collection_of_all_namespaces_holds_those_of_each(target: Target) -> N
     fill(target, 1)
     found = target.admin.items("/api/v1/configmaps", fieldSelector="metadata.name=c0")
     assert target.namespace in {item["metadata"]["namespace"] for item in found}
+
+
+def test_an_event_of_either_group_is_read_from_both_under_each_groups_names(target: Target) -> None:
+    """`kubectl describe` asks for `v1`, whoever wrote the Event."""
+    about = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": target.namespace}
+    head = {"kind": "Event", "reason": "ChangeApplied", "type": "Normal", "action": "ChangeApplied"}
+    target.admin.create(
+        target.path("events.k8s.io/v1/events"),
+        {
+            **head, "apiVersion": "events.k8s.io/v1", "metadata": {"name": "new", "namespace": target.namespace},
+            "eventTime": "2026-11-21T10:00:00.000000Z", "reportingController": "cotenant-actions",
+            "reportingInstance": "cotenant-actions", "regarding": about, "note": "applied by jane",
+        },
+    )  # fmt: skip
+    target.admin.create(
+        target.path("events"),
+        {
+            **head, "metadata": {"name": "old", "namespace": target.namespace}, "involvedObject": about,
+            "message": "scaled", "source": {"component": "deployment-controller"}, "count": 3,
+        },
+    )  # fmt: skip
+    chosen = target.admin.items(target.path("events"), fieldSelector="involvedObject.name=web")
+    core = {event["metadata"]["name"]: event for event in chosen}
+    assert {name: (e["message"], e["involvedObject"]["name"]) for name, e in core.items()} == {
+        "new": ("applied by jane", "web"),
+        "old": ("scaled", "web"),
+    }
+    assert core["new"]["reportingComponent"] == "cotenant-actions"
+    fresh = target.admin.get(target.path("events.k8s.io/v1/events", "old"))
+    assert (fresh["note"], fresh["regarding"]["name"], fresh["deprecatedCount"]) == ("scaled", "web", 3)
+    assert fresh["deprecatedSource"]["component"] == "deployment-controller"

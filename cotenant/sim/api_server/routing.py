@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cotenant.edges.clock import Clock
+from cotenant.sim.api_server.core_events import is_core_event, listed_as_core, streamed_as_core, to_events_group
 from cotenant.sim.api_server.kinds import Kind, built_in, of_definition
 from cotenant.sim.api_server.refusal import Refusal
 from cotenant.sim.api_server.rights import Account, Wish, access_review, self_review, subject_review
@@ -112,6 +113,10 @@ class Api:
             raise wish.refusal(request.account)
 
     def _act(self, request: Request, call: Call) -> Answer:
+        if is_core_event(call.kind):
+            answer = self._act(request, to_events_group(call, self._kinds["events.k8s.io", "v1", "events"]))
+            body = answer.body
+            return replace(answer, body=listed_as_core(body) if isinstance(body, dict) else streamed_as_core(body))
         verb = _verb(request, call)
         if verb == "watch":
             return Answer(200, watch(self.state, call))
