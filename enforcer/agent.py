@@ -36,6 +36,7 @@ from enforcer.sources import Sources, Told
 from enforcer.status import FILE, About, NodeStatus, status
 from enforcer.suppressed import Held, note
 from enforcer.telling import AgentMetrics, Teller
+from enforcer.unsupported import Unsupported, unsupported
 from enforcer.usage import Usage, node_metric
 from enforcer.whole_files import replace_whole
 
@@ -286,8 +287,13 @@ class Agent:
             strategies=tuple(strategy.name for strategy in parts.strategies),
             notes=(*last.told.notes, *parts.journal.complaints),
             actions=tuple(parts.teller.actions),
+            unsupported=self._unsupported(last),
         )
         return status(last.seen, last.decided, parts.journal.notes, about)
+
+    def _unsupported(self, last: _Last) -> tuple[Unsupported, ...]:
+        policy = last.told.policy
+        return unsupported(policy, last.seen, self.parts.settings.kernel_reserves) if policy else ()
 
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """By what a container that is being made is decided on: policy and the node's CPU ratio. From any thread.

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import structlog
@@ -39,10 +39,11 @@ from enforcer.contract import Observation, ResctrlReading, Uplink
 from enforcer.cycles import CycleReader
 from enforcer.evicting import FIELD_MANAGER, Evictor
 from enforcer.journal import Journal
+from enforcer.kernel_switches import KernelFiles
 from enforcer.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from enforcer.layout import Driver, Layout, checked_path, host_application_path
 from enforcer.observe import HostApplicationSpec, NodeFacts, Observer
-from enforcer.pod_evictions import PodEvictions, Stopping
+from enforcer.pod_evictions import PodEvictions, RuntimeStops
 from enforcer.recalling import KnownFile, Recalling
 from enforcer.recording import Recorder
 from enforcer.registry import strategies
@@ -57,6 +58,8 @@ from enforcer.traffic import TrafficKeeper, read_uplink
 BOOT_ID: Final = "sys/kernel/random/boot_id"
 FLUSH_SECONDS: Final = 1.0
 AROUND_SECONDS: Final = 60.0
+_Around: TypeAlias = tuple[Uplink | None, ResctrlReading | None, Mapping[str, str]]
+"""What hardly ever changes: uplink, resctrl, the kernel's switches."""
 
 
 class Eyes:
@@ -64,7 +67,8 @@ class Eyes:
 
     def __init__(self, hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> None:
         """Nothing is read yet."""
-        self._around: tuple[Uplink | None, ResctrlReading | None] = (None, None)
+        self._around: _Around = (None, None, {})
+        self._kernel = KernelFiles(Path(settings.sysctl_root), Path(settings.sysfs_root))
         self._looked_seconds = -AROUND_SECONDS
         self._hierarchy, self._settings, self._kubelet = hierarchy, settings, kubelet
         self._observer: Observer | None = None
@@ -77,7 +81,7 @@ class Eyes:
         observer = self._observer or self._found()
         if told.policy is not self._policy:
             self._policy, self._applications = told.policy, applications(told.policy, self._layout)
-        uplink, resctrl = self._look_around(time.monotonic())
+        uplink, resctrl, switches = self._look_around(time.monotonic())
         facts = NodeFacts(
             name=told.node.name,
             allocatable=told.node.allocatable,
@@ -88,6 +92,7 @@ class Eyes:
             kubelet_cpus=told.kubelet.exclusive,
             uplink=uplink,
             resctrl=resctrl,
+            kernel_switches=switches,
         )
         return observer.read(told.pods, self._applications, facts, fresh)
 
@@ -97,12 +102,13 @@ class Eyes:
             self._observer.close()
         self._hierarchy.close()
 
-    def _look_around(self, now_seconds: float) -> tuple[Uplink | None, ResctrlReading | None]:
+    def _look_around(self, now_seconds: float) -> _Around:
         """What hardly ever changes, read now and then."""
         if now_seconds - self._looked_seconds >= AROUND_SECONDS:
             self._looked_seconds = now_seconds
             proc = Path(self._settings.proc_root)
-            self._around = read_uplink(host=proc / "1"), read_resctrl(cpuinfo=proc / "cpuinfo")
+            resctrl = read_resctrl(cpuinfo=proc / "cpuinfo")
+            self._around = read_uplink(host=proc / "1"), resctrl, self._kernel.present()
         return self._around
 
     def _found(self) -> Observer:
@@ -188,7 +194,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
             recorder=Recorder(Path(own.record_file), own.record_cap_bytes) if own.record_file else None,
             keepers=(
                 ResctrlKeeper(folder, tasks_in(hierarchy)),
-                SysctlKeeper(folder, Path(own.sysctl_root)),
+                SysctlKeeper(folder, Path(own.sysctl_root), Path(own.sysfs_root)),
                 TrafficKeeper(),
             ),
         )
@@ -224,7 +230,7 @@ def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletCo
     return WithKubelet(inner, socket, kubelet.static_cpus) if socket else inner
 
 
-def _stopper(settings: Settings) -> Stopping | None:
+def _stopper(settings: Settings) -> RuntimeStops | None:
     """Who ends containers, where the settings want it; a dry run ends none. UsageError without gRPC."""
     if not settings.enforcer.stop_containers or settings.enforcer.dry_run:
         return None

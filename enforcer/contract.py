@@ -50,6 +50,8 @@ class Knob(StrEnum):
     MEMORY_PRIORITY = "memory.priority"
     MEMORY_USE_PRIORITY_OOM = "memory.use_priority_oom"
     PAGE_CACHE_LIMIT = "memory.pagecache_limit.bytes"
+    PAGE_CACHE_LIMIT_ENABLE = "memory.pagecache_limit.enable"
+    PAGE_CACHE_LIMIT_SYNC = "memory.pagecache_limit.sync"
     BLKIO_READ_BPS = "blkio.read_bps"
     BLKIO_WRITE_BPS = "blkio.write_bps"
     BLKIO_READ_IOPS = "blkio.read_iops"
@@ -287,6 +289,8 @@ class NodeReading:
     """Those that it gave to a pod exclusively, by the pod's key."""
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
+    kernel_switches: Mapping[str, str] = field(default_factory=dict)
+    """Vendor kernels' switches that this kernel has, and their values; keys as in `enforcer.kernel_switches`."""
 
     @property
     def cpu_millicores(self) -> int:
@@ -368,7 +372,7 @@ class Surface(StrEnum):
     RESCTRL = "resctrl"
     """key: name of the group; value: see `enforcer.resctrlfs`."""
     SYSCTL = "sysctl"
-    """key: path below /proc/sys, such as "vm/min_free_kbytes"; value: its text."""
+    """key: a setting of the kernel, see `enforcer.kernel_switches`; value: its text."""
     TRAFFIC = "traffic"
     """key: network device; value: see `enforcer.traffic`."""
 

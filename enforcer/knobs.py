@@ -156,6 +156,8 @@ SPECS: Final[dict[Knob, KnobSpec]] = {
         KnobFile("memory", "memory.pagecache_limit.size"), KnobFile("memory", "memory.pagecache_limit.size"), 0, _BYTES,
         default=0,
     ),
+    Knob.PAGE_CACHE_LIMIT_ENABLE: _same_name(Knob.PAGE_CACHE_LIMIT_ENABLE, "memory", 0, 1),
+    Knob.PAGE_CACHE_LIMIT_SYNC: _same_name(Knob.PAGE_CACHE_LIMIT_SYNC, "memory", 0, 1),
     Knob.BLKIO_READ_BPS: _throttle("read_bps"),
     Knob.BLKIO_WRITE_BPS: _throttle("write_bps"),
     Knob.BLKIO_READ_IOPS: _throttle("read_iops"),

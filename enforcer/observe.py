@@ -90,6 +90,7 @@ class NodeFacts:
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
+    kernel_switches: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -216,6 +217,7 @@ class Observer:
             kubelet_cpus=facts.kubelet_cpus,
             uplink=facts.uplink,
             resctrl=facts.resctrl,
+            kernel_switches=facts.kernel_switches,
         )
 
     def _forget_all_but(self, seen: set[CgroupPath]) -> None:

@@ -23,11 +23,11 @@ from enforcer.loop import Mode, Round
 
 UNANSWERED_SECONDS: Final = 5.0
 """An API server that has not answered an urgent eviction by then does not keep the runtime from it."""
-Told = Callable[[Evict, str, str, float, PodSpec | None], None]
+ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 """Tells of (eviction, outcome, message, Unix time, pod): `Teller.evicted`."""
 
 
-class Queue(Protocol):
+class EvictionQueue(Protocol):
     """A thread that works off a queue: `evicting.Evictor`, `runtime.container_stopper.ContainerStopper`."""
 
     def start(self) -> None:
@@ -43,7 +43,7 @@ class Queue(Protocol):
         ...
 
 
-class Asking(Queue, Protocol):
+class ApiEvictions(EvictionQueue, Protocol):
     """Who asks the API server."""
 
     def ask(self, eviction: Evict, request: Create) -> None:
@@ -51,7 +51,7 @@ class Asking(Queue, Protocol):
         ...
 
 
-class Stopping(Queue, Protocol):
+class RuntimeStops(EvictionQueue, Protocol):
     """Who asks the container runtime."""
 
     def stop_containers(self, eviction: Evict, because: str) -> None:
@@ -64,10 +64,10 @@ class PodEvictions:
     """For the agent's thread. evictor: None without an API server; stopper: None while the settings do not want it."""
 
     settings: EnforcerSettings
-    told: Told
-    evictor: Asking | None = None
-    stopper: Stopping | None = None
-    _asked: Asked = field(default_factory=Asked)
+    report: ReportEviction
+    evictor: ApiEvictions | None = None
+    stopper: RuntimeStops | None = None
+    _admission: Asked = field(default_factory=Asked)
     _unanswered: dict[str, tuple[Evict, float]] = field(default_factory=dict)
     """Urgent evictions that the API server was asked for, by uid, and when (monotonic)."""
 
@@ -95,10 +95,10 @@ class PodEvictions:
                     why = f"the API server has not answered for {UNANSWERED_SECONDS:.0f} s"
                     self._end(eviction, pods.get(eviction.uid), why, seen.wall_seconds)
         away = decided.mode is Mode.HOLD
-        wanted = decided.urgent if away and self._may_stop else decided.evictions
+        evictions = decided.urgent if away and self._may_stop else decided.evictions
         rate = Rate(self.settings.evictions_per_minute, self.settings.evictions_burst)
-        chosen = admitted(wanted, pods, self._asked, seen.at_seconds, rate) if wanted else None
-        self._asked = chosen.asked if chosen else self._asked
+        chosen = admitted(evictions, pods, self._admission, seen.at_seconds, rate) if evictions else None
+        self._admission = chosen.asked if chosen else self._admission
         for eviction in chosen.now if chosen else ():
             if away:
                 why = "the API server has not been heard of for long"
@@ -114,19 +114,19 @@ class PodEvictions:
         for answer in self.evictor.answers() if self.evictor else ():
             eviction, pod = answer.eviction, pods.get(answer.eviction.uid)
             self._unanswered.pop(eviction.uid, None)
-            self.told(eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
+            self.report(eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
             if answer.outcome == "refused" and eviction.uid in urgent:
                 self._end(eviction, pod, answer.message, seen.wall_seconds)
         for answer in self.stopper.answers() if self.stopper else ():
             pod = pods.get(answer.eviction.uid)
-            self.told(answer.eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
+            self.report(answer.eviction, answer.outcome, answer.message, seen.wall_seconds, pod)
 
     def _ask(self, eviction: Evict, pod: PodSpec, seen: Observation) -> None:
         if self.settings.dry_run:
-            self.told(eviction, "would-ask", "", seen.wall_seconds, pod)
+            self.report(eviction, "would-ask", "", seen.wall_seconds, pod)
         elif self.evictor is None:
             why = "there is no API server to ask"
-            self.told(eviction, "refused", why, seen.wall_seconds, pod)
+            self.report(eviction, "refused", why, seen.wall_seconds, pod)
             if eviction.urgent:
                 self._end(eviction, pod, why, seen.wall_seconds)
         else:
@@ -139,6 +139,6 @@ class PodEvictions:
         if pod is None or pod.deleting or not self._may_stop:
             return
         if self.stopper is None:
-            self.told(eviction, "would-stop", because, now_seconds, pod)
+            self.report(eviction, "would-stop", because, now_seconds, pod)
         else:
             self.stopper.stop_containers(eviction, because)

@@ -15,6 +15,7 @@ import msgspec
 from enforcer.changes import Done, Notes, Place
 from enforcer.contract import CgroupPath, GroupReading, Observation, PodReading, Value, Verdict, Want
 from enforcer.loop import Round
+from enforcer.unsupported import Unsupported
 
 FILE: Final = "status.json"
 LAST_ACTIONS: Final = 50
@@ -95,6 +96,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """What is wrong with what the agent reads."""
     last_actions: tuple[Action, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
+    """Fields of the policy that have no effect on this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class About:
     strategies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     actions: tuple[Action, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
 
 
 def status(seen: Observation, what: Round, notes: Notes, about: About) -> NodeStatus:
@@ -134,6 +138,7 @@ def status(seen: Observation, what: Round, notes: Notes, about: About) -> NodeSt
         verdicts=tuple(s for subject, all_of in said.items() if subject not in keys for s in all_of),
         notes=about.notes,
         last_actions=about.actions,
+        unsupported=about.unsupported,
     )
 
 

@@ -1,8 +1,8 @@
 """EDGE: the node's own kernel settings, kept and given back.
 
 The value that stood there before us is noted in a file before the first write, so that a killed agent's successor gives
-it back; only the settings in KEYS are ever written. A value that somebody else changes afterwards is theirs: told, not
-fought over, and left as they set it.
+it back; only the settings of `kernel_switches` are ever written. A value that somebody else changes afterwards is
+theirs: told, not fought over, and left as they set it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from enforcer.contract import Surface, SurfaceWant
+from enforcer.kernel_switches import KernelFiles, is_setting, is_value
 from enforcer.whole_files import UNUSABLE, replace_whole
 
-KEYS: Final = frozenset({"vm/min_free_kbytes", "vm/watermark_scale_factor"})
 FILE: Final = "sysctl-originals.json"
 
 
@@ -34,12 +34,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class SysctlKeeper:
-    """Keeps Surface.SYSCTL. folder: for the note; root: /proc/sys. For one thread."""
+    """Keeps Surface.SYSCTL. folder: for the note; root: /proc/sys; sysfs: /sys. For one thread."""
 
     surface: Final = Surface.SYSCTL
 
-    def __init__(self, folder: Path, root: Path = Path("/proc/sys")) -> None:
-        self._note, self._root = folder / FILE, root
+    def __init__(self, folder: Path, root: Path = Path("/proc/sys"), sysfs: Path = Path("/sys")) -> None:
+        self._note, self._files = folder / FILE, KernelFiles(root, sysfs)
         self._kept = self._read_note()
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
@@ -57,37 +57,34 @@ class SysctlKeeper:
             yield from self._back(key)
 
     def _set(self, key: str, value: str) -> Iterator[str]:
-        if key not in KEYS or not value.isascii() or not value.isdigit():
+        if not is_setting(key) or not is_value(key, value):
             yield f'{key} = "{value}" is not for this agent to set'
             return
         try:
-            present = self._read(key)
+            present = self._files.read(key)
             kept = self._kept.get(key)
             if kept is not None and present != kept.original and not kept.may_read(present):
                 yield f"{key}: somebody else set it to {present}; it stays theirs"
                 return
             if present != value:
                 self._save(self._kept | {key: Kept(kept.original if kept else present, value, present)})
-                (self._root / key).write_text(value)
+                self._files.write(key, value)
         except OSError as refused:
             yield f"{key}: {refused.strerror}"
 
     def _back(self, key: str) -> Iterator[str]:
         try:
             kept = self._kept[key]
-            if kept.may_read(self._read(key)):
-                (self._root / key).write_text(kept.original)
+            if kept.may_read(self._files.read(key)):
+                self._files.write(key, kept.original)
             self._save({k: v for k, v in self._kept.items() if k != key})
         except OSError as refused:
             yield f"{key}: {refused.strerror}"
 
-    def _read(self, key: str) -> str:
-        return (self._root / key).read_text().strip()
-
     def _read_note(self) -> dict[str, Kept]:
         with contextlib.suppress(*UNUSABLE):
             found = msgspec.json.decode(self._note.read_bytes(), type=dict[str, Kept])
-            return {key: kept for key, kept in found.items() if key in KEYS}
+            return {key: kept for key, kept in found.items() if is_setting(key)}
         return {}
 
     def _save(self, kept: dict[str, Kept]) -> None:

@@ -180,6 +180,8 @@ def _heading(found: NodeStatus) -> Iterator[str]:
     if found.ready:
         yield f"not ready: {found.ready}"
     yield from found.notes
+    for one in found.unsupported:
+        yield f"{one.field}: {one.why}"
 
 
 def _changes(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:

@@ -80,11 +80,17 @@ class EnforcerSettings(Section, frozen=True):
     ] = False
     kernel_reserves: Annotated[
         bool,
-        setting("Set the machine's memory reserves (vm.min_free_kbytes, vm.watermark_scale_factor) by the policy."),
+        setting(
+            "Set the machine's own kernel settings by the policy's systemStrategy: its memory reserves "
+            "(vm.min_free_kbytes, vm.watermark_scale_factor), and vendor kernels' switches where the kernel has them."
+        ),
     ] = False
     sysctl_root: Annotated[str, setting("Where the host's /proc/sys is mounted for writing.", min_length=1)] = (
         "/proc/sys"
     )
+    sysfs_root: Annotated[
+        str, setting("Where the host's /sys is mounted; written only for vendor kernels' switches.", min_length=1)
+    ] = "/sys"
 
     # When what it knows has grown old.
     policy_ttl_seconds: Annotated[

@@ -238,8 +238,21 @@ def _pod(pod: PodReading, qos: MemoryQos, own: Amounts) -> Iterator[Want]:
     yield from _copied(pod.group, qos)
     if qos.oom_kill_group:
         yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
-    if cache := page_cache_limit(pod.spec, qos):
-        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, cache, "most page cache that it may hold")
+    yield from _page_cache(pod.group, qos, page_cache_limit(pod.spec, qos))
+
+
+def _page_cache(group: GroupReading, qos: MemoryQos, limit_bytes: int) -> Iterator[Want]:
+    """A limit without its switch does nothing; a policy's own switch goes before what the limit implies."""
+    if limit_bytes:
+        yield _want(group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "most page cache that it may hold")
+    if limit_bytes or qos.page_cache_enable is not None:
+        on = qos.page_cache_enable is not False
+        yield _want(group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switch of the page-cache limit")
+    if qos.page_cache_reclaim_sync is not None:
+        why = (
+            "above its page-cache limit the pod's own tasks reclaim" if qos.page_cache_reclaim_sync else "by the kernel"
+        )
+        yield _want(group, Knob.PAGE_CACHE_LIMIT_SYNC, int(qos.page_cache_reclaim_sync), f"page-cache reclaim: {why}")
 
 
 def _protect(group: GroupReading, own: Amounts, of: str) -> Iterator[Want]:

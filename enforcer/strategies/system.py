@@ -1,7 +1,9 @@
-"""The node's own memory reserves: how early the kernel begins to reclaim.
+"""The node's own kernel settings: memory reserves (how early the kernel begins to reclaim), vendor kernels' switches.
 
     vm.min_free_kbytes       = memory of the machine in KiB * minFreeKbytesFactor // 10000
     vm.watermark_scale_factor = watermarkScaleFactor
+    memcgReapBackGround, pageCacheLimitEnabled, schedGroupIdentityEnabled, schedIdleSaverWmark, schedFeatures:
+        as they are, where the kernel has them; what is not set (memcgReapBackGround: 0) leaves the kernel as it is
 
 While it is on, for it changes the machine and not pods: by default it is off, and then nothing is written. A reserve
 larger than a twentieth of the memory is not asked for: it would leave the machine too little to run, and is a mistake.
@@ -13,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant.model import node_policy
 from cotenant.model.node_policy import NodePolicy
 from cotenant.model.resource import KIB
 from enforcer.contract import Observation, Plan, Step, Surface, SurfaceWant, Verdict
@@ -44,12 +47,44 @@ def _plan(seen: Observation, policy: NodePolicy) -> Plan:
     total = seen.node.memory_total_bytes // KIB
     scale = _want(SCALE, policy.system.watermark_scale_factor, "policy's watermark scale")
     reserve = total * policy.system.min_free_kbytes_factor // FACTOR_WHOLE
+    switches = tuple(
+        _want(switch.key, switch.value, f"policy's {switch.field}")
+        for switch in switches_of(policy.system)
+        if switch.key in seen.node.kernel_switches
+    )
     if reserve * LARGEST_PART > total:
         message = f"{seen.node.name}: {reserve} KiB kept free of {total} KiB would be over a twentieth; not set"
-        return Plan(surfaces=(scale,), verdicts=(Verdict(seen.node.name, TOO_MUCH, message, warning=True),))
+        return Plan(surfaces=(scale, *switches), verdicts=(Verdict(seen.node.name, TOO_MUCH, message, warning=True),))
     why = f"{policy.system.min_free_kbytes_factor} / {FACTOR_WHOLE} of {total} KiB"
-    return Plan(surfaces=(_want(MIN_FREE, reserve, why), scale))
+    return Plan(surfaces=(_want(MIN_FREE, reserve, why), scale, *switches))
 
 
-def _want(key: str, value: int, why: str) -> SurfaceWant:
+@dataclass(frozen=True, slots=True)
+class KernelSwitch:
+    """A vendor kernel's switch that the policy sets. key: as in `enforcer.kernel_switches`; field: of the NodeSLO."""
+
+    key: str
+    value: int | str
+    field: str
+
+
+def switches_of(system: node_policy.System) -> tuple[KernelSwitch, ...]:
+    """The switches that a policy sets, whether this kernel has them or not."""
+    given = {
+        "memcgReapBackGround": ("sysfs/kernel/mm/memcg_reaper/reap_background", system.memcg_reap_back_ground or None),
+        "pageCacheLimitEnabled": ("sysfs/kernel/mm/pagecache_limit/enabled", system.page_cache_limit_enabled),
+        "schedGroupIdentityEnabled": ("kernel/sched_group_identity_enabled", system.sched_group_identity_enabled),
+        "schedIdleSaverWmark": ("kernel/sched_idle_saver_wmark", system.sched_idle_saver_wmark),
+    }
+    numbers = (
+        KernelSwitch(key, value, f"systemStrategy.{name}") for name, (key, value) in given.items() if value is not None
+    )
+    features = (
+        KernelSwitch(f"sched_features/{name}", name if on else f"NO_{name}", f"systemStrategy.schedFeatures.{name}")
+        for name, on in sorted((system.sched_features or {}).items())
+    )
+    return (*numbers, *features)
+
+
+def _want(key: str, value: int | str, why: str) -> SurfaceWant:
     return SurfaceWant(Surface.SYSCTL, key, str(value), NAME, why)

@@ -202,6 +202,29 @@ def test_the_page_cache_limit(fields: dict[str, Any], limit: int) -> None:
     assert page_cache_limit(web().spec, qos) == limit
 
 
+SIZE, ENABLE, SYNC = Knob.PAGE_CACHE_LIMIT, Knob.PAGE_CACHE_LIMIT_ENABLE, Knob.PAGE_CACHE_LIMIT_SYNC
+
+
+@pytest.mark.parametrize(
+    ("fields", "switches"),
+    [
+        ({}, {}),
+        ({"pageCacheLimitPercent": 25}, {SIZE: 50 * MIB, ENABLE: 1}),  # a limit without its switch does nothing
+        ({"pageCacheEnable": True}, {ENABLE: 1}),
+        ({"pageCacheEnable": False, "pageCacheLimitPercent": 25}, {ENABLE: 0}),
+        ({"pageCacheEnable": True, "pageCacheReclaimSync": True}, {ENABLE: 1, SYNC: 1}),
+        ({"pageCacheReclaimSync": False}, {SYNC: 0}),
+    ],
+)
+def test_the_page_cache_switches_are_written_with_the_limit(fields: dict[str, Any], switches: dict[Knob, int]) -> None:
+    plan = MemoryProtection().step(seen(web()), classes(**fields), MemoryState()).plan
+    assert {w.knob: w.value for w in plan.wants if w.knob in (SIZE, ENABLE, SYNC)} == switches
+    stock = MemoryProtection().step(
+        seen(web(), supported=frozenset({Knob.MEMORY_LOW})), classes(**fields), MemoryState()
+    )
+    assert not {w.knob for w in stock.plan.wants} & {SIZE, ENABLE, SYNC}
+
+
 def test_ended_pods_protect_nothing() -> None:
     assert wanted(web(phase="Succeeded")) == {}
 

@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from enforcer.contract import Surface, SurfaceWant
+from enforcer.kernel_switches import KernelFiles
 from enforcer.sysctl import SysctlKeeper
 
 KEY = "vm/min_free_kbytes"
+IDENTITY = "kernel/sched_group_identity_enabled"
+REAPER = "sysfs/kernel/mm/memcg_reaper/reap_background"
+EXPEL = "sched_features/ID_ABSOLUTE_EXPEL"
 
 
 @pytest.fixture
@@ -54,6 +58,53 @@ def test_what_somebody_else_sets_is_told_and_stays(root: Path, tmp_path: Path) -
         assert keeper.apply(want("80000")) == [f"{KEY}: somebody else set it to 70000; it stays theirs"]
     assert keeper.give_back() == []
     assert (root / KEY).read_text() == "70000\n"
+
+
+@pytest.fixture
+def vendor(root: Path, tmp_path: Path) -> KernelFiles:
+    """A stand-in for a vendor kernel's files: two switches, and two scheduler features."""
+    files = {
+        root / IDENTITY: "0\n",
+        tmp_path / "sysfs/kernel/mm/memcg_reaper/reap_background": "0\n",
+        tmp_path / "sysfs/kernel/debug/sched_features": "GENTLE_FAIR_SLEEPERS NO_ID_ABSOLUTE_EXPEL\n",
+    }
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return KernelFiles(root, tmp_path / "sysfs")
+
+
+def test_vendor_switches_are_found_written_and_given_back(vendor: KernelFiles, tmp_path: Path) -> None:
+    before = vendor.present()
+    assert before == {
+        IDENTITY: "0",
+        REAPER: "0",
+        "sched_features/GENTLE_FAIR_SLEEPERS": "GENTLE_FAIR_SLEEPERS",
+        EXPEL: "NO_ID_ABSOLUTE_EXPEL",
+    }
+    keeper = SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs)
+    wants = [*want("1", IDENTITY), *want("1", REAPER), *want("ID_ABSOLUTE_EXPEL", EXPEL)]
+    assert keeper.apply(wants) == []
+    assert [vendor.read(w.key) for w in wants] == ["1", "1", "ID_ABSOLUTE_EXPEL"]
+    assert SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs).give_back() == []
+    assert [vendor.read(w.key) for w in wants] == ["0", "0", "NO_ID_ABSOLUTE_EXPEL"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(EXPEL, "1"), (EXPEL, "OTHER"), ("sched_features/NO_X", "NO_X"), ("sched_features/../x", "../x"), (REAPER, "y")],
+)
+def test_of_features_only_their_own_words_are_written(
+    vendor: KernelFiles, tmp_path: Path, key: str, value: str
+) -> None:
+    before = vendor.present()
+    [wrong] = SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs).apply(want(value, key))
+    assert "is not for this agent to set" in wrong
+    assert vendor.present() == before
+
+
+def test_a_kernel_without_switches_has_none(tmp_path: Path) -> None:
+    assert KernelFiles(tmp_path, tmp_path).present() == {}
 
 
 @pytest.mark.parametrize(
