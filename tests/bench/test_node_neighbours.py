@@ -82,6 +82,7 @@ def at(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
+@pytest.mark.server
 def test_a_stock_node_has_the_kubelets_values_before_and_after_every_way(at: Scene) -> None:
     files = {"cpu.shares": "cpu", "cpu.cfs_quota_us": "cpu", "cpuset.cpus": "cpuset", "memory.limit_in_bytes": "memory"}
     before = at.node.values(files)
@@ -96,6 +97,7 @@ def test_a_stock_node_has_the_kubelets_values_before_and_after_every_way(at: Sce
         assert at.node.values(files) == before
 
 
+@pytest.mark.server
 def test_a_turn_measures_a_service_and_batch(at: Scene) -> None:
     turns = Turns()
     with neighbours(at, "cpu"):
