@@ -175,7 +175,7 @@ def by_usage(inventory: Inventory, seen: Sightings) -> Inventory:
         for p in (*inventory.pods, *bare)
     )
     running = Counter(p.workload for p in pods if p.running)
-    workloads = (*inventory.workloads, *(Workload(p.workload, 0, ()) for p in bare))
+    workloads = (*inventory.workloads, *(Workload(p.workload, 0, (), described=False) for p in bare))
     return replace(inventory, pods=pods, workloads=tuple(replace(w, replicas=running[w.ref]) for w in workloads))
 
 

@@ -136,14 +136,16 @@ def idle_nodes(
 def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
     """Containers without a request (the API server would take a limit for it) or without a memory limit.
 
-    Pods on reclaimed capacity ask for extended resources instead; init containers are left alone.
+    Pods on reclaimed capacity ask for extended resources instead; init containers are left alone, and so are pods of
+    which nobody told what they ask for.
     """
     no_limit = {r: np.isnan(evidence.limits[r]) for r in Resource}
     no_request = {r: np.isnan(evidence.requests[r]) & no_limit[r] for r in Resource}
     highest = {r: evidence.from_portrait(r, evidence.portraits[r].maximum) for r in Resource}
     for i in np.flatnonzero(no_request[CPU] | no_request[MEMORY] | no_limit[MEMORY]).tolist():
         workload, role = evidence.workloads[i], _role(evidence, i)
-        if role is ContainerRole.INIT or with_default(workload.qos, workload.priority) in ON_RECLAIMED:
+        skipped = role is ContainerRole.INIT or not workload.described
+        if skipped or with_default(workload.qos, workload.priority) in ON_RECLAIMED:
             continue
         absent = [r for r in Resource if no_request[r][i]]
         seen = {r: float(highest[r][i]) for r in Resource}

@@ -64,6 +64,8 @@ class Workload:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Only those whose key begins with `cotenant.dev/`."""
+    described: bool = True
+    """Whether the source tells of its containers; not where usage alone shows them: what they ask for is unknown."""
 
     @property
     def staying(self) -> tuple[Container, ...]:

@@ -14,7 +14,7 @@ from cotenant.model.identity import NodeRef, PodContainerRef
 from cotenant.model.progress import Silent
 from cotenant.model.reasons import Reason
 from cotenant.model.usage import Signal, TimeGrid, Usage
-from cotenant.model.views import NODE_HISTORY, NODES, RECOMMENDATIONS, WORKLOADS
+from cotenant.model.views import FINDINGS, NODE_HISTORY, NODES, RECOMMENDATIONS, WORKLOADS
 from cotenant.model.week import WEEKS
 from cotenant.pipeline import corridor
 from cotenant.settings.root import Settings
@@ -53,3 +53,5 @@ def test_fifty_minutes_without_kube_state_metrics_are_analysed_and_withheld(tmp_
     assert reasons <= {Reason.NOT_ENOUGH_HISTORY}
     assert [(r.container.workload.kind, r.container.container) for r in analysis.recommendations] == [("Pod", "app")]
     assert len(store.read_table(RECOMMENDATIONS)) == 1
+    # Nobody told what the container requests: that is not "no request is set".
+    assert len(store.read_table(FINDINGS)) == 0

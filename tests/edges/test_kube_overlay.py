@@ -75,3 +75,14 @@ def test_laying_the_same_picture_over_twice_changes_nothing_more() -> None:
 
 def test_an_api_server_that_shows_nothing_takes_nothing_away() -> None:
     assert overlay(KNOWN, LiveCluster()) == KNOWN
+
+
+def test_a_pod_that_only_usage_showed_gets_its_owner_and_stands_for_itself_no_more() -> None:
+    bare = WorkloadRef("shop", "Pod", "web-1")
+    known = replace(
+        KNOWN, workloads=(Workload(bare, 1, (), described=False),), pods=(replace(RUNNING, workload=bare, node=""),)
+    )
+    found = overlay(known, LIVE)
+    assert bare not in {w.ref for w in found.workloads}
+    assert {p.workload for p in found.pods} == {WEB, NEW}
+    assert overlay(known, LiveCluster()).workloads == known.workloads

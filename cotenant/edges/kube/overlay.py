@@ -23,11 +23,15 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     running: dict[WorkloadRef, list[Pod]] = defaultdict(list)
     for pod in live.pods:
         running[pod.workload].append(pod)
+    pods = _pods(inventory.pods, live.pods)
+    owners = {pod.workload for pod in pods}
+    # A pod that only its usage showed stood for itself; now its owner is known.
+    known = [workload for workload in inventory.workloads if workload.described or workload.ref in owners]
     return replace(
         inventory,
         nodes=inventory.nodes if live.nodes is None else live.nodes,
-        pods=_pods(inventory.pods, live.pods),
-        workloads=_workloads(inventory.workloads, running, live),
+        pods=pods,
+        workloads=_workloads(known, running, live),
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
         server_version=live.server_version or inventory.server_version,
