@@ -171,12 +171,13 @@ def summary(overview: Overview) -> Iterator[str]:
     yield f"memory  requested {head.memory_requests_commitment:.0%}, used {head.memory_utilisation:.0%} of allocatable"
     cpu, memory = _cores(overview.cpu.batch_now), human(Kind.BYTES, int(overview.memory.batch_now))
     yield f"reclaimable for batch now: {cpu} cores, {memory} memory"
-    if overview.peak:
-        start = datetime.fromtimestamp(overview.peak.start_seconds, UTC)
-        above = _cores(overview.peak.above_now_millicores)
-        yield f"next peak {start:%a %H:%M} UTC, {above} cores above now, led by {overview.peak.led_by}"
+    if peak := overview.peak:
+        start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
+        mild = "" if peak.pronounced else " (mild)"
+        rise = f"{peak.above_mean:+.0%} over the day's mean{mild}"
+        yield f"next peak {start:%a %H:%M} UTC: {height} cores, {rise}, led by {peak.led_by}"
     else:
-        yield f"next peak: none. {overview.peak_reason}"
+        yield f"next peak: unknown. {overview.peak_reason}"
     saving, spared = _cores(overview.saving_cpu_millicores), human(Kind.BYTES, overview.saving_memory_bytes)
     few = overview.worth_the_effort
     yield f"saving: {saving} cores and {spared} memory; {few} recommendations give 70 % of the cores"

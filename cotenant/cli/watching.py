@@ -45,6 +45,7 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
         if (
             overview is None
             or peak is None
+            or not peak.pronounced
             or not 0 < peak.start_seconds - now_seconds <= 3600 * settings.notify.peak_hours
         ):
             return []

@@ -446,7 +446,7 @@ class NamespaceWaste:
 
 @dataclass(frozen=True, slots=True)
 class PeakAhead:
-    """The busiest two hours of the highest peak ahead, of the cluster's CPU; `above_now_millicores`: than used now."""
+    """The busiest two hours of the next 24, of the cluster's CPU; `above_now_millicores`: than used now."""
 
     start_seconds: int
     end_seconds: int
@@ -454,6 +454,10 @@ class PeakAhead:
     above_now_millicores: int
     led_by: str
     """Workload that adds most to the peak, namespace/name."""
+    above_mean: float = 0.0
+    """Height / mean of the 24 hours - 1."""
+    pronounced: bool = True
+    """Whether the day's swing is large enough to act on; a mild peak is shown and nobody is notified of it."""
 
 
 @dataclass(frozen=True, slots=True)

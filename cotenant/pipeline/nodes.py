@@ -128,7 +128,9 @@ def _prod_reclaimable(history: History, resource: Resource, prod: NodePeaks[Node
     system = system_peaks(history, resource) if young.any() else {}
     also = np.where(young, [system.get(name, np.nan) for name in names], 0.0)
     amounts = prod_reclaimable(
-        np.array([requested[name] for name in names]), np.array([room[name] for name in names]), prod.peaks[:, 0] + also
+        np.array([requested[name] for name in names]),
+        np.array([room[name] for name in names]),
+        prod.peaks[:, 0].astype(np.float64) + also,
     )
     rows = zip(names, amounts.tolist(), np.isfinite(prod.peaks[:, 0]).tolist(), strict=True)
     return {name: amount for name, amount, has_peak in rows if has_peak}

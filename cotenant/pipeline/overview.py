@@ -160,13 +160,23 @@ def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
 
 
 def _peak(analysis: Analysis) -> PeakAhead | None:
+    """The highest two hours ahead, also where the day is too even for a peak window; None without a forecast."""
     forecast = analysis.cluster_forecasts[Resource.CPU]
-    peaks = [w for w in (forecast.windows[0] if forecast.windows else ()) if w.kind is WindowKind.PEAK]
-    if not peaks:
+    median = forecast.level(0.5)[:1].astype(np.float64)
+    if not median.size or not np.isfinite(median).all():
         return None
-    start, end, height = _busiest(forecast, max(peaks, key=lambda w: w.height))
-    above = height - np.nan_to_num(now(analysis.cluster_totals[Resource.CPU]))
-    return PeakAhead(start, end, int(height), int(above), _leader(analysis, start, end))
+    peaks = [window for window in forecast.windows[0] if window.kind is WindowKind.PEAK]
+    day = Window(WindowKind.PEAK, forecast.grid.start_seconds, forecast.grid.end_seconds, float(median.mean()))
+    start, end, height = _busiest(forecast, max(peaks, key=lambda window: window.height, default=day))
+    return PeakAhead(
+        start,
+        end,
+        int(height),
+        int(height - np.nan_to_num(now(analysis.cluster_totals[Resource.CPU]))),
+        _leader(analysis, start, end),
+        above_mean=height / day.height - 1 if day.height > 0 else 0.0,
+        pronounced=bool(peaks),
+    )
 
 
 def _busiest(forecast: Forecasts[ClusterRef], window: Window) -> tuple[int, int, float]:

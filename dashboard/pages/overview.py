@@ -112,12 +112,12 @@ def _reclaimable(label: str, cpu: float, memory: float, detail: str) -> Componen
 def _peak(overview: Overview) -> Component:
     peak = overview.peak
     if peak is None:
-        return panels.stat("Next peak", "none", overview.peak_reason)
-    rise = display.signed(peak.above_now_millicores, Resource.CPU)
+        return panels.stat("Next peak", "unknown", overview.peak_reason)
+    rise = f", {peak.above_mean:+.0%} over the day's mean" + ("" if peak.pronounced else " (mild)")
     led = f"; led by {visible(peak.led_by)}" if peak.led_by else ""
     height = panels.amount(peak.height_millicores, Resource.CPU)
-    detail = html.Span([panels.window(peak.start_seconds, peak.end_seconds), ", ", height, led])
-    return panels.stat("Next peak", [panels.clock(peak.start_seconds), f", {rise}"], detail)
+    detail = html.Span([panels.window(peak.start_seconds, peak.end_seconds), rise, led])
+    return panels.stat("Next peak", [panels.clock(peak.start_seconds), ", ", height], detail)
 
 
 def _worth(overview: Overview, view: View) -> Component:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from cotenant.model.resource import Resource
 from cotenant.model.table import Table
 from cotenant.model.usage import HOUR_SECONDS, Signal
 from cotenant.model.views import FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
-from cotenant.pipeline import corridor
+from cotenant.pipeline import browse, corridor
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.explain import Explanations
+from cotenant.pipeline.overview import overview as summarised
 from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
@@ -170,3 +172,16 @@ def test_the_peak_ahead_is_the_busiest_two_hours_of_the_forecast(overview: Overv
     assert overview.peak.start_seconds == int(forecast.grid.times()[best])
     assert overview.peak.end_seconds - overview.peak.start_seconds == 2 * HOUR_SECONDS
     assert overview.peak.height_millicores == pytest.approx(runs[best], abs=1)
+    assert overview.peak.pronounced
+    assert overview.peak.above_mean == pytest.approx(runs[best] / float(median.mean()) - 1, abs=1e-6)
+
+
+def test_a_day_too_even_for_a_peak_window_still_shows_its_highest_hours(analysis: Analysis) -> None:
+    forecast = replace(analysis.cluster_forecasts[Resource.CPU], windows=((),))
+    even = replace(analysis, cluster_forecasts={**analysis.cluster_forecasts, Resource.CPU: forecast})
+    lines = browse.node_lines(even, Settings().recommender.reclaimable)
+    peak = summarised(even, lines, demo=True, strategy="cotenant").peak
+    median = forecast.level(0.5)[0]
+    assert peak is not None and not peak.pronounced
+    # Half hours: the highest mean of four of them in a row.
+    assert peak.height_millicores == int(max(float(median[k : k + 4].mean()) for k in range(len(median) - 3)))
