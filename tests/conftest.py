@@ -42,8 +42,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     pytest-xdist 3.8 appends groups to `_nodeid`, which pytest 9.2 no longer reads.
     """
     grouped = getattr(config.option, "loadgroup", False)
+    again = config.getoption("reruns", None) != 0  # `--reruns 0`: a developer wants to see the first failure at once
     for item in items:
-        if any(item.get_closest_marker(name) for name in SERVER_MARKERS):
+        if again and any(item.get_closest_marker(name) for name in SERVER_MARKERS):
             item.add_marker(pytest.mark.flaky(reruns=2))
         if grouped:
             item._id = coerce_node_id(f"{item.nodeid}@{_group(item)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cotenant.sim.cluster import DemoCluster, Story
 
 CONFIG = "settings.yaml"
+WATCH_SECONDS = 2.0
+"""Of real time between two looks: a day of the demo's clock passes in a minute."""
 
 
 def show(store: Store, story: Story, settings: Settings, folder: Path, *, browser: bool) -> None:
@@ -31,7 +33,7 @@ def show(store: Store, story: Story, settings: Settings, folder: Path, *, browse
     from dashboard.app import create_app, serve
     from dashboard.source import StoreSource
 
-    with DemoCluster(story, settings, folder) as cluster:
+    with DemoCluster(story, settings, folder) as cluster, verified(cluster, store):
         written = write_config(cluster, store, folder)
         app = create_app(
             StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, given(cluster, store)
@@ -59,6 +61,18 @@ def given(cluster: DemoCluster, store: Store) -> Any:
         "steering": cluster.course,
     }
     return Given(kubectl_command, manifest, settings.recommender.prices, **acting)
+
+
+@contextmanager
+def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
+    """Changes are verified by themselves when the demo's clock passes their time, as a dashboard that acts does."""
+    from cotenant.cli.desk import desk_of
+    from cotenant.cli.watching import watched
+
+    actions = msgspec.structs.replace(cluster.settings.actions, watch=True, watch_seconds=WATCH_SECONDS)
+    settings = msgspec.structs.replace(cluster.settings, actions=actions)
+    with watched(settings, desk_of(settings, store, clock=cluster.clock), store):
+        yield
 
 
 def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
