@@ -188,9 +188,20 @@ def frontier(title: str, trial: Trial, settings: NodePeakSettings) -> Frontier:
 
 
 def at_violation(settings: Mapping[float, Tally], violation: float) -> float:
-    """Savings share at this violation, linear between settings."""
+    """Savings share at this violation, linear between settings.
+
+    0 where no setting comes down to it (`is_reachable`): whoever must keep to it lends nothing. Above the highest
+    violation of any setting it is that setting's share, which keeps to it too.
+    """
+    if not is_reachable(settings, violation):
+        return 0.0
     points = sorted((t.violation, t.savings_share) for t in settings.values())
     return float(np.interp(violation, [v for v, _ in points], [s for _, s in points]))
+
+
+def is_reachable(settings: Mapping[float, Tally], violation: float) -> bool:
+    """Whether some setting of a predictor violates no more often than this."""
+    return min(t.violation for t in settings.values()) <= violation
 
 
 def compare(

@@ -12,6 +12,7 @@ from cotenant.backtest.reclaim import (
     frontier,
     highest_of,
     hindsight,
+    is_reachable,
     joined,
     swept,
     tally,
@@ -66,6 +67,15 @@ def test_curves_are_read_at_equal_violation_between_their_settings():
     # At 1: node two is violated (0.5), lent 10 of 7; at 1.6: nothing (0), lent 4 of 7; halfway: 7 of 7.
     assert at_violation(settings, 0.25) == pytest.approx(1.0)
     assert [p.violation for p in curve("x", settings).points] == [0, 0.5]
+
+
+def test_a_violation_that_no_setting_comes_down_to_lends_nothing():
+    trial = daily([4] * 14 + [5], [4] * 14 + [8])
+    # Lent 5.0, node two is violated at its one decision: half of all. Below that only nothing can be lent.
+    settings = {1.0: tally(trial, np.full((2, 1), 5.0))}
+    assert (is_reachable(settings, 0.49), at_violation(settings, 0.49)) == (False, 0.0)
+    # 10 of 7 were lent, the worst of all settings does no worse than 0.9.
+    assert (is_reachable(settings, 0.9), at_violation(settings, 0.9)) == (True, pytest.approx(10 / 7))
 
 
 def random_trial(seed=3):
