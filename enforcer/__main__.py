@@ -29,6 +29,7 @@ from cotenant.settings.enforcer import EnforcerSettings
 from cotenant.settings.load import load
 from cotenant.settings.root import Settings
 from enforcer.assembly import assembled
+from enforcer.handover import Departure, node_turn
 from enforcer.hooking import hooked
 
 QUIET_SECONDS: Final = 0.1
@@ -65,20 +66,25 @@ def settings_of(words: Sequence[str] | None) -> Settings:
 def run(settings: Settings) -> int:
     """The agent in this process's main thread, until a signal."""
     configure_logging(settings.telemetry)
+    with Ending() as ending, node_turn(settings, ending.wait) as turn:
+        if turn is not None:
+            _run(settings, Departure(ending, turn, settings.enforcer))
+    return 0
+
+
+def _run(settings: Settings, departure: Departure) -> None:
     with (
-        Ending() as ending,
         assembled(settings, os.environ) as made,
         watchdog(settings.enforcer),
-        hooked(settings, made.agent, ending),
+        hooked(settings, made.agent, departure),
     ):
         if made.reporter:
             made.reporter.start()
         try:
-            made.agent.run(ending.wait)
+            made.agent.run(departure.wait, lambda: departure.hands_over)
         finally:
             if made.reporter:
                 made.reporter.stop()
-    return 0
 
 
 @contextlib.contextmanager
@@ -113,7 +119,8 @@ class Ending:
     """
 
     def __enter__(self) -> Self:
-        self.asked = False
+        self.numbers: set[int] = set()
+        """Signals that came."""
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._bell, self._ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
@@ -130,11 +137,19 @@ class Ending:
 
     def wait(self, seconds: float) -> bool:
         """Wait so long, or until woken; whether the end was asked for, now or before."""
+        if not self.numbers:
+            self.pause(seconds)
+        return bool(self.numbers)
+
+    def pause(self, seconds: float) -> None:
+        """The same, also when the end was asked for before: until then, or until it is asked for once more."""
         quiet = min(seconds, QUIET_SECONDS)
-        self.asked = self._any([self._read], quiet) or self._any([self._read, self._bell], seconds - quiet)
+        if not self._any([self._read], quiet):
+            self._any([self._read, self._bell], seconds - quiet)
+        with contextlib.suppress(BlockingIOError):
+            self.numbers.update(os.read(self._read, 1 << 10))
         with contextlib.suppress(BlockingIOError):
             os.read(self._bell, 1 << 16)
-        return self.asked
 
     def wake(self) -> None:
         """End the present or the next wait, but for its first moments: a hundred events are one reason to look."""

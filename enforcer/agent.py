@@ -145,8 +145,8 @@ class Agent:
         self._log = structlog.get_logger(__name__)
 
     # --- life --------------------------------------------------------------------------------------------------------
-    def run(self, wait: Callable[[float], bool]) -> None:
-        """Tick until `wait(seconds)` says that the end was asked for; then give everything back."""
+    def run(self, wait: Callable[[float], bool], hands_over: Callable[[], bool] = lambda: False) -> None:
+        """Tick until `wait(seconds)` says that the end is due; then give everything back, or leave it to the next."""
         parts = self.parts
         parts.sources.start()
         parts.evictions.start()
@@ -154,7 +154,7 @@ class Agent:
             if not self._wait_for_sources(wait):
                 self._tick_until(wait)
         finally:
-            self.end()
+            self.end(hands_over())
 
     def _wait_for_sources(self, wait: Callable[[float], bool]) -> bool:
         """Whether the end was asked for meanwhile. What an agent before had set stays as it is until then."""
@@ -186,10 +186,16 @@ class Agent:
             _sleep(self.parts.settings.tick_seconds)
             self.tick()
 
-    def end(self) -> None:
-        """Give back every value, then let go of everything: threads may wait long for an API server that hangs."""
+    def end(self, hands_over: bool = False) -> None:
+        """Give back every value, then let go of everything: threads may wait long for an API server that hangs.
+
+        hands_over: another agent stands by; every value stays, as the journal notes it.
+        """
         try:
-            self.give_back()
+            if hands_over:
+                self._log.info("handed over", values=len(self.parts.hand.held))
+            else:
+                self.give_back()
         finally:
             self._let_go()
 

@@ -132,6 +132,18 @@ class EnforcerSettings(Section, frozen=True):
             le=3600,
         ),
     ] = 0.0
+    handover_seconds: Annotated[
+        float,
+        setting(
+            "After SIGTERM the agent works on for so long, until another one stands by to take over all values; when "
+            "none comes, everything is given back. An agent that finds another one on its node stands by. 0 = give "
+            "back at once, and refuse to start beside another. Keep it 15 seconds below the pod's "
+            "terminationGracePeriodSeconds.",
+            unit="seconds",
+            ge=0,
+            le=600,
+        ),
+    ] = 0.0
     startup_seconds: Annotated[
         float,
         setting(
