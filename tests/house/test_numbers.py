@@ -20,3 +20,10 @@ def test_every_result_names_its_command_commit_and_date() -> None:
     for document in results():
         assert document["command"].startswith((".venv/bin/python -m bench.", "make "))
         assert document["commit"] and document["date"]
+
+
+def test_a_benchmark_with_a_missed_goal_shows_it_in_the_readme() -> None:
+    table = readme_numbers(results())
+    for document in results():
+        missed = [row["metric"] for row in document["rows"] if row["met"] is False]
+        assert not missed or f"| {missed[0]} |" in table, document["name"]
