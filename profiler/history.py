@@ -7,13 +7,14 @@ stored as they come, oldest first, so an interrupted pull leaves a usable histor
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from cotenant.edges.clock import Clock
 from cotenant.edges.store.store import Hole, Store
 from cotenant.model.cluster import Inventory
+from cotenant.model.errors import SourceError, SourceUnreachable
 from cotenant.model.progress import Progress
 from cotenant.model.quality import Defect, QualityRecord
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
@@ -66,6 +67,8 @@ class Report:
     waited_seconds: float
     defects: Mapping[Defect, int]
     notes: tuple[str, ...]
+    errors: tuple[SourceError, ...] = ()
+    """Why questions stayed without an answer, each error once."""
 
 
 class MetricSource(Protocol):
@@ -100,7 +103,10 @@ class PullState:
 def pull(
     source: MetricSource, store: Store, settings: ProfilerSettings, clock: Clock, progress: Progress
 ) -> QualityRecord:
-    """Bring the store up to now; returns and stores the account. Raises SourceError when nothing can be had at all."""
+    """Bring the store up to now; returns and stores the account.
+
+    Raises SourceError when nothing can be had at all: no inventory, or no CPU usage while a question for it failed.
+    """
     now, begun = int(clock.now_seconds()), time.monotonic()
     state = _state(store)
     lost = open_holes(store, state)
@@ -118,6 +124,7 @@ def pull(
         state = _stored(block, store, state)
         seen.add(block.usage)
     notes = _node_totals(store, spans, inventory, seen)
+    store.compact()
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
     done = closed(state, spans, keep_since, state.holes[known:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
@@ -127,9 +134,46 @@ def pull(
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:
         notes = (*notes, f"{len(again)} lost files of stored usage were asked for again")
-    record = _record(source, now, time.monotonic() - begun, seen, notes)
+    unread = unread_seconds(done.holes)
+    record = _record(source, now, time.monotonic() - begun, seen, (*_unread_notes(unread, source), *notes), unread)
     store.append_quality(record)
+    if Signal.CPU_USAGE_MEAN in unread and store.span(Signal.CPU_USAGE_MEAN) is None:
+        raise _unanswered(source)
     return record
+
+
+def unread_seconds(holes: Iterable[Span]) -> dict[Signal, int]:
+    """Time that the source failed to answer for, by signal; holes that overlap count once."""
+    seconds: dict[Signal, int] = {}
+    for signal in Signal:
+        reached = 0
+        for hole in sorted((h for h in holes if h.signal is signal), key=lambda h: h.start_seconds):
+            start = max(hole.start_seconds, reached)
+            if hole.end_seconds > start:
+                seconds[signal] = seconds.get(signal, 0) + hole.end_seconds - start
+                reached = hole.end_seconds
+    return seconds
+
+
+def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[str, ...]:
+    """What is missing, why, and what helps; nothing when all was read."""
+    if not unread:
+        return ()
+    amounts = ", ".join(f"{signal} {seconds / HOUR_SECONDS:.1f} h" for signal, seconds in unread.items())
+    causes = "; ".join(error.message for error in source.report().errors[:2])
+    return (
+        f"incomplete: not read of the history: {amounts}{f' ({causes})' if causes else ''}; amounts that rest on it "
+        "are not lowered, and the next scan asks for it again",
+    )
+
+
+def _unanswered(source: MetricSource) -> SourceError:
+    """The error of a pull that got no CPU usage because its questions failed."""
+    errors = source.report().errors
+    if not errors:
+        return SourceUnreachable(f"{source.describe()} answered no question for CPU usage")
+    first = errors[0]
+    return type(first)(f"no question for CPU usage was answered: {first.message}", fix=first.fix)
 
 
 def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]:
@@ -229,7 +273,12 @@ def _days(grid: TimeGrid) -> Iterator[TimeGrid]:
 
 
 def _record(
-    source: MetricSource, now_seconds: int, elapsed_seconds: float, seen: Sightings, notes: tuple[str, ...]
+    source: MetricSource,
+    now_seconds: int,
+    elapsed_seconds: float,
+    seen: Sightings,
+    notes: tuple[str, ...],
+    unread: Mapping[Signal, int],
 ) -> QualityRecord:
     report = source.report()
     return QualityRecord(
@@ -243,4 +292,5 @@ def _record(
         client_seconds=elapsed_seconds,
         defects={defect: count for defect, count in report.defects.items() if count},
         notes=(*report.notes, *notes),
+        unread_seconds=unread,
     )

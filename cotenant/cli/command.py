@@ -6,10 +6,13 @@ import typer
 
 from cotenant.cli.session import Session, session_of
 
-__all__ = ["EXIT_FINDINGS", "Session", "examples", "new_app", "session_of"]
+__all__ = ["EXIT_FINDINGS", "EXIT_PARTIAL", "Session", "examples", "new_app", "session_of"]
 
 EXIT_FINDINGS = 3
 """Exit code of a command that worked and found something above its --fail-on threshold."""
+EXIT_PARTIAL = 4
+"""Exit code of a command that worked on a part of its input: the rest could not be read, and what rests on it is
+withheld."""
 
 
 def new_app() -> typer.Typer:

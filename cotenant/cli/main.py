@@ -1,6 +1,7 @@
 """EDGE: the entry point. Joins the command modules lazily, takes the global options, turns errors into exit codes.
 
-Exit codes: 0 ok, 1 error, 2 the caller's words are wrong, 3 findings above --fail-on, 130 interrupted, 141 reader gone.
+Exit codes: 0 ok, 1 error, 2 the caller's words are wrong, 3 findings above --fail-on, 4 partial input, 130 interrupted,
+141 reader gone.
 """
 
 from __future__ import annotations

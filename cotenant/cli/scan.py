@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.cli.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.cli.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.cli.notice import DryRunOption, NotifyOption, address, payload, send, summarise
 from cotenant.cli.output import DocumentFormat, NoHeadersOption, message, print_document
 from cotenant.cli.progress import bars
@@ -117,6 +117,14 @@ def scan(
         _summary(results)
     if threshold and threshold.findings(rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)
+    if is_partial(place):
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def is_partial(place: Store) -> bool:
+    """Whether the results rest on a history of which a part could not be read; a note of the summary names it."""
+    records = place.read_quality()
+    return bool(records and records[-1].unread_seconds)
 
 
 def _pairs(given: list[str] | None, separator: str, option: str) -> dict[str, str] | None:

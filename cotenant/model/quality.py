@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cotenant.model.usage import Signal
+
 
 class Defect(StrEnum):
     """A kind of dirt in incoming samples; the sentence says how it is handled."""
@@ -54,3 +56,5 @@ class QualityRecord:
     client_seconds: float = 0.0
     defects: Mapping[Defect, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unread_seconds: Mapping[Signal, int] = field(default_factory=dict)
+    """Time within the window that a signal's source failed to answer for, so far; what rests on it is withheld."""

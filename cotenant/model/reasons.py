@@ -16,6 +16,7 @@ class Reason(StrEnum):
     NO_DATA = "no-data"
     NOT_ENOUGH_HISTORY = "not-enough-history"
     LOW_COVERAGE = "low-coverage"
+    HISTORY_INCOMPLETE = "history-incomplete"
     HPA_ON_RESOURCE = "hpa-on-resource"
     HPA_UNSOLVED = "hpa-unsolved"
     EXCLUDED = "excluded"
@@ -60,6 +61,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NO_DATA: "No usage sample was found for this container in the window.",
     Reason.NOT_ENOUGH_HISTORY: "The history is shorter than the strategy asks for.",
     Reason.LOW_COVERAGE: "Too many samples are missing in the window to trust a value.",
+    Reason.HISTORY_INCOMPLETE: "Part of the history could not be read from its source; nothing is lowered until a scan reads it.",
     Reason.HPA_ON_RESOURCE: "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target.",
     Reason.HPA_UNSOLVED: "A HorizontalPodAutoscaler follows something that cannot be solved together with the request.",
     Reason.EXCLUDED: "An annotation of the workload asks for no recommendation.",

@@ -39,6 +39,7 @@ from recommender.enrich import enrich
 from recommender.evidence import Evidence, assemble
 from recommender.findings import find
 from recommender.gone import without_gone
+from recommender.incomplete import without_decreases
 from recommender.replicas import replica_floors
 
 TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
@@ -227,4 +228,9 @@ def _recommended(history: History, evidence: Evidence, settings: Settings) -> tu
     proposed = recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)
     found = without_gone(proposed, history.inventory)
     scrape = history.quality.scrape_interval_seconds if history.quality else None
-    return tuple(enrich(found, evidence, history.inventory, settings.recommender, scrape_seconds=scrape))
+    unread = history.quality.unread_seconds if history.quality else ()
+    return tuple(
+        enrich(
+            without_decreases(found, unread), evidence, history.inventory, settings.recommender, scrape_seconds=scrape
+        )
+    )

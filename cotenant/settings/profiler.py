@@ -41,10 +41,19 @@ class PrometheusSettings(Section, frozen=True):
         setting("Patience for an answer; a query that takes longer is split and asked again.", unit="seconds", gt=0),
     ] = 60.0
     retries: Annotated[
-        int, setting("Further tries after a broken connection or an overloaded server.", ge=0, le=10)
+        int, setting("Least further tries after a broken connection or an overloaded server.", ge=0, le=10)
     ] = 2
+    outage_seconds: Annotated[
+        float,
+        setting(
+            "How long a scan asks a question again while a server that was there is away or overloaded.",
+            unit="seconds",
+            ge=0,
+            le=3600,
+        ),
+    ] = 90.0
     backoff_seconds: Annotated[
-        float, setting("Pause before the first further try; it doubles.", unit="seconds", ge=0)
+        float, setting("Pause before the first further try; it doubles up to 10 s.", unit="seconds", ge=0)
     ] = 0.5
     max_points_per_query: Annotated[
         int, setting("Values expected in one answer; more are asked in several queries.", ge=1_000)

@@ -1,4 +1,8 @@
-"""EDGE: ask many queries, a handful in flight, in order; a limit splits a query, a failure stays with it."""
+"""EDGE: ask many queries, a handful in flight, in order.
+
+A query that a limit stops is halved until it passes. One whose parts share an answer and that fails is asked part by
+part, so that one bad metric does not take the others along. What still fails stays with its query.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from cotenant.model.errors import SourceError, SourceLimit
-from profiler.prometheus.client import Client
+from cotenant.model.errors import SourceError, SourceLimit, SourceProtocol
+from profiler.prometheus.client import Client, Overloaded
 from profiler.prometheus.plan import Query
 
 T = TypeVar("T")
@@ -52,6 +56,9 @@ def ask_all(
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except BaseException:
+        client.stop()  # else an interrupted caller would wait for a server that is away
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -61,15 +68,19 @@ def _ask(client: Client, query: Query, read: Callable[[msgspec.Raw, Query], T]) 
     try:
         result = client.range(query.text(), query.first_seconds, grid.end_seconds, grid.step_seconds)
         return Answered((read(result, query),))
-    except SourceLimit as error:
-        halves = query.halves()
+    except SourceError as error:
+        halves = query.halves() if _may_split(query, error) else None
         if halves is None:
             return _failed(query, error)
         _log.info("query_split", parts=[p.name for p in query.parts], slots=grid.size, error=error.message)
-        left, right = (_ask(client, half, read) for half in halves)
-        return Answered(left.found + right.found, left.failed + right.failed, 1 + left.splits + right.splits)
-    except SourceError as error:
-        return _failed(query, error)
+    left, right = (_ask(client, half, read) for half in halves)
+    return Answered(left.found + right.found, left.failed + right.failed, 1 + left.splits + right.splits)
+
+
+def _may_split(query: Query, error: SourceError) -> bool:
+    """Whether part of the query may pass: smaller after a limit, without the bad metric after another refusal."""
+    refused = isinstance(error, (SourceProtocol, Overloaded))
+    return isinstance(error, SourceLimit) or (refused and len(query.parts) > 1)
 
 
 def _failed(query: Query, error: SourceError) -> Answered[T]:

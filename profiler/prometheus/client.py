@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,15 +31,16 @@ from cotenant.model.errors import (
     SourceUnreachable,
 )
 from cotenant.settings.profiler import PrometheusSettings
-from profiler.prometheus import decode
+from profiler.prometheus import decode, retry
 
 _TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
 _SERVICE_PROXY: Final = re.compile(r"/api/v1/namespaces/[^/]+/services/[^/]+/proxy(?:/|$)")
 """A Service reached through a Kubernetes API server."""
-_TRIES_THEN_OPEN: Final = 5
-"""Questions in a row that nobody answered before the circuit opens and the rest fail at once."""
-OPEN_SECONDS: Final = 30.0
-"""An open circuit lets one question through after so long: a server that was away is found again."""
+_SMALLER: Final = (
+    "Raise profiler.prometheus.max_answer_bytes or the server's limits (--query.max-samples, --query.timeout)."
+)
+"""What helps when even the smallest question is too large."""
+_TIME: Final = "Check that the server is not overloaded, or raise profiler.prometheus.timeout_seconds."
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -74,15 +75,22 @@ class _TooSlow(SourceLimit):
     """No answer in time: a smaller question may pass, but a dead server gives the same sign."""
 
 
-class _Overloaded(SourceUnreachable):
-    """The server, or a proxy before it, answered that it cannot answer now."""
+class Overloaded(SourceUnreachable):
+    """The server, or a proxy before it, answered that it cannot answer now, and maybe when it can."""
+
+    retry_after_seconds: float = 0.0
 
 
 class Client:
     """Asks one server; safe to use from several threads."""
 
-    def __init__(self, settings: PrometheusSettings) -> None:
-        """Nothing is sent yet; SettingsError for an address that is not http(s) or a missing credential file."""
+    def __init__(
+        self, settings: PrometheusSettings, *, outage_seconds: float = 0.0, timer: retry.Timer | None = None
+    ) -> None:
+        """Nothing is sent yet; SettingsError for an address that is not http(s) or a missing credential file.
+
+        outage_seconds: how long a question is asked again while the server is away; 0 for who must answer soon.
+        """
         from prometheus_api_client import PrometheusConnect
 
         self._settings = settings
@@ -95,7 +103,8 @@ class Client:
         )
         # The constructor mounts an adapter of its own, with ten connections and a retry that leaves POST out.
         session.mount(self.url, HTTPAdapter(pool_maxsize=settings.in_flight, pool_block=True))
-        self._silence, self._ask_again_at = 0, 0.0
+        timer = timer or retry.MachineTimer()
+        self._policy = retry.RetryPolicy(settings.retries, settings.backoff_seconds, outage_seconds, timer)
 
     def range(self, query: str, start_seconds: int, end_seconds: int, step_seconds: int) -> msgspec.Raw:
         """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass."""
@@ -118,25 +127,29 @@ class Client:
         """Release the connections."""
         self._api.close()
 
+    def stop(self) -> None:
+        """Ask nothing again: questions that wait for a server to come back fail now."""
+        self._policy.stop()
+
     def _asked(self, ask: Any) -> msgspec.Raw:
-        """Ask, and again after a break (POST too: a query changes nothing); an open circuit fails at once."""
-        for pause in (*self._pauses(), None):
-            if not self._may_ask():
+        """Ask, and again after a break (POST too: a query changes nothing); a server that is gone fails at once."""
+        attempts = retry.Attempts()
+        while True:
+            if not self._policy.may_ask():
                 raise SourceUnreachable(
-                    f"{self.url} did not answer {self._silence} times in a row; the rest was not asked"
+                    f"{self.url} did not answer {self._policy.silence} times in a row; the rest was not asked",
+                    fix="Check that the server runs, then scan again: only what is missing is asked for.",
                 )
             try:
                 answer = self._shaped(ask)
             except (_TooSlow, SourceUnreachable) as error:
-                self._silence += not isinstance(error, _Overloaded)
-                self._ask_again_at = time.monotonic() + OPEN_SECONDS
-                if pause is None or isinstance(error, _TooSlow):
+                pause = self._policy.pause_seconds(attempts, _failure(error))
+                if pause is None:
                     raise
-                time.sleep(pause)
+                self._policy.timer.pause(pause)
             else:
-                self._silence = 0
+                self._policy.answered(attempts)
                 return answer
-        raise AssertionError("the last pass returns or raises")
 
     def _shaped(self, ask: Any) -> msgspec.Raw:
         """The part of an answer that the package picks out, which takes its shape for granted."""
@@ -150,18 +163,12 @@ class Client:
             )
         return answer
 
-    def _may_ask(self) -> bool:
-        """Whether the circuit is closed, or open for so long that somebody should look."""
-        if self._silence < _TRIES_THEN_OPEN:
-            return True
-        now = time.monotonic()
-        due = now >= self._ask_again_at
-        if due:
-            self._ask_again_at = now + OPEN_SECONDS
-        return due
 
-    def _pauses(self) -> Iterator[float]:
-        return (self._settings.backoff_seconds * 2**n for n in range(self._settings.retries))
+def _failure(error: SourceError) -> retry.Failure:
+    """What a failed try means for the next one."""
+    if isinstance(error, Overloaded):
+        return retry.Failure(silent=False, retry_after_seconds=error.retry_after_seconds)
+    return retry.Failure(silent=True, slow=isinstance(error, _TooSlow))
 
 
 def _method(url: str) -> str:
@@ -217,9 +224,9 @@ class _Session(requests.Session):
         for piece in response.iter_content(1 << 18):
             body += piece
             if len(body) > self._limit:
-                raise SourceLimit(f"an answer of {response.url} is larger than {self._limit} bytes")
+                raise SourceLimit(f"an answer of {response.url} is larger than {self._limit} bytes", fix=_SMALLER)
             if time.monotonic() > deadline:
-                raise _TooSlow(f"an answer of {response.url} was not complete in time")
+                raise _TooSlow(f"an answer of {response.url} was not complete in time", fix=_TIME)
         return body
 
 
@@ -244,7 +251,10 @@ def _judged(response: requests.Response, body: bytearray) -> _Envelope:
         envelope = _Envelope("", error=_excerpt(body))
     if code == 200 and envelope.status == "success":
         return envelope
-    raise _refusal(url, code, envelope)
+    error = _refusal(url, code, envelope)
+    if isinstance(error, Overloaded):
+        error.retry_after_seconds = retry.retry_after_seconds(response.headers.get("retry-after"), time.time())
+    raise error
 
 
 def _refusal(url: str, code: int, envelope: _Envelope) -> SourceError:
@@ -252,9 +262,13 @@ def _refusal(url: str, code: int, envelope: _Envelope) -> SourceError:
     said = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
     known = envelope.status == "error"
     if code in (413, 414, 431) or (known and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
-        return SourceLimit(said)
-    if code in (408, 429) or code >= 500:
-        return _Overloaded(said)
+        return SourceLimit(said, fix=_SMALLER)
+    if code == 429:
+        return Overloaded(
+            said, fix="The server limits its callers: scan later, or set profiler.prometheus.in_flight=1."
+        )
+    if code == 408 or code >= 500:
+        return Overloaded(said, fix="Read the server's log; scan again when it is well: only what is missing is asked.")
     return SourceProtocol(
         said, fix="" if known else "Check the address and its path prefix: this is not Prometheus' API."
     )
@@ -264,7 +278,7 @@ def _unreachable(url: str, error: requests.RequestException) -> SourceError:
     """No complete answer: a slow query may pass when smaller, the rest is a broken connection."""
     host = urlsplit(url).netloc
     if isinstance(error, requests.exceptions.ReadTimeout) or "Read timed out" in str(error):
-        return _TooSlow(f"{host} did not answer in time")
+        return _TooSlow(f"{host} did not answer in time", fix=_TIME)
     fix = "Give the authority with ca_file, or the name that the certificate bears."
     if isinstance(error, requests.exceptions.SSLError):
         return SourceUnreachable(f"the certificate of {host} does not verify: {error}", fix=fix)
@@ -298,9 +312,9 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 def _headers(settings: PrometheusSettings) -> dict[str, str]:
-    """Plain encoding unless a header says otherwise: on a near network compressing costs more than it saves."""
+    """Answers come compressed, a tenth of their size, unless a header of the settings says otherwise."""
     tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
-    return {"Accept-Encoding": "identity", **tenant, **settings.headers}
+    return {"Accept-Encoding": "gzip", **tenant, **settings.headers}
 
 
 class _Token(AuthBase):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from numpy import float64
 
 from cotenant.model.cluster import Inventory
-from cotenant.model.errors import SourceLimit
+from cotenant.model.errors import SourceError, SourceLimit
 from cotenant.model.progress import Progress
 from cotenant.model.quality import Defect
 from cotenant.model.server_quantiles import ServerQuantiles
@@ -29,6 +29,7 @@ from profiler.prometheus.parts import CPU, Part, Rates, hourly_parts, usage_part
 from profiler.prometheus.plan import Query, Shard, Wish, plan, settled
 from profiler.prometheus.promql import named, of_labels, selector
 from profiler.prometheus.quantiles import Question
+from profiler.prometheus.retry import Timer
 from profiler.prometheus.survey import Survey
 
 _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
@@ -44,16 +45,26 @@ class _Read(NamedTuple):
 class PrometheusSource:
     """A MetricSource over Prometheus' HTTP API."""
 
-    def __init__(self, settings: PrometheusSettings, cluster: str = "", marks: inventory.Marks | None = None) -> None:
-        """Nothing is asked yet. marks: QoS and priority class of running pods, where the Kubernetes API can be read."""
+    def __init__(
+        self,
+        settings: PrometheusSettings,
+        cluster: str = "",
+        marks: inventory.Marks | None = None,
+        timer: Timer | None = None,
+    ) -> None:
+        """Nothing is asked yet. marks: QoS and priority class of running pods, where the Kubernetes API can be read.
+
+        timer: what pauses between tries go by; the machine's time when it is not given.
+        """
         self._settings = settings
-        self._client = client.Client(settings)
+        self._client = client.Client(settings, outage_seconds=settings.outage_seconds, timer=timer)
         self._cluster = cluster or settings.labels.get("cluster", "")
         self._marks = marks
         self._survey: Survey | None = None
         self._node_names: dict[str, str] = {}
         self._samples = 0
         self._defects: Counter[Defect] = Counter()
+        self._errors: dict[str, SourceError] = {}
         self._twins: set[decode.Ref] = set()
         self._lateness: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = tuple(client.warnings(settings).values())
@@ -114,8 +125,8 @@ class PrometheusSource:
 
     def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
         """The cluster now; owners of the window's pods from the series index."""
-        owners = self._owners(inventory.OWNERS, window)
         everywhere = Shard(tuple(sorted(self.survey(window).population.containers)))
+        owners = self._owners(inventory.OWNERS, window, everywhere)
         moment, state = self._newest_state(now_seconds, window, everywhere)
         found = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
         self._node_names = dict(found.node_names)
@@ -154,7 +165,8 @@ class PrometheusSource:
         defects = Counter({Defect.DUPLICATE_SERIES: len(self._twins)}) + self._defects
         notes = (*self._notes, *(found.notes if found else ()), *self._lateness, *sorted(account.warnings))
         scrape = float(found.rates.scrape_seconds) if found else 0.0
-        return Report(scrape, account.queries, self._samples, account.waited_seconds, defects, notes)
+        errors = tuple(self._errors.values())
+        return Report(scrape, account.queries, self._samples, account.waited_seconds, defects, notes, errors)
 
     def _parts(self, found: Survey) -> dict[Signal, Part]:
         """Which part brings each signal; none where the server does not have the metric."""
@@ -169,21 +181,23 @@ class PrometheusSource:
     def _described(self, text: str, moments: range) -> _Described:
         return decode.described(self._client.range(text, moments[0], moments[-1], moments.step))
 
-    def _owners(self, metrics: Sequence[str], window: tuple[int, int]) -> list[dict[str, str]]:
-        """Label sets of the metrics' series; halved by metric, then by time, when they are too many for one answer."""
+    def _owners(self, metrics: Sequence[str], window: tuple[int, int], shard: Shard) -> list[dict[str, str]]:
+        """Label sets of the metrics' series; halved by metric, namespaces, then time, when an answer is too large."""
         start, end = window
-        text = selector((named(*metrics), *of_labels(self._settings.labels)))
+        text = selector((named(*metrics), *of_labels(self._settings.labels), *shard.matchers()))
         try:
             return decode.label_sets(self._client.series([text], start, end))
         except SourceLimit:
-            if len(metrics) == 1 and end - start <= HOUR_SECONDS:
+            shards, half = shard.halves(), len(metrics) // 2
+            if not half and shards is None and end - start <= HOUR_SECONDS:
                 raise
             self._defects[Defect.QUERY_SPLIT] += 1
-        if len(metrics) > 1:
-            half = len(metrics) // 2
-            return self._owners(metrics[:half], window) + self._owners(metrics[half:], window)
+        if half:
+            return self._owners(metrics[:half], window, shard) + self._owners(metrics[half:], window, shard)
+        if shards is not None:
+            return [row for part in shards for row in self._owners(metrics, window, part)]
         middle = (start + end) // 2
-        return self._owners(metrics, (start, middle)) + self._owners(metrics, (middle, end))
+        return self._owners(metrics, (start, middle), shard) + self._owners(metrics, (middle, end), shard)
 
     def _newest_state(
         self, now_seconds: int, window: tuple[int, int], shard: Shard
@@ -231,6 +245,8 @@ class PrometheusSource:
     def _note(self, answer: asking.Answered[_Read]) -> None:
         """Add an answer to the account."""
         self._defects += Counter({Defect.QUERY_SPLIT: answer.splits, Defect.QUERY_FAILED: len(answer.failed)})
+        for _, error in answer.failed:
+            self._errors.setdefault(error.message, error)
         for read in answer.found:
             self._samples += read.found.count
             self._defects += read.found.defects

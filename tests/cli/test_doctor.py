@@ -27,7 +27,9 @@ from cotenant.model.quality import Defect, QualityRecord
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.settings.kube import KubeSettings
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
+from profiler.prometheus.survey import NEEDED
 from tests.support.api_server import ApiServer, make_certificate
+from tests.support.faultproxy import FaultProxy
 from tests.support.prometheus_server import serve
 
 NOON = 1_795_089_600  # a multiple of a day plus 12 hours
@@ -211,6 +213,22 @@ def answering() -> Iterator[Callable[[int, bytes], str]]:
 
 @pytest.mark.server
 @pytest.mark.parametrize(
+    ("data", "names", "said"),
+    [
+        ({"resultType": "matrix", "result": []}, ["up"], "CPU usage is unknown"),
+        ({"resultType": "matrix", "result": []}, sorted(NEEDED), "no container has a CPU metric"),
+    ],
+)
+def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, names: list[str], said: str) -> None:
+    server = ApiServer(None, None)
+    server.objects["/api/v1/label/__name__/values"] = {"status": "success", "data": names}
+    server.objects["/api/v1/query_range"] = {"status": "success", "data": data}
+    findings = list(metrics.probes(profiler(server.url), FixedClock(NOON)))
+    server.stop()
+    assert [f.found for f in findings if f.fatal and said in f.found]
+
+
+@pytest.mark.parametrize(
     ("code", "body", "said", "fix"),
     [
         (401, b"", "answered 401", "Give credentials"),
@@ -263,14 +281,21 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
     create_blocks(made.inventory, made.usage, tmp_path / "data", Dress(interval_seconds=300))
     with serve(tmp_path / "data") as url:
         findings = list(metrics.probes(profiler(url), FixedClock(NOON - 300)))
+        with FaultProxy(url) as proxy:
+            proxy.fault = lambda _, query: "429" if "rate(" in query else None
+            found = metrics.probes(profiler(proxy.url), FixedClock(NOON - 300))
+            refused = next(f for f in found if f.probe == "prometheus usage")
         (elsewhere, *_) = metrics.probes(profiler(url), FixedClock(NOON + 9 * DAY_SECONDS))
-    reached, present, interval, span = findings
+    reached, present, interval, usage, span = findings
     assert reached.state is State.OK
     assert present.state is State.OK, present.found
     # Dressed at 300 s: slower than the 120 s from which short peaks are lost.
     assert (interval.state, interval.found.split(",")[0]) == (State.WARNING, "300 s")
     # Two days that end at noon hold 11:55 of today and of yesterday; 11:55 of the day before is 5 minutes too early.
     assert (span.state, span.found) == (State.WARNING, "containers are seen at 2 of 14 daily looks")
+    assert (usage.state, refused.state, refused.required) == (State.OK, State.FAILED, True)
+    assert "429" in refused.found
+    assert "in_flight" in refused.fix
     assert elsewhere.fatal, "nine days later the last hour is empty"
 
 

@@ -19,7 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.edges.store import Store, buckets, days, files, parquet
+from cotenant.edges.store.checked import CheckedFolder
 from cotenant.edges.store.days import Day
+from cotenant.edges.store.files import Folder
 from cotenant.edges.store.version import NewerVersionError
 from cotenant.model.errors import CotenantError, NoData, StoreCorrupt, StoreError
 from cotenant.model.quality import QualityRecord
@@ -121,9 +123,9 @@ def test_a_file_of_a_newer_version_is_refused_by_name_and_left_alone(
     before = day_file(tmp_path, 0).read_bytes()
     for attempt in (
         lambda: store.read(REQUEST, GRID),
-        lambda: store.append(REQUEST, usage_of(REQUEST, MIDNIGHT, [[8.0]], ["a"])),
+        lambda: store.append(REQUEST, usage_of(REQUEST, MIDNIGHT, [[8.0]], ["a"])) or store.compact(),
     ):
-        with pytest.raises(StoreError, match=day_file(tmp_path, 0).name) as caught:
+        with pytest.raises(StoreError, match=day_file(tmp_path, 0).stem) as caught:
             attempt()
         assert "Upgrade" in caught.value.fix
     assert day_file(tmp_path, 0).read_bytes() == before
@@ -150,7 +152,7 @@ def test_a_writer_killed_before_the_rename_leaves_the_old_day_and_no_lock(tmp_pa
     command = [sys.executable, "-c", KILLED_WRITER.format(root=str(root), url=tmp_path.as_uri())]
     ended = subprocess.run(command, timeout=60, capture_output=True, cwd=root, check=False)
     assert ended.returncode == -signals.SIGKILL, ended.stderr
-    assert [p.name for p in day_file(tmp_path, 0).parent.glob(".*")] == [f".{day_file(tmp_path, 0).name}.tmp"]
+    assert [p.name for p in day_file(tmp_path, 0).parent.glob(".*")] == [f".{days.part_name(MIDNIGHT, 1)}.tmp"]
     assert store.read(REQUEST, GRID).values[0, 0] == 1.5
     store.append(REQUEST, usage_of(REQUEST, MIDNIGHT, [[3.0]], ["a"]))
     assert store.read(REQUEST, GRID).values[0, :2].tolist() == [3.0, 1.5]
@@ -244,7 +246,7 @@ def test_of_two_readers_who_find_the_same_damage_each_is_told_so(tmp_path: Path)
         raise ValueError("damaged")
 
     with pytest.raises(StoreCorrupt, match="set aside"):
-        store._judged(name, faster_than_us)
+        CheckedFolder(Folder(tmp_path.as_uri())).judged(name, faster_than_us)
     assert [p.name for p in (tmp_path / "prod/results").iterdir()] == ["thing.json.corrupt-1"]
 
 

@@ -16,6 +16,7 @@ from cotenant.model.quality import QualityRecord
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
 from profiler.history import pull
 from profiler.prometheus import PrometheusSource
+from profiler.prometheus.retry import Timer
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import MISSING, Server, installed
@@ -38,13 +39,13 @@ class Served:
 
 def profiler_settings(url: str, **options: Any) -> ProfilerSettings:
     """Settings that fit the small cluster; impatient, so that faults do not take long."""
-    quick = {"backoff_seconds": 0.01, "connect_timeout_seconds": 2.0} | options
+    quick = {"backoff_seconds": 0.01, "connect_timeout_seconds": 2.0, "outage_seconds": 0.0} | options
     return ProfilerSettings(window_days=DAYS, prometheus=PrometheusSettings(url=url, **quick))
 
 
-def pulled(store: Store, now: int, settings: ProfilerSettings) -> QualityRecord:
+def pulled(store: Store, now: int, settings: ProfilerSettings, timer: Timer | None = None) -> QualityRecord:
     """One pull with a new source."""
-    source = PrometheusSource(settings.prometheus)
+    source = PrometheusSource(settings.prometheus, timer=timer)
     try:
         return pull(source, store, settings, FixedClock(now), Silent())
     finally:

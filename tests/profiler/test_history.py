@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
 from cotenant.model.cluster import Container, Event, EventKind, Inventory, Node, Pod, Workload
+from cotenant.model.errors import SourceError, SourceForbidden, SourceUnreachable
 from cotenant.model.identity import PodContainerRef, WorkloadRef
 from cotenant.model.progress import Progress, Silent
 from cotenant.model.quality import QualityRecord
@@ -179,6 +180,7 @@ class Recorded:
     def __init__(self, usage: dict[Signal, Usage[PodContainerRef]]) -> None:
         self.usage = usage
         self.broken: set[Signal] = set()
+        self.errors: tuple[SourceError, ...] = ()
         self.asked: list[Span] = []
 
     def describe(self) -> str:
@@ -202,7 +204,7 @@ class Recorded:
                 yield Block((), (), {span.signal: span.end_seconds})
 
     def report(self) -> Report:
-        return Report(60.0, len(self.asked), 0, 0.0, {}, ())
+        return Report(60.0, len(self.asked), 0, 0.0, {}, (), self.errors)
 
 
 CPU_MEAN = Signal.CPU_USAGE_MEAN
@@ -291,8 +293,11 @@ def test_days_past_what_is_kept_go_with_the_next_pull(source: Recorded, tmp_path
 def test_what_failed_as_a_whole_is_asked_again_until_it_comes(source: Recorded, tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}", "c")
     source.broken = {CPU_MEAN}
+    source.errors = (SourceForbidden("http://p answered 401", fix="Give credentials."),)
     for _ in range(3):
-        pulled(source, store, NOW)
+        with pytest.raises(SourceForbidden, match="no question for CPU usage was answered: http://p answered 401") as e:
+            pulled(source, store, NOW)
+        assert e.value.fix == "Give credentials."
         assert [s.signal for s in source.asked if s.signal is CPU_MEAN] == [CPU_MEAN]
         assert stored(store, NOW) == []
     source.broken = set()
@@ -300,6 +305,22 @@ def test_what_failed_as_a_whole_is_asked_again_until_it_comes(source: Recorded, 
     assert stored(store, NOW) == expected(NOW)
     pulled(source, store, NOW)
     assert source.asked == []
+
+
+def test_what_could_not_be_read_is_counted_and_told_until_it_is_read(source: Recorded, tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}", "c")
+    source.broken = {Signal.OOM_KILLS}
+    source.errors = (SourceUnreachable("http://p answered 503"),)
+    for now in (NOW, NOW + 900):
+        record = pulled(source, store, now)
+        assert record.unread_seconds == {Signal.OOM_KILLS: 47 * HOUR_SECONDS}
+        (note,) = [note for note in record.notes if "oom_kills 47.0 h (http://p answered 503)" in note]
+        assert "not lowered" in note
+        assert store.read_quality()[-1].unread_seconds == record.unread_seconds
+    source.broken = set()
+    assert not pulled(source, store, NOW + 1800).unread_seconds
+    source.broken = {CPU_MEAN}
+    assert pulled(source, store, NOW + 3600).unread_seconds.keys() == {CPU_MEAN}, "what is stored still stands"
 
 
 def test_a_lost_day_that_fails_again_stays_a_hole(source: Recorded, tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from cotenant.model.errors import SourceError, SourceProtocol, SourceUnreachable
 from cotenant.settings.profiler import PrometheusSettings
-from profiler.prometheus import client as connection
 from profiler.prometheus.client import Client
+from profiler.prometheus.retry import OPEN_SECONDS, retry_after_seconds
 from tests.support.api_server import ApiServer, Handler, Reply, hang_up
+from tests.support.timer import LeapingTimer
 
 pytestmark = pytest.mark.server
 
@@ -27,8 +27,13 @@ def server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def client(server: ApiServer) -> Iterator[Client]:
-    made = Client(PrometheusSettings(url=server.url, retries=0))
+def timer() -> LeapingTimer:
+    return LeapingTimer()
+
+
+@pytest.fixture
+def client(server: ApiServer, timer: LeapingTimer) -> Iterator[Client]:
+    made = Client(PrometheusSettings(url=server.url, retries=0), timer=timer)
     yield made
     made.close()
 
@@ -41,7 +46,7 @@ def says(body: bytes) -> Reply:
 
 
 def test_a_server_that_was_away_is_asked_again_after_a_while(
-    server: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, client: Client, timer: LeapingTimer
 ) -> None:
     server.once = [hang_up] * 5
     for _ in range(5):
@@ -51,27 +56,116 @@ def test_a_server_that_was_away_is_asked_again_after_a_while(
     with pytest.raises(SourceUnreachable, match="in a row"):
         client.names(0, 1)
     assert len(server.requests) == asked
-    now = time.monotonic
-    monkeypatch.setattr(connection.time, "monotonic", lambda: now() + connection.OPEN_SECONDS)
+    timer.leap(OPEN_SECONDS)
     assert client.names(0, 1) == {"up"}
-    monkeypatch.undo()
     assert client.names(0, 1) == {"up"}, "the circuit is closed again"
 
 
 def test_a_server_that_is_still_away_is_looked_for_once_in_a_while(
-    server: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, client: Client, timer: LeapingTimer
 ) -> None:
     server.once = [hang_up] * 6
     for _ in range(5):
         with pytest.raises(SourceUnreachable, match="no connection"):
             client.names(0, 1)
-    now = time.monotonic
-    monkeypatch.setattr(connection.time, "monotonic", lambda: now() + connection.OPEN_SECONDS)
+    timer.leap(OPEN_SECONDS)
     with pytest.raises(SourceUnreachable, match="no connection"):
         client.names(0, 1)
     with pytest.raises(SourceUnreachable, match="in a row"):
         client.names(0, 1)
     assert server.once == [], "the second of them was not sent"
+
+
+def patient(server: ApiServer, timer: LeapingTimer) -> Client:
+    """As a scan asks: a server that was there may be away for a minute and a half."""
+    return Client(PrometheusSettings(url=server.url), outage_seconds=90.0, timer=timer)
+
+
+def busy(code: int, **headers: str) -> Reply:
+    def reply(handler: Handler) -> None:
+        handler.raw(code, b"later", **headers)
+
+    return reply
+
+
+def test_a_server_that_is_away_for_a_minute_ends_no_question(server: ApiServer, timer: LeapingTimer) -> None:
+    client = patient(server, timer)
+    client.names(0, 1)
+    server.once = [hang_up] * 8
+    assert client.names(0, 1) == {"up"}
+    assert sum(timer.pauses) > 40, "eight tries without an answer span most of a minute"
+    assert max(timer.pauses) <= 10
+    client.close()
+
+
+def test_a_server_that_is_gone_is_given_up_after_the_patience_and_the_rest_soon(
+    server: ApiServer, timer: LeapingTimer
+) -> None:
+    client = patient(server, timer)
+    client.names(0, 1)
+    server.once = [hang_up] * 1000
+    with pytest.raises(SourceUnreachable):
+        client.names(0, 1)
+    assert 60 <= sum(timer.pauses) <= 90
+    timer.pauses.clear()
+    for _ in range(20):
+        with pytest.raises(SourceUnreachable):
+            client.names(0, 1)
+    assert sum(timer.pauses) < 30, "the next twenty do not wait as long again"
+    client.close()
+
+
+def test_an_address_where_nobody_ever_answered_fails_soon(server: ApiServer, timer: LeapingTimer) -> None:
+    client = patient(server, timer)
+    server.once = [hang_up] * 100
+    with pytest.raises(SourceUnreachable, match="no connection"):
+        client.names(0, 1)
+    assert len(server.requests) == 3
+    client.close()
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_servers_retry_after_is_honoured(server: ApiServer, timer: LeapingTimer, code: int) -> None:
+    client = patient(server, timer)
+    server.once = [busy(code, **{"Retry-After": "17"})] * 2
+    assert client.names(0, 1) == {"up"}
+    assert timer.pauses == [17.0, 17.0]
+    server.once = [busy(code, **{"Retry-After": "3600"})]
+    with pytest.raises(SourceUnreachable) as caught:
+        client.names(0, 1)
+    assert caught.value.fix
+    assert timer.pauses == [17.0, 17.0], "nobody waits for an hour"
+    client.close()
+
+
+def test_a_part_that_always_fails_takes_the_patience_once(server: ApiServer, timer: LeapingTimer) -> None:
+    client = patient(server, timer)
+    for _ in range(10):
+        server.once = [busy(500)] * 100
+        with pytest.raises(SourceUnreachable, match="500"):
+            client.names(0, 1)
+        server.once = []
+        client.names(0, 1)
+    assert sum(timer.pauses) < 90 + 9 * 2
+    client.close()
+
+
+def test_who_waits_for_a_server_is_let_go_when_the_caller_stops(server: ApiServer) -> None:
+    client = Client(PrometheusSettings(url=server.url), outage_seconds=3600.0)
+    server.once = [busy(503, **{"Retry-After": "3000"})] * 2
+    client.stop()
+    with pytest.raises(SourceUnreachable, match="503"):
+        client.names(0, 1)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("30", 30.0), ("Sat, 21 Nov 2026 12:00:40 GMT", 40.0), ("Sat, 21 Nov 2026 11:00:00 GMT", 0.0), ("soon", 0.0),
+     ("", 0.0), (None, 0.0)],
+)  # fmt: skip
+def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: float) -> None:
+    assert retry_after_seconds(header, 1_795_262_400.0) == seconds
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from cotenant.model.quality import Defect
 from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.prometheus import PrometheusSource
+from profiler.prometheus.client import Client
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
 from tests.support.faultproxy import Fault, FaultProxy
-from tests.support.prometheus import MISSING, free_port, installed
+from tests.support.prometheus import MISSING, Server, free_port, installed
+from tests.support.timer import LeapingTimer
 
 pytestmark = [
     pytest.mark.slow,
@@ -127,11 +130,80 @@ def test_a_server_that_falls_silent_in_the_middle_does_not_hold_the_pull_for_lon
     assert record.defects[Defect.QUERY_FAILED] > 3
 
 
+class Outages:
+    """A fault that begins with each question that was not asked before and lasts by a timer's clock."""
+
+    def __init__(self, timer: LeapingTimer, seconds: float, fault: str) -> None:
+        self.timer, self.seconds, self.name = timer, seconds, fault
+        self.ends: dict[str, float] = {}
+
+    def __call__(self, _count: int, query: str) -> str | None:
+        now = self.timer.monotonic_seconds()
+        return self.name if now < self.ends.setdefault(query, now + self.seconds) else None
+
+
+@pytest.mark.parametrize(("fault", "seconds"), [("503-html", 40.0), ("429", 5.0)])
+def test_an_outage_at_each_question_in_turn_costs_time_and_no_data(
+    served: Served, proxy: FaultProxy, truth: np.ndarray, tmp_path: Path, fault: str, seconds: float
+) -> None:
+    timer, store = LeapingTimer(), store_in(tmp_path)
+    proxy.fault = outages = Outages(timer, seconds, fault)
+    record = pulled(store, served.end, profiler_settings(proxy.url, outage_seconds=90.0, backoff_seconds=0.5), timer)
+    assert len(outages.ends) > 5, "names, survey, series, state and the usage were asked"
+    assert sum(timer.pauses) > 2 * seconds
+    assert Defect.QUERY_FAILED not in record.defects
+    assert not record.unread_seconds
+    np.testing.assert_array_equal(usage(store, served), truth)
+
+
+def test_a_server_that_restarts_in_the_middle_costs_time_and_no_data(
+    served: Served, truth: np.ndarray, tmp_path: Path
+) -> None:
+    timer = LeapingTimer()
+    # A second server on a copy: the shared one must not go away under other tests.
+    copy = tmp_path / "data"
+    shutil.copytree(served.server.data, copy, ignore=shutil.ignore_patterns("lock", "wal", "chunks_head", "queries.*"))
+    with Server(copy) as server, FaultProxy(server.url) as proxy:
+
+        def restart(count: int, _query: str) -> None:
+            if count == 5:
+                server.stop()
+            elif count == 8:
+                server.__enter__()
+                proxy.target = server.url
+
+        proxy.fault = restart
+        store = store_in(tmp_path)
+        record = pulled(store, served.end, profiler_settings(proxy.url, outage_seconds=90.0), timer)
+    assert not record.unread_seconds
+    np.testing.assert_array_equal(usage(store, served), truth)
+
+
 def test_no_more_than_the_set_number_of_queries_is_in_flight(served: Served, proxy: FaultProxy, tmp_path: Path) -> None:
     proxy.delay_seconds = 0.02
     pulled(store_in(tmp_path), served.end, many(proxy.url, in_flight=3))
     assert proxy.count > 20
     assert proxy.most_in_flight == 3
+
+
+def test_owners_that_are_too_many_for_one_answer_are_asked_namespace_by_namespace(
+    served: Served, proxy: FaultProxy
+) -> None:
+    proxy.fault = lambda _, query: "422-too-large" if "_owner" in query and "namespace" not in query else None
+    window = (served.end - DAYS * DAY_SECONDS, served.end)
+    split, whole = (PrometheusSource(profiler_settings(url).prometheus) for url in (proxy.url, served.server.url))
+    assert split.inventory(served.end, window) == whole.inventory(served.end, window)
+    assert split.report().defects[Defect.QUERY_SPLIT] > 0
+    split.close()
+    whole.close()
+
+
+def test_answers_come_compressed_unless_a_header_says_otherwise(served: Served, proxy: FaultProxy) -> None:
+    for headers, encoding in (({}, "gzip"), ({"Accept-Encoding": "identity"}, "identity")):
+        asking = Client(profiler_settings(proxy.url, headers=headers).prometheus)
+        assert "container_cpu_usage_seconds_total" in asking.names(served.end - 3600, served.end)
+        assert proxy.requests[-1][2]["Accept-Encoding"] == encoding
+        asking.close()
 
 
 def test_credentials_headers_and_tenant_travel_with_every_request(

@@ -14,7 +14,7 @@ from cotenant.model.cluster import Container, Inventory, Node, Pod, Workload
 from cotenant.model.identity import PodContainerRef, WorkloadRef
 from cotenant.model.progress import Progress, Silent
 from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Field, Value
+from cotenant.model.recommendation import Action, Field, Value
 from cotenant.model.resource import GIB, MIB, Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.pipeline import corridor
@@ -68,15 +68,27 @@ class Cluster:
         return Report(60, 1, 1, 0.0, {}, ())
 
 
-def memory_limit(folder: Path, now_seconds: int) -> Value:
+class CountersUnread(Cluster):
+    """The same source on the day on which its questions for the counters fail."""
+
+    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+        yield from super().blocks([s for s in spans if s.signal is not Signal.OOM_KILLS], progress)
+        yield from (Block((), (s,), {s.signal: s.end_seconds}) for s in spans if s.signal is Signal.OOM_KILLS)
+
+
+def memory(folder: Path, now_seconds: int, which: Field, source: Cluster | None = None) -> Value:
     """One whole run in what could be a fresh process: pull, analyse."""
     store = Store(folder.as_uri(), "test")
     settings = Settings()
-    pull(Cluster(), store, settings.profiler, FixedClock(now_seconds), Silent())
+    pull(source or Cluster(), store, settings.profiler, FixedClock(now_seconds), Silent())
     made = corridor.analyse(store, settings, FixedClock(now_seconds), Silent()).recommendations
-    found = made[0].value(Resource.MEMORY, Field.LIMIT)
+    found = made[0].value(Resource.MEMORY, which)
     assert found is not None
     return found
+
+
+def memory_limit(folder: Path, now_seconds: int) -> Value:
+    return memory(folder, now_seconds, Field.LIMIT)
 
 
 def test_the_raise_after_a_kill_stands_in_later_runs_too(tmp_path: Path) -> None:
@@ -95,3 +107,10 @@ def test_without_the_first_runs_store_the_kill_is_known_from_the_source_alone(tm
     before = memory_limit(tmp_path / "other", KILL - 2 * HOUR_SECONDS)
     assert before.inputs["oom_kills"] == 0
     assert before.reason is not Reason.OOM_BUMP
+
+
+def test_memory_is_not_lowered_while_the_kills_could_not_be_read(tmp_path: Path) -> None:
+    unread = memory(tmp_path, KILL + HOUR_SECONDS, Field.REQUEST, CountersUnread())
+    assert (unread.action, unread.reason, unread.amount) == (Action.WITHHELD, Reason.HISTORY_INCOMPLETE, None)
+    read = memory(tmp_path, KILL + 2 * HOUR_SECONDS, Field.REQUEST)
+    assert (read.amount, read.reason) == (615 * MIB, Reason.OOM_BUMP), "the next pull asks for what failed"

@@ -31,6 +31,7 @@ _HTML = b"<html><head><title>Bad gateway</title></head><body>try later</body></h
 _ERROR = b'{"status":"error","errorType":"internal","error":"expanding series: broken"}'
 _TIMEOUT = b'{"status":"error","errorType":"timeout","error":"query timed out in expression evaluation"}'
 _DUPLICATE = b'{"status":"error","errorType":"execution","error":"found duplicate series for the match group"}'
+_TOO_LARGE = b'{"status":"error","errorType":"execution","error":"the request exceeded the limit of chunks"}'
 FAULTS: dict[str, tuple[int, str, bytes]] = {
     "500": (500, "application/json", _ERROR),
     "502-html": (502, "text/html", _HTML),
@@ -41,6 +42,7 @@ FAULTS: dict[str, tuple[int, str, bytes]] = {
     "403": (403, "text/plain", b"no"),
     "200-html": (200, "text/html", _HTML),
     "200-error": (200, "application/json", _ERROR),
+    "422-too-large": (422, "application/json", _TOO_LARGE),
     "422-duplicate": (422, "application/json", _DUPLICATE),
 }
 """Answers made up by the proxy; besides them: hang, close, truncate, redirect."""
@@ -134,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             time.sleep(self.owner.delay_seconds)
             self._answer(self.owner.fault(number, query), body)
-        except (BrokenPipeError, ConnectionResetError):
+        except ConnectionError:  # the caller went, or the server is away
             self.close_connection = True
         finally:
             self.owner.leave()

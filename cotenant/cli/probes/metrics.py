@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
 from cotenant.edges.clock import Clock
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.model.progress import Silent
+from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
 from cotenant.settings.profiler import ProfilerSettings
 
 if TYPE_CHECKING:
+    from profiler.prometheus import PrometheusSource
     from profiler.prometheus.client import Client
     from profiler.prometheus.survey import Survey
 
 SLOW_SCRAPE_SECONDS: Final = 120
 """From here on a five-minute slot has few samples and short peaks are not seen."""
+_TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SECONDS: 2 * HOUR_SECONDS}
+"""How much usage is asked for on trial, by a signal's step: at least one whole slot."""
 
 
 def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
@@ -31,9 +37,12 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
     yield found
     if found.fatal:
         return
-    yield Probe("prometheus metrics", "the metrics that numbers rest on").run(lambda: present(names))
-    yield Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour").run(
+    yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(lambda: present(names))
+    yield Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
         lambda: interval(settings, now)
+    )
+    yield Probe("prometheus usage", "a scan's questions for the last 15 minutes", required=True).run(
+        lambda: usage(settings, now)
     )
     yield Probe("prometheus history", f"the CPU metric once a day over {settings.window_days} days").run(
         lambda: span(settings, now)
@@ -55,13 +64,15 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
 
 def present(names: set[str]) -> Outcome:
     """Which needed metrics are missing, and what is lost without them."""
+    from profiler.prometheus.parts import CPU
     from profiler.prometheus.survey import NEEDED
 
     missing = {metric: loss for metric, loss in NEEDED.items() if metric not in names}
     if not missing:
         return Outcome(State.OK, f"all {len(NEEDED)} are there")
     words = "; ".join(f"{metric}: {loss}" for metric, loss in missing.items())
-    return Outcome(State.WARNING, words, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
+    state = State.FAILED if CPU in missing else State.WARNING  # a scan without CPU usage ends with an error
+    return Outcome(state, words, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
 
 
 def interval(settings: ProfilerSettings, now_seconds: int) -> Outcome:
@@ -71,11 +82,30 @@ def interval(settings: ProfilerSettings, now_seconds: int) -> Outcome:
     words = f"{found.rates.scrape_seconds} s, {containers} containers in {len(found.population.containers)} namespaces"
     if not containers:
         return Outcome(
-            State.WARNING, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
+            State.FAILED, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
         )
     if found.rates.scrape_seconds >= SLOW_SCRAPE_SECONDS:
         return Outcome(State.WARNING, words, "Scrape the kubelet every 60 s or faster to see short peaks.")
     return Outcome(State.OK, words)
+
+
+def usage(settings: ProfilerSettings, now_seconds: int) -> Outcome:
+    """Whether the server answers every usage question of a scan, for a few slots."""
+    from profiler.history import Span
+
+    source = _source(settings)
+    try:
+        spans = [Span(signal, now_seconds - _TRIED_SECONDS[signal.spec.step_seconds], now_seconds) for signal in Signal]
+        blocks = list(source.blocks(spans, Silent()))
+        errors = source.report().errors
+    finally:
+        source.close()
+    values = sum(series.values.size for block in blocks for _, series in block.usage)
+    if errors:
+        lost = {hole.signal for block in blocks for hole in block.holes}
+        state = State.FAILED if Signal.CPU_USAGE_MEAN in lost else State.WARNING
+        return Outcome(state, "; ".join(error.message for error in errors), errors[0].fix)
+    return Outcome(State.OK, f"all are answered, {values} values")
 
 
 def span(settings: ProfilerSettings, now_seconds: int) -> Outcome:
@@ -105,10 +135,15 @@ def _client(settings: ProfilerSettings) -> Client:
 
 
 def _survey(settings: ProfilerSettings, now_seconds: int) -> Survey:
-    from profiler.prometheus import PrometheusSource
-
-    source = PrometheusSource(settings.prometheus)
+    source = _source(settings)
     try:
         return source.survey((now_seconds - DAY_SECONDS, now_seconds))
     finally:
         source.close()
+
+
+def _source(settings: ProfilerSettings) -> PrometheusSource:
+    """As a scan asks, without its patience: a person waits for the finding."""
+    from profiler.prometheus import PrometheusSource
+
+    return PrometheusSource(replace(settings.prometheus, outage_seconds=0.0))

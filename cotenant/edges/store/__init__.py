@@ -1,6 +1,7 @@
 """EDGE: the store. Usage history, inventory, quality records and results of one cluster, behind one fsspec URL.
 
     <url>/<cluster>/usage/<signal>/<YYYY-MM-DD>.parquet   one UTC day of one signal     (days.py)
+    <url>/<cluster>/usage/<signal>/<YYYY-MM-DD>.part-<n>.parquet   what was appended to it  (dayfiles.py)
     <url>/<cluster>/inventory.json, quality.json          what the profiler knows       (documents.py)
     <url>/<cluster>/results/<name>.parquet|.json          what surfaces show            (tables.py, documents.py)
 

@@ -10,6 +10,7 @@ lie in groups of GROUP_SERIES whose first keys and checksums stand there too, so
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ Between = tuple[Key | None, Key | None]
 """Keys from the first (inclusive) to the second (exclusive); None: no bound."""
 
 GROUP_SERIES: Final = 1000
+_FILE: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)(?:\.part-(?P<part>\d{6,}))?\.parquet")
 _POD_PARTS: Final = ("namespace", "pod", "container")
 _NODE_PARTS: Final = ("node",)
 
@@ -63,12 +65,21 @@ def day_name(start_seconds: int) -> str:
     return f"{datetime.fromtimestamp(start_seconds, UTC):%Y-%m-%d}.parquet"
 
 
-def day_start(name: str) -> int | None:
-    """Midnight of a day's file, None for another name."""
+def part_name(start_seconds: int, number: int) -> str:
+    """File name of the day's part with that number, from 1: what was appended later has a higher one."""
+    return f"{datetime.fromtimestamp(start_seconds, UTC):%Y-%m-%d}.part-{number:06d}.parquet"
+
+
+def file_of(name: str) -> tuple[int, int] | None:
+    """(midnight, part's number; 0 for the day's own file) of a file's name, None for another name."""
+    file = _FILE.fullmatch(name)
+    if file is None:
+        return None
     try:
-        return int(datetime.strptime(name, "%Y-%m-%d.parquet").replace(tzinfo=UTC).timestamp())
+        midnight = datetime.strptime(file["day"], "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
         return None
+    return int(midnight.timestamp()), int(file["part"] or 0)
 
 
 def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
@@ -187,19 +198,21 @@ def _sum_of_values(values: FloatMatrix) -> str:
     return f"{zlib.crc32(np.ascontiguousarray(values).data):08x}"
 
 
-def merge(old: Day | None, new: Day) -> Day:
-    """Union of series; a new value wins, a new gap leaves the old value.
+def merged(days: Sequence[Day]) -> Day:
+    """Union of at least one day's series, oldest first: a new value wins, a new gap leaves the old value.
 
-    Associative, so a history appended in pieces equals the same history appended at once.
+    Associative and idempotent, so a history appended in pieces equals the same history appended at once, and a piece
+    that is merged again after the whole changes nothing.
     """
-    if old is None:
-        return new
-    keys = old.keys if old.keys == new.keys else tuple(sorted(set(old.keys) | set(new.keys)))
-    values = np.full((len(keys), new.values.shape[1]), np.nan, dtype=np.float32)
+    if len(days) == 1:
+        return days[0]
+    same = all(day.keys == days[0].keys for day in days)
+    keys = days[0].keys if same else tuple(sorted(set().union(*(day.keys for day in days))))
+    values = np.full((len(keys), days[0].values.shape[1]), np.nan, dtype=np.float32)
     row = {key: i for i, key in enumerate(keys)}
-    values[rows(row, old.keys)] = old.values
-    target = rows(row, new.keys)
-    values[target] = np.where(np.isnan(new.values), values[target], new.values)
+    for day in days:
+        target = rows(row, day.keys)
+        values[target] = np.where(np.isnan(day.values), values[target], day.values)
     return Day(keys, values)
 
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Final, TypeVar
 
-import msgspec
 import numpy as np
-import structlog
 
-from cotenant.edges.store import blocks, days, documents, parquet, tables
+from cotenant.edges.store import blocks, days, documents, tables
 from cotenant.edges.store.blocks import Block
+from cotenant.edges.store.checked import CheckedFolder
+from cotenant.edges.store.dayfiles import DayFiles, Listing
 from cotenant.edges.store.days import Between, Day, Key
 from cotenant.edges.store.files import Folder
-from cotenant.edges.store.version import SCHEMA_VERSION, NewerVersionError
 from cotenant.model.cluster import Inventory
-from cotenant.model.errors import NoData, StoreCorrupt, StoreError, UsageError
+from cotenant.model.errors import NoData, StoreError, UsageError
 from cotenant.model.quality import QualityRecord
 from cotenant.model.table import Schema, Table
 from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
@@ -33,12 +32,11 @@ _CONTENTS: Final = frozenset({"usage", "inventory.json", "results"})
 _ASIDE = re.compile(r"(?P<name>.+)\.corrupt-\d+")
 
 ValueT = TypeVar("ValueT")
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A day that was lost: its file could not be read and was set aside as `path`."""
+    """A day, or a part of it, that was lost: its file could not be read and was set aside as `path`."""
 
     signal: Signal
     start_seconds: int
@@ -51,9 +49,11 @@ class Store:
     def __init__(self, url: str, cluster: str) -> None:
         """Nothing is read or made yet; UsageError for a cluster name that is not a plain file name."""
         self._folder = Folder(url)
+        self._files = CheckedFolder(self._folder)
         self.url = url
         self.cluster = _checked(cluster, "cluster")
         self._lock = f"{cluster}/.lock"
+        self._days = DayFiles(self._files, f"{cluster}/usage")
 
     @staticmethod
     def clusters(url: str) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class Store:
     # ---- usage
 
     def append(self, signal: Signal, usage: Usage[Any]) -> None:
-        """Merge a block of any length into the day files: new values win, new gaps leave what is stored.
+        """Add a block of any length to the days: new values win, new gaps leave what is stored.
 
         StoreError when the step or the references are not the signal's, or a series appears twice.
         """
@@ -76,29 +76,31 @@ class Store:
         ordered = [keys[i] for i in order]
         if len(set(ordered)) != len(ordered):
             raise StoreError(f"{signal}: a series appears twice in one block of usage")
+        parts = (
+            (start, _expand(ordered, usage.values[order, inside], of_day, grid.slots_per_day))
+            for start, inside, of_day in _days_of(grid)
+        )
         with self._folder.exclusive(self._lock):
-            for start, inside, of_day in _days_of(grid):
-                block = usage.values[order, inside]
-                self._append_day(signal, start, _expand(ordered, block, of_day, grid.slots_per_day))
+            self._days.append(signal, parts)
 
-    def _append_day(self, signal: Signal, start_seconds: int, new: Day) -> None:
-        if not new.keys:
-            return
-        merged = days.merge(self._read_day(signal, start_seconds, days.decode), new)
-        self._folder.write(self._day_file(signal, start_seconds), days.encode(signal, start_seconds, merged))
+    def compact(self) -> None:
+        """Bring what was appended into the days' files; readers see the same before, meanwhile and after."""
+        with self._folder.exclusive(self._lock):
+            for signal in Signal:
+                self._days.compact(signal)
 
     def keep(self, most_days: int) -> int:
-        """Keep this many days up to the newest stored one, and remove what is older; how many files went.
+        """Keep this many days up to the newest stored one, and remove what is older; how many days of signals went.
 
         Counted from what is stored, not from a clock: one that has gone wrong must not cost the history.
         """
         with self._folder.exclusive(self._lock):
-            stored = {signal: self._stored_days(signal) for signal in Signal}
-            newest = max((start for starts in stored.values() for start in starts), default=0)
+            stored = {signal: self._days.listing(signal) for signal in Signal}
+            newest = max((start for listing in stored.values() for start in listing), default=0)
             oldest = newest - (most_days - 1) * DAY_SECONDS
-            old = [(signal, start) for signal, starts in stored.items() for start in starts if start < oldest]
+            old = [(signal, start) for signal, listing in stored.items() for start in listing if start < oldest]
             for signal, start in old:
-                self._folder.remove(self._day_file(signal, start))
+                self._days.remove(signal, start, stored[signal][start])
         return len(old)
 
     def read(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> Usage[Any]:
@@ -110,12 +112,13 @@ class Store:
         _checked_grid(signal, grid)
         if between is not None:
             return self._read_between(signal, grid, between)
-        keys: list[Key] = sorted(set().union(*(self._keys_in(signal, *day) for day in _days_of(grid))))
+        listing = self._days.listing(signal)
+        keys: list[Key] = sorted(set().union(*(self._keys_in(signal, listing, *day) for day in _days_of(grid))))
         values = np.full((len(keys), grid.size), np.nan, dtype=np.float32)
         filled = np.zeros(len(keys), dtype=np.bool_)
         row = {key: i for i, key in enumerate(keys)}
         for start, inside, of_day in _days_of(grid):
-            day = _part(self._read_day(signal, start, days.decode), of_day, row)
+            day = _part(self._days.read(signal, start, listing.get(start, ())), of_day, row)
             target = days.rows(row, day.keys)
             values[target, inside] = day.values
             filled[target] = True
@@ -126,8 +129,9 @@ class Store:
 
     def _read_between(self, signal: Signal, grid: TimeGrid, between: Between) -> Usage[Any]:
         """As `read`, for part of the series: days are kept whole until all keys are known, for they are few."""
+        listing = self._days.listing(signal)
         parts = [
-            (inside, _part(self._read_day_between(signal, start, between), of_day))
+            (inside, _part(self._days.read_between(signal, start, listing.get(start, ()), between), of_day))
             for start, inside, of_day in _days_of(grid)
         ]
         keys = sorted(set().union(*(day.keys for _, day in parts)))
@@ -138,51 +142,35 @@ class Store:
         refs = tuple(days.ref_of(key) for key in keys)
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
 
-    def _read_day_between(self, signal: Signal, start_seconds: int, between: Between) -> Day | None:
-        """Part of a day; None when there is no file, or it was corrupt and has just been set aside."""
-        name = self._day_file(signal, start_seconds)
-        handle = self._folder.open(name)
-        if handle is None:
-            return None
-        with handle:
-            try:
-                return self._judged(
-                    name,
-                    lambda: days.decode_between(parquet.opened(handle), signal, start_seconds, between),
-                    lambda: handle.failure,
-                )
-            except StoreCorrupt as error:
-                _log.warning(
-                    "store_day_lost", signal=signal.value, day=days.day_name(start_seconds), error=error.message
-                )
-                return None
-
     def contents(self, signal: Signal, grid: TimeGrid) -> tuple[tuple[Key, ...], tuple[str, ...]]:
         """Keys of all series in the grid's days, sorted, and one text a day that changes when its content does."""
         keys: set[Key] = set()
         marks = []
+        listing = self._days.listing(signal)
         for start, _, _ in _days_of(grid):
-            found = self._read_day(signal, start, lambda b, s, t: (days.decode_keys(b, s, t), days.mark(b)))
-            if found is not None:
-                keys.update(found[0])
-                marks.append(f"{signal.value} {days.day_name(start)} {found[1]}")
+            files = self._days.contents(signal, start, listing.get(start, ()))
+            keys.update(*(of_file for of_file, _ in files))
+            if files:
+                marks.append(f"{signal.value} {days.day_name(start)} {' '.join(mark for _, mark in files)}")
         return tuple(sorted(keys)), tuple(marks)
 
-    def _keys_in(self, signal: Signal, start_seconds: int, inside: slice, of_day: slice) -> tuple[Key, ...]:
+    def _keys_in(
+        self, signal: Signal, listing: Listing, start_seconds: int, inside: slice, of_day: slice
+    ) -> tuple[Key, ...]:
         """Series with a value in that part of the day; a whole day needs only the key columns.
 
         Read before the values so that the matrix is allocated once and no two copies of a history exist.
         """
+        parts = listing.get(start_seconds, ())
         if inside.stop - inside.start == DAY_SECONDS // signal.spec.step_seconds:
-            return self._read_day(signal, start_seconds, days.decode_keys) or ()
-        day = self._read_day(signal, start_seconds, days.decode)
-        return _part(day, of_day).keys
+            return self._days.keys(signal, start_seconds, parts)
+        return _part(self._days.read(signal, start_seconds, parts), of_day).keys
 
     def span(self, signal: Signal) -> tuple[int, int] | None:
         """[start of the first, end of the last) slot with a value of any series, Unix seconds; None when empty."""
-        starts = self._stored_days(signal)
-        first = next(self._filled(signal, starts), None)
-        last = next(self._filled(signal, reversed(starts)), None)
+        listing = self._days.listing(signal)
+        first = next(self._filled(signal, listing.items()), None)
+        last = next(self._filled(signal, reversed(listing.items())), None)
         return None if first is None or last is None else (first[0], last[1])
 
     def holes(self) -> tuple[Hole, ...]:
@@ -190,38 +178,21 @@ class Store:
         return tuple(hole for signal in Signal for hole in self._holes_of(signal))
 
     def _holes_of(self, signal: Signal) -> Iterator[Hole]:
-        folder = f"{self.cluster}/usage/{signal.value}"
+        folder = self._days.folder(signal)
         for name in self._folder.names(folder):
             aside = _ASIDE.fullmatch(name)
-            start = days.day_start(aside["name"]) if aside else None
-            if start is not None:
-                yield Hole(signal, start, self._folder.path(f"{folder}/{name}"))
+            file = days.file_of(aside["name"]) if aside else None
+            if file is not None:
+                yield Hole(signal, file[0], self._folder.path(f"{folder}/{name}"))
 
-    def _filled(self, signal: Signal, starts: Iterable[int]) -> Iterator[tuple[int, int]]:
+    def _filled(self, signal: Signal, listed: Iterable[tuple[int, tuple[str, ...]]]) -> Iterator[tuple[int, int]]:
         """[first, last) of the slots with a value, day by day in the order given."""
         step = signal.spec.step_seconds
-        for start in starts:
-            day = self._read_day(signal, start, days.decode)
+        for start, parts in listed:
+            day = self._days.read(signal, start, parts)
             slots = [] if day is None else np.flatnonzero(~np.isnan(day.values).all(axis=0)).tolist()
             if slots:
                 yield start + slots[0] * step, start + (slots[-1] + 1) * step
-
-    def _stored_days(self, signal: Signal) -> list[int]:
-        names = self._folder.names(f"{self.cluster}/usage/{signal.value}")
-        return [start for start in map(days.day_start, names) if start is not None]
-
-    def _day_file(self, signal: Signal, start_seconds: int) -> str:
-        return f"{self.cluster}/usage/{signal.value}/{days.day_name(start_seconds)}"
-
-    def _read_day(
-        self, signal: Signal, start_seconds: int, decode: Callable[[bytes, Signal, int], ValueT]
-    ) -> ValueT | None:
-        """A day's series, or its keys; None when there is no file, or it was corrupt and has just been set aside."""
-        try:
-            return self._read(self._day_file(signal, start_seconds), lambda b: decode(b, signal, start_seconds))
-        except StoreCorrupt as error:
-            _log.warning("store_day_lost", signal=signal.value, day=days.day_name(start_seconds), error=error.message)
-            return None
 
     def remove(self) -> None:
         """Everything of this cluster: history and results."""
@@ -238,7 +209,7 @@ class Store:
 
     def read_inventory(self) -> Inventory | None:
         """The stored inventory; StoreCorrupt when it cannot be read."""
-        return self._read(f"{self.cluster}/inventory.json", lambda b: documents.decode(b, Inventory))
+        return self._files.read(f"{self.cluster}/inventory.json", lambda b: documents.decode(b, Inventory))
 
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
@@ -249,7 +220,7 @@ class Store:
     def read_quality(self) -> tuple[QualityRecord, ...]:
         """Records in the order they were appended."""
         kind = tuple[QualityRecord, ...]
-        return self._read(f"{self.cluster}/quality.json", lambda b: documents.decode(b, kind)) or ()
+        return self._files.read(f"{self.cluster}/quality.json", lambda b: documents.decode(b, kind)) or ()
 
     # ---- results
 
@@ -264,7 +235,7 @@ class Store:
         one length come as one matrix, in single precision where that loses nothing; for who keeps a whole table.
         """
         name = self._result(schema.name, "parquet")
-        found = self._read(name, lambda b: tables.decode(b, schema, where, matrices=matrices))
+        found = self._files.read(name, lambda b: tables.decode(b, schema, where, matrices=matrices))
         if found is None:
             raise NoData(
                 f"the store {self.url} has no {schema.name} of cluster {self.cluster} yet",
@@ -279,7 +250,7 @@ class Store:
         """
         name = self._result(schema.name, "parquet")
         with self._folder.exclusive(self._lock):
-            made = change(self._read(name, lambda b: tables.decode(b, schema)))
+            made = change(self._files.read(name, lambda b: tables.decode(b, schema)))
             if made is not None:
                 self._folder.write(name, tables.encode(made))
             return made
@@ -290,7 +261,7 @@ class Store:
 
     def read_document(self, name: str, kind: type[ValueT]) -> ValueT | None:
         """A document, None when it was never written; StoreCorrupt when it is not of that type."""
-        return self._read(self._result(name, "json"), lambda b: documents.decode(b, kind))
+        return self._files.read(self._result(name, "json"), lambda b: documents.decode(b, kind))
 
     # ---- blocks: work done shard by shard. One writer each, so no lock: shards are written side by side.
 
@@ -300,7 +271,7 @@ class Store:
 
     def read_block(self, folder: str, name: str) -> tuple[dict[str, Any], dict[str, str]] | None:
         """A block and its stamp; None when there is none; StoreCorrupt (set aside) when it cannot be read."""
-        return self._read(self._block(folder, name), blocks.decode)
+        return self._files.read(self._block(folder, name), blocks.decode)
 
     def block_names(self, folder: str) -> tuple[str, ...]:
         """Blocks of a folder, sorted; a name appears once its block is whole."""
@@ -337,32 +308,6 @@ class Store:
     def _replace(self, name: str, content: bytes) -> None:
         with self._folder.exclusive(self._lock):
             self._folder.write(name, content)
-
-    def _read(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
-        """Decode a file; one of a newer version is refused, one that cannot be read is set aside and reported."""
-        content = self._folder.read(name)
-        return None if content is None else self._judged(name, lambda: decode(content))
-
-    def _judged(
-        self, name: str, decode: Callable[[], ValueT], failure: Callable[[], BaseException | None] = lambda: None
-    ) -> ValueT:
-        """What `decode` makes of a file; `failure` tells whether the place, not the content, was at fault."""
-        path = self._folder.path(name)
-        try:
-            return decode()
-        except NewerVersionError as newer:
-            raise StoreError(
-                f"{path} has layout {newer.args[0]}, newer than the {SCHEMA_VERSION} this cotenant knows",
-                fix="Upgrade cotenant, or point it at another store.",
-            ) from newer
-        except (*parquet.UNREADABLE, msgspec.MsgspecError) as error:
-            if failed := failure():
-                raise self._folder.unreadable(name, failed) from error
-            aside = self._folder.set_aside(name)
-            raise StoreCorrupt(
-                f"{path} cannot be read ({error}); it was set aside as {self._folder.path(aside)}",
-                fix="Scan again to fill the hole; delete the file that was set aside when it is no longer needed.",
-            ) from error
 
 
 def _checked(name: str, what: str) -> str:
