@@ -66,7 +66,7 @@ def ask_all(
 def _ask(client: Client, query: Query, read: Callable[[msgspec.Raw, Query], T]) -> Answered[T]:
     grid = query.grid
     try:
-        result = client.range(query.text(), query.first_seconds, grid.end_seconds, grid.step_seconds)
+        result = client.range(query.text(), query.first_seconds, query.last_seconds, grid.step_seconds)
         return Answered((read(result, query),))
     except SourceError as error:
         halves = query.halves() if _may_split(query, error) else None

@@ -50,6 +50,8 @@ class Query:
     parts: tuple[Part, ...]
     grid: TimeGrid
     shard: Shard = Shard()
+    shift_seconds: int = 0
+    """Added to every moment: a grid's lie on multiples of its step."""
 
     @property
     def lead(self) -> int:
@@ -58,8 +60,13 @@ class Query:
 
     @property
     def first_seconds(self) -> int:
-        """First evaluation; the last is the grid's end."""
-        return self.grid.start_seconds + self.grid.step_seconds * (1 - self.lead)
+        """First evaluation."""
+        return self.grid.start_seconds + self.grid.step_seconds * (1 - self.lead) + self.shift_seconds
+
+    @property
+    def last_seconds(self) -> int:
+        """Last evaluation: the grid's end."""
+        return self.grid.end_seconds + self.shift_seconds
 
     def text(self) -> str:
         """The expression; with several parts every series is marked with its part's name."""

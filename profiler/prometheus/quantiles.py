@@ -57,7 +57,20 @@ def queries(question: Question, people: Population, labels: Mapping[str, str]) -
     made = _points(question, labels) if question.pooled else ()
     instant = TimeGrid(question.end_seconds - 1, 1, 1)
     asked = [(part, instant) for part in _instants(question, labels)]
-    return tuple(Query((part,), grid, shard) for shard in groups for part, grid in (*asked, *made))
+    shift = _first_point(question) % question.step_seconds
+    return tuple(
+        query
+        for shard in groups
+        for query in (
+            *(Query((part,), grid, shard) for part, grid in asked),
+            *(Query((part,), grid, shard, shift) for part, grid in made),
+        )
+    )
+
+
+def _first_point(question: Question) -> int:
+    """KRR's first point: the span before now cut to the minute. The points go on from there, both ends included."""
+    return question.end_seconds // 60 * 60 - question.span_seconds
 
 
 def _instants(question: Question, labels: Mapping[str, str]) -> tuple[Part, ...]:
@@ -83,7 +96,8 @@ def _points(question: Question, labels: Mapping[str, str]) -> tuple[tuple[Part, 
     matchers = (named(CPU), *CONTAINERS, *of_labels(labels))
     head, tail = f"max by ({_BY}) (rate(", f"[{step}s]))"
     part = Part(_POOLED, Kind.CONTAINER, (), matchers, head, tail, step)
-    whole = TimeGrid.between(question.end_seconds - question.span_seconds, question.end_seconds, step)
+    # A slot is evaluated at its end, so the first one lies before the first point; the query shifts it off the epoch.
+    whole = TimeGrid((_first_point(question) // step - 1) * step, step, question.span_seconds // step + 1)
     pieces = -(-whole.size // MAX_STEPS)
     edges = [whole.size * i // pieces for i in range(pieces + 1)]
     grids = [TimeGrid(whole.start_seconds + a * step, step, b - a) for a, b in pairwise(edges)]

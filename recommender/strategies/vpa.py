@@ -3,8 +3,9 @@
 Rules (VPA `recommender/{model,logic}`): CPU samples of weight 0.1, and one memory peak of weight 1 a pod and day, fill
 decaying histograms of the container over all its pods; target, lower and upper bound are p90, p50 and p95 + 15 %; the
 upper one is stretched by 1 + 1/c and the lower one shrunk by (1 + 0.001/c)^-2 with the confidence c in days; a pod gets
-at least 25 m and 250 MiB, split evenly over its containers. An OOM kill counts as a peak of max(used + 100 MiB, used x
-1.2). Every step is cut to whole millicores and bytes, as there. A limit keeps its ratio to the request.
+at least 25 m and 250 MiB, split evenly over its containers but init ones. An OOM kill counts as a peak of
+max(used + 100 MiB, used x 1.2). Every step is cut to whole millicores and bytes, as there. A limit keeps its ratio to
+the request.
 
 VPA counts one sample a minute towards its confidence. A stored 5-minute mean stands for five of them, so samples are
 counted by the minutes they cover; for one-minute samples this is VPA's own count. `bench/vpa_exact.py` runs VPA's
@@ -248,9 +249,12 @@ def _valid(values: FloatMatrix) -> FloatMatrix:
 
 
 def _floors(evidence: Evidence, resource: Resource, own: VpaSettings) -> Integers:
-    """Each container's share of the pod's minimum, cut, (n,)."""
+    """Each container's share of the pod's minimum, cut, (n,).
+
+    It is split over the containers that run as long as the pod: VPA does not know init containers, which end before.
+    """
     least = own.pod_floor_millicores if resource is CPU else own.pod_floor_bytes
-    containers = np.array([max(1, len(w.containers)) for w in evidence.workloads], dtype=np.float64)
+    containers = np.array([max(1, len(w.staying)) for w in evidence.workloads], dtype=np.float64)
     return _whole(least * (1.0 / containers))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.model.cluster import ContainerRole
 from cotenant.model.histogram import CPU_BUCKETS, MEMORY_BUCKETS, HistogramBatch
 from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
@@ -82,6 +84,15 @@ def test_the_pods_minimum_is_split_evenly_over_its_containers() -> None:
     assert value(made, MEMORY).amount == 87_381_333
     alone = one(Case(cpu=flat(1), memory=flat(1 * MIB)))
     assert (value(alone, CPU).amount, value(alone, MEMORY).amount) == (25, 250 * MIB)
+
+
+def test_an_init_container_takes_no_share_of_the_pods_minimum() -> None:
+    evidence = evidence_of(Case(cpu=flat(1), memory=flat(1 * MIB), containers=2))
+    main, other = evidence.workloads[0].containers
+    workload = replace(evidence.workloads[0], containers=(main, replace(other, role=ContainerRole.INIT)))
+    evidence = replace(evidence, workloads=(workload,) * len(evidence))
+    made = Vpa().recommend(evidence, RecommenderSettings(vpa=OWN))[0]
+    assert (value(made, CPU).amount, value(made, MEMORY).amount) == (25, 250 * MIB)
 
 
 def test_recent_samples_weigh_twice_those_of_a_day_before() -> None:
