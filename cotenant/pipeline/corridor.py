@@ -42,6 +42,8 @@ from recommender.gone import without_gone
 from recommender.incomplete import without_decreases
 from recommender.replicas import replica_floors
 
+UNREAD = frozenset({Signal.CPU_PRESSURE_MEAN})
+"""Stored signals that no analysis looks at; each one of five minutes would take a fifth of the memory."""
 TOTALS = (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX)
 
 
@@ -153,7 +155,7 @@ def load(store: Store, settings: Settings) -> History:
         start // HOUR_SECONDS * HOUR_SECONDS, math.ceil(span[1] / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS
     )
     grids = {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
-    usage = {s: store.read(s, grids[s.spec.step_seconds]) for s in Signal}
+    usage = {s: store.read(s, grids[s.spec.step_seconds]) for s in Signal if s not in UNREAD}
     quality = store.read_quality()
     return History(
         inventory=inventory,

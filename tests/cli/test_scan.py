@@ -16,6 +16,7 @@ import yaml
 
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.api_server import ApiServer, make_certificate
+from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server, installed
 
@@ -62,6 +63,29 @@ def scan(shop: Shop, store: Path, *words: str) -> subprocess.CompletedProcess[st
 def recommended(done: subprocess.CompletedProcess[str]) -> dict[tuple[str, ...], dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     return {(r["namespace"], r["kind"], r["workload"], r["container"]): r for r in json.loads(done.stdout)}
+
+
+def test_a_scan_whose_questions_for_counters_fail_is_partial_and_lowers_no_memory(shop: Shop, tmp_path: Path) -> None:
+    with FaultProxy(shop.url) as proxy:
+        proxy.fault = lambda _, query: "503-html" if "status_restarts_total" in query and "last_over" in query else None
+        broken = Shop(shop.cluster, proxy.url)
+        done = scan(broken, tmp_path, "-o", "json", "--set", "profiler.prometheus.outage_seconds=0")
+    assert done.returncode == 4, done.stderr
+    assert "incomplete: not read of the history: oom_kills" in done.stderr
+    assert "answered 503" in done.stderr
+    rows = json.loads(done.stdout)
+    assert any(row["memory_reason"] == "history-incomplete" for row in rows)
+    assert all(row["cpu_reason"] != "history-incomplete" for row in rows)
+
+
+def test_a_scan_whose_usage_questions_all_fail_ends_with_the_servers_own_error(shop: Shop, tmp_path: Path) -> None:
+    with FaultProxy(shop.url) as proxy:
+        proxy.fault = lambda _, query: "401" if "rate(" in query else None
+        done = scan(Shop(shop.cluster, proxy.url), tmp_path)
+    assert done.returncode == 1
+    assert "answered 401" in done.stderr
+    assert "holds no CPU usage" not in done.stderr
+    assert "Give credentials" in done.stderr
 
 
 def test_a_scan_recommends_for_every_container_that_runs(shop: Shop, tmp_path: Path) -> None:

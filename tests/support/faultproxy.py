@@ -8,6 +8,7 @@ A fault is a name of `FAULTS` or None; it is chosen by the request's number and 
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import re
 import threading
@@ -58,6 +59,8 @@ class FaultProxy:
     statistics: bool = False
     """Ask the server for each query's cost and add it up in `samples_read`."""
     samples_read: int = 0
+    sent_bytes: int = 0
+    """Size of all answers that were passed on, as they went over the wire."""
     count: int = 0
     most_in_flight: int = 0
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
@@ -97,11 +100,13 @@ class FaultProxy:
             self.requests.append((path, query, headers))
             return self.count
 
-    def read(self, answer: bytes) -> None:
-        """Note the samples that the server says it read for an answer."""
-        found = _READ.search(answer[-1000:])
+    def passed_on(self, answer: bytes, encoding: str) -> None:
+        """Note an answer's size and, with statistics, the samples that the server says it read for it."""
+        plain = gzip.decompress(answer) if self.statistics and encoding == "gzip" else answer
+        found = _READ.search(plain[-1000:])
         with self._lock:
             self.samples_read += int(found[1]) if found else 0
+            self.sent_bytes += len(answer)
 
     def leave(self) -> None:
         """A request ends."""
@@ -164,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         answer = upstream.getresponse()
         content = answer.read()
         upstream.close()
-        self.owner.read(content)
+        self.owner.passed_on(content, answer.headers.get("Content-Encoding", ""))
         extra = {k: v for k, v in answer.getheaders() if k.lower() == "content-encoding"}
         kind = answer.headers.get("Content-Type", "")
         if truncate:
