@@ -27,7 +27,7 @@ from bench.record import ROOT, Row, below, record
 from bench.scan_data import Target
 from cotenant.edges import clock
 from cotenant.edges.store.store import Store
-from cotenant.model.quality import QualityRecord
+from cotenant.model.quality import Defect, QualityRecord
 from tests.support.faultproxy import FaultProxy
 from tests.support.prometheus import MISSING, Server, installed
 
@@ -51,7 +51,11 @@ class Command:
 
 def client(now_seconds: int, words: Sequence[str]) -> None:
     """In the measured process: the command line, with another clock."""
-    clock.SystemClock.now_seconds = lambda _: float(now_seconds)  # type: ignore[method-assign]
+
+    def end_of_data(self: clock.SystemClock) -> float:  # noqa: ARG001 - the method it stands for
+        return float(now_seconds)
+
+    clock.SystemClock.now_seconds = end_of_data  # type: ignore[method-assign]
     from cotenant.cli.main import run
 
     sys.argv = ["cotenant", *words]
@@ -145,7 +149,7 @@ def rows(interval: int, workloads: int) -> Iterator[Row]:
     cold, warm, spent = ours(data)
     krr = theirs(data, targets)
     at = f"{interval} s scrape"
-    assert not cold.pull.defects.get("query-failed"), cold
+    assert not cold.pull.defects.get(Defect.QUERY_FAILED), cold
     what = f"{workloads:,} workloads with churn x {scan_data.DAYS} d, 50 ms"
     yield below(f"whole cold scan, {at}", cold.seconds, "s", COLD_GOAL_SECONDS[interval], what)
     yield below(f"whole cold scan, peak memory, {at}", cold.peak_mib, "MiB", MEMORY_GOAL_MIB)

@@ -129,9 +129,9 @@ def _write(out: IO[bytes], interval: int, workloads: Sequence[Target]) -> None:
         state = fast if metric in _FULL else slow
         kind = "counter" if metric.endswith("_total") else "gauge"
         out.write(f"# TYPE {metric.removesuffix('_total')} {kind}\n".encode())
-        for labels, value, pod in series:
+        for labels, value, life in series:
             text = np.frombuffer(f"{value:.12g}".encode(), dtype=np.uint8)
-            state.lines(out, metric, labels, np.broadcast_to(text, (len(state.times), len(text))), 0, pod)
+            state.lines(out, metric, labels, np.broadcast_to(text, (len(state.times), len(text))), 0, life)
     out.write(b"# EOF\n")
 
 

@@ -13,6 +13,7 @@ take the parts before the day's file: a part that vanishes meanwhile is in the d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import structlog
@@ -116,8 +117,8 @@ class DayFiles:
         """What the day's files hold, oldest first."""
         found: list[ValueT] = []
         for name in _newest_first(start_seconds, parts):
-            path = f"{self.folder(signal)}/{name}"
-            value = _unless_corrupt(signal, name, lambda path=path: self._files.read(path, decode))
+            read = partial(self._files.read, f"{self.folder(signal)}/{name}", decode)
+            value = _unless_corrupt(signal, name, read)
             if value is not None:
                 found.append(value)
         return found[::-1]
