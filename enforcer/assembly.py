@@ -30,6 +30,7 @@ from cotenant.model.node_policy import NodePolicy
 from cotenant.model.qos import PriorityClass, QosClass
 from cotenant.settings.enforcer import EnforcerSettings
 from cotenant.settings.root import Settings
+from cotenant.settings.telemetry import ENFORCER_PORT
 from enforcer.agent import Agent, Parts
 from enforcer.apply import Applier
 from enforcer.asking import WithKubelet
@@ -200,7 +201,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         )
         agent = Agent(parts)
         reporter = _reporter(own, node, client, agent)
-        server = HealthServer(_checks(agent, reporter), metrics, settings.telemetry)
+        server = HealthServer(_checks(agent, reporter), metrics, settings.telemetry, ENFORCER_PORT)
         server.pages["/status"] = lambda: (msgspec.json.encode(agent.status()), "application/json")
         stack.enter_context(server)
         if recorder:

@@ -111,11 +111,12 @@ def serve(settings: Settings) -> None:
     from cotenant.edges.health import HealthServer
     from cotenant.edges.kube import connect
     from cotenant.edges.telemetry import Metrics
+    from cotenant.settings.telemetry import EXTENDER_PORT
     from scheduler_ext.extender.service import ExtenderService
 
     metrics = Metrics(__version__, platform.python_version())
     service = ExtenderService(connect(settings.kube), settings.extender, SystemClock(), metrics, settings.telemetry)
-    health = HealthServer(service.app.checks, metrics, settings.telemetry)
+    health = HealthServer(service.app.checks, metrics, settings.telemetry, EXTENDER_PORT)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), service, health:

@@ -64,7 +64,7 @@ def node() -> None:
     epilog=examples(
         "cotenant node status",
         "cotenant node status -o json",
-        "cotenant node status --url http://127.0.0.1:9464/status  # asks the agent itself",
+        "cotenant node status --url http://127.0.0.1:9466/status  # asks the agent itself",
         "kubectl exec -n cotenant cotenant-enforcer-x7k2p -- cotenant node status  # on another node",
     )
 )

@@ -48,6 +48,13 @@ def why(
         Path | None,
         typer.Option("--file", "-f", metavar="FILE", help="A pod, or what has a pod template, that is not created."),
     ] = None,
+    extender: Annotated[
+        bool | None,
+        typer.Option(
+            "--extender/--no-extender",
+            help="Judge by the extender's rules, or not. Unless said: when an extender is found running.",
+        ),
+    ] = None,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
     output: OutputOption = Format.TABLE,
@@ -58,25 +65,30 @@ def why(
         raise UsageError("give the name of a pod, or --file", fix="cotenant why POD -n NAMESPACE")
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
     space, _, name = pod.rpartition("/")
-    body, found = _explained(settings, (space or namespace, name), file)
+    body, found = _explained(settings, (space or namespace, name), file, extender)
     rows = [{"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*found.refusals, *found.scheduler)]
     print_table(Table.from_rows(WHY, rows), output, headers=not no_headers)
     _summary(body, found)
 
 
-def _explained(settings: Settings, name: tuple[str, str], file: Path | None) -> tuple[Mapping[str, Any], Explanation]:
+def _explained(
+    settings: Settings, name: tuple[str, str], file: Path | None, extender: bool | None
+) -> tuple[Mapping[str, Any], Explanation]:
     import msgspec
 
     from cotenant.edges.kube import connect
     from scheduler_ext.extender.pod import PodWire, facts_of
-    from scheduler_ext.extender.reading import look, pod_of
+    from scheduler_ext.extender.reading import extender_runs, look, pod_of
     from scheduler_ext.extender.stock import refusals
-    from scheduler_ext.extender.why import explained, scheduler_says
+    from scheduler_ext.extender.why import Explanation, explained, scheduler_says
 
     client = connect(settings.kube)
     try:
         body = pod_of(client, *name) if file is None else template_of(file, name[0])
+        if mapping(body.get("spec")).get("nodeName"):
+            return body, Explanation("/".join(name), 0, 0, [])
         seen = look(client, settings.extender)
+        asked = extender_runs(client, settings.extender) if extender is None else extender
     finally:
         client.close()
     try:
@@ -84,7 +96,7 @@ def _explained(settings: Settings, name: tuple[str, str], file: Path | None) -> 
     except msgspec.ValidationError as error:
         raise UsageError(f"{file or name[1]} is not a pod: {error}", fix="Check the file's indentation.") from error
     others = refusals(body.get("spec") or {}, seen.nodes)
-    found = explained(seen.snapshot, facts, seen.moment, settings.extender, others)
+    found = explained(seen.snapshot, facts, seen.moment, settings.extender, others, asked)
     return body, msgspec.structs.replace(found, scheduler=scheduler_says(_condition(body)))
 
 
@@ -112,7 +124,8 @@ def _summary(body: Mapping[str, Any], found: Explanation) -> None:
 
     spec = body.get("spec") or {}
     if node := spec.get("nodeName"):
-        message(f"{found.pod} is on {node} already")
+        message(f"{found.pod} is on {node}: nothing is in its way")
+        return
     if gates := waits_for(spec):
         message(f"{found.pod} waits for its scheduling gates: {', '.join(gates)}; no scheduler looks at it before")
     best = f"; best: {', '.join(found.best)}" if found.best else ""

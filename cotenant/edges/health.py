@@ -55,12 +55,15 @@ def _outcome(check: Check) -> str:
 class HealthServer:
     """Serves the checks and metrics from a thread of its own, also as a context manager."""
 
-    def __init__(self, checks: Checks, metrics: Metrics, settings: TelemetrySettings) -> None:
-        """Bind at once, so that a taken port is an error at start-up and not a silent probe failure."""
+    def __init__(self, checks: Checks, metrics: Metrics, settings: TelemetrySettings, own_port: int = 0) -> None:
+        """Bind at once, so that a taken port is an error at start-up and not a silent probe failure.
+
+        own_port: of the program, where the settings name none; 0 takes any free one.
+        """
         self.pages: dict[str, Page] = {}
         """Further pages by path, such as "/status"; may be added while it serves."""
         handler = type("BoundHandler", (_Handler,), {"checks": checks, "metrics": metrics, "pages": self.pages})
-        address = (settings.health_host, settings.health_port)
+        address = (settings.health_host, own_port if settings.health_port is None else settings.health_port)
         try:
             self._server = _Server(address, handler)
         except OSError as error:

@@ -17,6 +17,7 @@ from cotenant.edges.kube import Mirror
 from cotenant.manager.configuring import config_data
 from cotenant.manager.contract import Decision, Note
 from cotenant.manager.loop import Changes, Key
+from cotenant.manager.node_slo import notes_of
 from cotenant.manager.results import ProdPeak, RunResults
 from cotenant.manager.watched import WatchedNode
 from cotenant.model.cluster import Pod
@@ -24,6 +25,8 @@ from cotenant.model.errors import CotenantError
 from cotenant.model.intent import Address, Intent, Outcome
 from cotenant.model.nodemetric import NodeMetric
 from cotenant.model.protocol import SLO_CONFIG_MAP
+from cotenant.model.slo_config import Finding, parse
+from cotenant.model.slo_forms import SloKey
 from cotenant.model.usage import DAY_SECONDS
 from recommender.colocation.columns import PeakForecast
 from recommender.colocation.publish import publish
@@ -52,6 +55,7 @@ class Colocating:
         self._text: str | None = None
         self._config: ColocationConfig | None = ColocationConfig()
         self._wrong: CotenantError | None = None
+        self._ineffective: tuple[Finding, ...] = ()
         self._written: dict[str, float] = {}
         self._now_seconds = 0.0
 
@@ -104,6 +108,8 @@ class Colocating:
             return
         known = self._text is not None or self._config != ColocationConfig()
         self._text, self._wrong = text, None
+        findings = parse(SloKey.COLOCATION, text)[1] if text is not None else ()
+        self._ineffective = tuple(finding for finding in findings if not finding.fatal)
         try:
             self._config = ColocationConfig.parse(text) if text is not None else ColocationConfig()
             self._state.configure(self._config)
@@ -123,7 +129,7 @@ class Colocating:
             kept = "The last good value stays in force." if self._config else "No good value is known: nothing is done."
             text = f"{self._wrong.message}. {kept} {self._wrong.fix}"
             found.append(Note(SUBJECT, "InvalidConfig", text, warning=True))
-        return tuple(found)
+        return (*found, *notes_of(self._ineffective))
 
     def _take(self, changes: Changes) -> None:
         """Bring the state up to what the mirrors show."""

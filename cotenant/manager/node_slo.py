@@ -22,7 +22,7 @@ from cotenant.model.errors import QuantityError
 from cotenant.model.intent import Address, Apply
 from cotenant.model.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP, SLO_GROUP
 from cotenant.model.quantity import parse_bytes
-from cotenant.model.slo_config import SloConfig
+from cotenant.model.slo_config import Finding, SloConfig
 from cotenant.model.slo_forms import FORMS, SloKey
 
 PLURAL: Final = "nodeslos"
@@ -91,7 +91,7 @@ def decide(view: Configured) -> Decision:
         if why := difference(node.owned, there, wanted, specs):
             address = Address(SLO_GROUP, PLURAL, node.owned.name)
             intents.append(Apply(address, _body(node.owned, wanted), why=why))
-    notes = (*notes_of(view.config), *_foreign(foreign), *_bandwidths(view.nodes))
+    notes = (*notes_of(view.config.findings), *_foreign(foreign), *_bandwidths(view.nodes))
     return Decision(tuple(intents), notes)
 
 
@@ -180,9 +180,9 @@ def _body(owned: Owned, wanted: Rendering) -> dict[str, Any]:
     }
 
 
-def notes_of(config: SloConfig) -> Iterable[Note]:
+def notes_of(findings: Iterable[Finding]) -> Iterable[Note]:
     """What is wrong with the ConfigMap, one note for each finding; what it does to the nodes is said too."""
-    for finding in config.findings:
+    for finding in findings:
         if not finding.fatal:
             effect = "The rest of the key is in force."
         elif finding.kept:

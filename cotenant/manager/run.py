@@ -30,6 +30,7 @@ from cotenant.manager.pipeline import Pipeline
 from cotenant.manager.sending import Leadership, Sender
 from cotenant.model.errors import SettingsError
 from cotenant.settings.root import Settings
+from cotenant.settings.telemetry import MANAGER_PORT
 
 LEASE: Final = "cotenant-manager"
 SYNC_SECONDS: Final = 120.0
@@ -176,7 +177,7 @@ class Manager:
 def run(manager: Manager, settings: Settings, metrics: Metrics, wait: Callable[[], None]) -> None:
     """Run with probes until `wait` returns; the Lease is given back at the end."""
     checks = manager.checks()
-    with HealthServer(checks, metrics, settings.telemetry) as health, manager:
+    with HealthServer(checks, metrics, settings.telemetry, MANAGER_PORT) as health, manager:
         log.info(
             "manager runs",
             port=health.port,

@@ -31,6 +31,8 @@ class Deviation:
     value: Any
     expected: str
     fatal: bool = True
+    fix: str = ""
+    """What to do about it, where its path alone does not say so."""
 
     def __str__(self) -> str:
         return f"{self.path}: {shown(self.value)} {self.expected}"

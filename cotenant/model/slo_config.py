@@ -240,6 +240,8 @@ def _contradictions(form: Form, layers: Layers) -> Iterator[Deviation]:
 
 
 def _fix(form: Form, deviation: Deviation) -> str:
+    if deviation.fix:
+        return deviation.fix
     if deviation.fatal:
         return f"Set {deviation.path} to an allowed value or leave it out."
     return f"Remove {deviation.path} or correct its name; {form.title} works without it."

@@ -21,7 +21,6 @@ from cotenant.model.node_policy import (
     ClassPolicies,
     CpuBurst,
     HostApplication,
-    NotNegative,
     Percent,
     Positive,
     System,
@@ -44,7 +43,12 @@ class SloKey(StrEnum):
 
 Rule: TypeAlias = Callable[[Mapping[str, Any], str], Iterator[Deviation]]
 Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")]
+WHOLE_PERCENT: Final = 100
 Ratio: TypeAlias = Annotated[float, Meta(ge=1)]
+
+
+OfCapacity: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
+"""Percent of a node's capacity. Koordinator has no upper bound; ten times the capacity is a slip of the hand."""
 
 
 class AggregatePolicy(msgspec.Struct, frozen=True):
@@ -63,10 +67,10 @@ class Colocation(msgspec.Struct, frozen=True, rename="camel"):
     metric_memory_collect_policy: Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"] = (
         "usageWithoutPageCache"
     )
-    cpu_reclaim_threshold_percent: NotNegative = 60
+    cpu_reclaim_threshold_percent: OfCapacity = 60
     cpu_calculate_policy: Literal["usage", "maxUsageRequest", "forecast"] = "usage"
     """`forecast` is cotenant's own, as are the forecast fields and maxRisePercent below."""
-    memory_reclaim_threshold_percent: NotNegative = 65
+    memory_reclaim_threshold_percent: OfCapacity = 65
     memory_calculate_policy: Literal["usage", "request", "maxUsageRequest", "forecast"] = "usage"
     degrade_time_minutes: Positive = 15
     update_time_threshold_seconds: Positive = 300
@@ -77,8 +81,8 @@ class Colocation(msgspec.Struct, frozen=True, rename="camel"):
     mid_unallocated_percent: Percent = 0
     mid_static_cpu_reserved_percent: Percent = msgspec.field(default=0, name="midStaticCPUReservedPercent")
     mid_static_memory_reserved_percent: Percent = 0
-    batch_cpu_threshold_percent: NotNegative | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
-    batch_memory_threshold_percent: NotNegative | None = None
+    batch_cpu_threshold_percent: OfCapacity | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
+    batch_memory_threshold_percent: OfCapacity | None = None
     forecast_minimum_origins: Positive = 5
     forecast_tolerated_violation_percent: Percent = 10
     max_rise_percent: Positive | None = None
@@ -163,8 +167,18 @@ def _applications(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
                 yield Deviation(f"{here}.cgroupPath.{key}", value, "leads out of its base")
 
 
+def _overcommitted(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+    """More than the whole node is meant to be used: allowed, and seldom meant."""
+    for name in ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent"):
+        percent = values.get(name)
+        if isinstance(percent, int) and percent > WHOLE_PERCENT:
+            words = f"percent of a node's capacity is more than the node has ({WHOLE_PERCENT})"
+            fix = f"Set {path}.{name} to at most {WHOLE_PERCENT}, unless nodes are to be overcommitted."
+            yield Deviation(f"{path}.{name}", percent, words, fatal=False, fix=fix)
+
+
 FORMS: Final[Mapping[SloKey, Form]] = {
-    SloKey.COLOCATION: Form("colocation", Colocation, "", "nodeConfigs"),
+    SloKey.COLOCATION: Form("colocation", Colocation, "", "nodeConfigs", rules=(_overcommitted,)),
     SloKey.THRESHOLDS: Form(
         "suppression and eviction",
         Thresholds,

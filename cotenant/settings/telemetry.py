@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from cotenant.settings.base import Section, setting
+
+MANAGER_PORT: Final = 9464
+EXTENDER_PORT: Final = 9465
+ENFORCER_PORT: Final = 9466
+"""Default of `health_port` in each program that serves it."""
 
 
 class TelemetrySettings(Section, frozen=True):
@@ -20,5 +25,11 @@ class TelemetrySettings(Section, frozen=True):
         "127.0.0.1"
     )
     health_port: Annotated[
-        int, setting("Port of /livez, /readyz and /metrics; 0 takes any free one.", ge=0, le=65_535)
-    ] = 9464
+        int | None,
+        setting(
+            "Port of /livez, /readyz and /metrics; 0 takes any free one. Unset: each program has its own (manager "
+            f"{MANAGER_PORT}, extender {EXTENDER_PORT}, enforcer {ENFORCER_PORT}), so that all run on one machine.",
+            ge=0,
+            le=65_535,
+        ),
+    ] = None

@@ -58,7 +58,11 @@ def _durations(value: Any) -> tuple[int, ...] | None:
 
 
 FLAG: Final = Domain("true or false", lambda v: v if isinstance(v, bool) else None)
-PERCENT: Final = whole(0)
+MOST_PERCENT: Final = 1000
+"""Koordinator takes any number; ten times a node's capacity is a slip of the hand."""
+PERCENT: Final = Domain(
+    f"a whole number from 0 to {MOST_PERCENT} (percent of the node's capacity)", whole(0, MOST_PERCENT).read
+)
 SHARE: Final = whole(0, 100)
 
 FIELDS: Final[Mapping[str, tuple[str, Domain]]] = {
@@ -130,9 +134,9 @@ def read_object(text: str, what: str) -> dict[str, Any]:
 
 
 def percent_of_ratio(text: str) -> int | None:
-    """Percent of a node label such as "0.65": int(value * 100), cut as upstream; None when it is no ratio >= 0."""
+    """Percent of a node label such as "0.65": int(value * 100), cut as upstream; None for no ratio from 0 to 10."""
     try:
         scaled = float(text) * 100 if "_" not in text else math.nan
     except ValueError:
         return None
-    return int(scaled) if math.isfinite(scaled) and 0 <= scaled <= LARGEST else None
+    return int(scaled) if math.isfinite(scaled) and 0 <= scaled <= MOST_PERCENT else None

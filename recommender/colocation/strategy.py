@@ -197,5 +197,5 @@ def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         if label in labels:
             found[attribute] = percent = percent_of_ratio(labels[label])
             if percent is None:
-                notes.append(f"label {label} is {shown(labels[label])}, no ratio >= 0; it is ignored")
+                notes.append(f"label {label} is {shown(labels[label])}, no ratio from 0 to 10; it is ignored")
     return {k: v for k, v in found.items() if v is not None}, notes

@@ -5,16 +5,17 @@ What may not be read, or is not installed, is left out and said; then rules that
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from cotenant.edges.kube import KubeClient
 from cotenant.edges.kube.observed import ON_NODES
-from cotenant.model.errors import ClusterAbsent, ClusterForbidden, NoData
+from cotenant.model.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
 from cotenant.model.protocol import SWAP_GUARD
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.decide import Moment
@@ -24,6 +25,18 @@ from scheduler_ext.extender.pod import PodWire, facts_of
 from scheduler_ext.extender.snapshot import Snapshot, following
 from scheduler_ext.extender.table import Table
 from scheduler_ext.extender.watcher import PATHS, GuardWire
+
+DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
+EXTENDER_NAME: Final = "cotenant-extender"
+CONNECT_SECONDS: Final = 0.5
+
+
+class _Ready(msgspec.Struct, rename="camel"):
+    ready_replicas: int = 0
+
+
+class _Deployment(msgspec.Struct):
+    status: _Ready = msgspec.field(default_factory=_Ready)
 
 
 class _Meta(msgspec.Struct):
@@ -68,6 +81,22 @@ def look(client: KubeClient, settings: ExtenderSettings) -> Look:
     nodes = tuple(table.nodes.values())
     moment = Moment(now, time.monotonic())
     return Look(following(Snapshot(), table.take(sources, (now, moment.monotonic))), nodes, moment)
+
+
+def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
+    """Whether an extender is there to be asked: a ready Deployment of ours in the cluster, or one on this machine."""
+    try:
+        for found in client.list(DEPLOYMENTS, _Deployment, labelSelector=f"app.kubernetes.io/name={EXTENDER_NAME}"):
+            if found.status.ready_replicas:
+                return True
+    except ClusterError:  # without the right to look it may be on this machine all the same
+        pass
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host  # noqa: S104 - compared, not bound
+    try:
+        socket.create_connection((host, settings.port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, Source], **query: str) -> list[Any]:

@@ -92,18 +92,24 @@ def explained(
     now: Moment,
     settings: ExtenderSettings,
     others: Mapping[tuple[str, str], Sequence[bool]] | None = None,
+    asked: bool = True,
 ) -> Explanation:
-    """What our rules, fit by requests, and `others` ((rule, words) -> refused, a place a node) say of every node."""
+    """What our rules, fit by requests, and `others` ((rule, words) -> refused, a place a node) say of every node.
+
+    asked: whether an extender is there to be asked; without one no rule of ours refuses or ranks anything.
+    """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     fit = {("resources", f"too little {name}"): missing for name, missing in lacking(snapshot, pod).items()}
     stock = fit | {key: np.asarray(refused, dtype=np.bool_) for key, refused in (others or {}).items()}
     free = np.ones(len(rows), dtype=np.bool_)
     for refused in stock.values():
         free &= ~refused
-    judged, stance = _judged(snapshot, pod, np.flatnonzero(free), now, settings)
+    judged, stance = Judgement.passing(len(rows)), Posture()
+    if asked:
+        judged, stance = _judged(snapshot, pod, np.flatnonzero(free), now, settings)
     passing = np.flatnonzero(free & judged.passed)
     points = decide.points(snapshot, pod, passing, now, settings)
-    order = passing[np.argsort(-points, kind="stable")][:BEST]
+    order = passing[np.argsort(-points, kind="stable")][: BEST if asked else 0]
     counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
     refusals = refusals_of(judged.counts()) + refusals_of(counted)
     return Explanation(
@@ -111,7 +117,7 @@ def explained(
         nodes=len(rows),
         fits=len(passing),
         refusals=sorted(refusals, key=lambda one: (-one.nodes, one.rule, one.reason)),
-        notes=[text for text in (_silent(stance), _yielded(stance), pod.unread, snapshot.problem()) if text],
+        notes=[text for text in (*_of_rules(stance, asked), pod.unread, snapshot.problem()) if text],
         best=[snapshot.names[row] for row in order.tolist()],
     )
 
@@ -144,6 +150,12 @@ def scheduler_says(message: str) -> list[Refusal]:
     if not head:
         return [Refusal("scheduler", message.strip(), 0)] if message.strip() else []
     return [Refusal("scheduler", words.strip(" ."), int(number)) for number, words in _PART.findall(head[3])]
+
+
+def _of_rules(stance: Posture, asked: bool) -> tuple[str, ...]:
+    if not asked:
+        return ("no running extender was found, so that its rules refuse nothing; --extender tries them all the same",)
+    return _silent(stance), _yielded(stance)
 
 
 def _silent(stance: Posture) -> str:

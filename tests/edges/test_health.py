@@ -3,13 +3,14 @@ from __future__ import annotations
 import http.client
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from cotenant.edges.health import Checks, HealthServer
 from cotenant.edges.telemetry import Metrics
 from cotenant.model.errors import UsageError
-from cotenant.settings.telemetry import TelemetrySettings
+from cotenant.settings.telemetry import ENFORCER_PORT, EXTENDER_PORT, MANAGER_PORT, TelemetrySettings
 
 pytestmark = pytest.mark.server
 
@@ -102,3 +103,17 @@ def test_a_taken_port_is_an_error_at_start_and_a_stopped_server_frees_it(checks:
     first.stop()
     with HealthServer(checks, Metrics("1", "3"), taken) as again:
         assert ask(again, "/livez")[0] == 200
+
+
+def test_programs_that_share_a_machine_have_ports_of_their_own() -> None:
+    """As deploy/ names them."""
+    assert len({MANAGER_PORT, EXTENDER_PORT, ENFORCER_PORT}) == 3
+    for name, port in (("extender", EXTENDER_PORT), ("enforcer", ENFORCER_PORT)):
+        text = (Path(__file__).resolve().parents[2] / "deploy" / f"{name}.yaml").read_text()
+        assert f"{{name: metrics, containerPort: {port}}}" in text
+    checks = Checks()
+    with HealthServer(checks, Metrics("1", "3"), ANY_PORT) as first:
+        unset = TelemetrySettings()
+        assert unset.health_port is None
+        with pytest.raises(UsageError, match=str(first.port)):
+            HealthServer(checks, Metrics("1", "3"), unset, first.port)

@@ -68,12 +68,16 @@ def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene
     try:
         wait_for("the lists", lambda: all(m.wait_synced(0) for n, m in mirrors.items() if n != "topologies"), 60)
         assert feature.decide({n: m.changes() for n, m in mirrors.items()}, time.time()).intents == ()
-        scene.configure(colocation_config={"enable": True})
+        scene.configure(colocation_config={"enable": True, "cpuReclaimTresholdPercent": 50})
         wait_for("the configuration", mirrors["config"].snapshot)
         scene.api.delete(f"/api/v1/nodes/{gone}")
         wait_for("the node to go", lambda: ("", gone) not in mirrors["nodes"].snapshot())
         found = feature.decide({}, time.time())  # it has not been told yet
         assert {gone, left} <= {intent.address.name for intent in found.intents}
+        (note,) = [n for n in found.notes if n.warning]
+        assert (
+            "$.cpuReclaimTresholdPercent: 50 is not read here; do you mean cpuReclaimThresholdPercent?" in note.message
+        )
     finally:
         for mirror in mirrors.values():
             mirror.stop()

@@ -272,3 +272,39 @@ def test_colocation_config_is_refused_here_where_its_reader_refuses_it(values: d
     except SettingsError:
         readable = False
     assert (parse(SloKey.COLOCATION, text)[0] is not None) is readable
+
+
+@pytest.mark.parametrize(
+    ("text", "fatal", "words"),
+    [
+        (
+            '{"cpuReclaimThresholdPercent": 1000000000}',
+            True,
+            (
+                "$.cpuReclaimThresholdPercent: 1000000000",
+                "1000",
+                "Set $.cpuReclaimThresholdPercent to",
+            ),
+        ),
+        (
+            '{"memoryReclaimThresholdPercent": 120}',
+            False,
+            ("$.memoryReclaimThresholdPercent: 120 percent of a node's capacity", "to at most 100"),
+        ),
+        (
+            '{"cpuReclaimTresholdPercent": 50}',
+            False,
+            ("$.cpuReclaimTresholdPercent: 50", "do you mean cpuReclaimThresholdPercent?", "correct its name"),
+        ),
+    ],
+)
+def test_a_slip_in_colocation_config_is_told_with_key_value_unit_and_fix(
+    text: str, fatal: bool, words: tuple[str, ...]
+) -> None:
+    (finding,) = SloConfig().updated({"colocation-config": text}).findings
+    assert finding.fatal is fatal
+    assert all(part in f"{finding} {finding.fix}" for part in words), f"{finding} {finding.fix}"
+
+
+def test_a_node_may_be_filled_whole_without_a_word() -> None:
+    assert SloConfig().updated({"colocation-config": '{"cpuReclaimThresholdPercent": 100}'}).findings == ()

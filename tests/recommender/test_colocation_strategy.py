@@ -98,10 +98,10 @@ def test_a_ratio_becomes_a_percentage_cut_to_a_whole_number(text: str, percent: 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("cpuReclaimThresholdPercent", -1, "a whole number >= 0"),
-        ("cpuReclaimThresholdPercent", 60.0, "a whole number >= 0"),
-        ("cpuReclaimThresholdPercent", True, "a whole number >= 0"),
-        ("cpuReclaimThresholdPercent", 10**400, "a whole number >= 0"),
+        ("cpuReclaimThresholdPercent", -1, "a whole number from 0 to 1000 (percent"),
+        ("cpuReclaimThresholdPercent", 60.0, "a whole number from 0 to 1000 (percent"),
+        ("cpuReclaimThresholdPercent", True, "a whole number from 0 to 1000 (percent"),
+        ("cpuReclaimThresholdPercent", 10**400, "a whole number from 0 to 1000 (percent"),
         ("midCPUThresholdPercent", 101, "a whole number from 0 to 100"),
         ("degradeTimeMinutes", 0, "a whole number >= 1"),
         ("resourceDiffThreshold", 0, "a number > 0 and <= 1"),
@@ -174,3 +174,13 @@ def test_any_config_is_refused_in_words_or_gives_a_strategy_within_its_ranges(
     assert config.key({CPU_RECLAIM_RATIO_LABEL: label}, {}) == config.key(
         {CPU_RECLAIM_RATIO_LABEL: label, "x": "y"}, {}
     )
+
+
+def test_a_threshold_beyond_ten_nodes_is_refused_with_its_unit() -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(cpuReclaimThresholdPercent=1_000_000_000)
+    message = caught.value.message
+    assert all(w in message for w in ("Percent is 1000000000", "from 0 to 1000", "percent of the node"))
+    assert resolve(parse(cpuReclaimThresholdPercent=1000)).strategy.cpu_reclaim_percent == 1000
+    assert percent_of_ratio("10") == 1000
+    assert percent_of_ratio("10000000") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import ssl
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.certificates import issue
 from scheduler_ext.extender.configuration import Reach, configuration
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_nodes import PodShape, create_pods
 from tests.cluster.fixtures import FakeNodes
 from tests.scheduler_ext.extender.live import install_crds
 
@@ -107,17 +109,28 @@ def test_why_tries_a_template_on_every_node_and_creates_nothing(
     assert refusals["taints", "taint test.example/gpu:NoSchedule is not tolerated"] == 1
     assert f"2 of {len(control_plane.api().items('/api/v1/nodes'))} nodes would take {namespace}/web" in done.stderr
     assert len(control_plane.api().items(f"/api/v1/namespaces/{namespace}/pods")) == before
+    assert "no running extender was found" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        here = ("--set", f"extender.port={listening.getsockname()[1]}")
+        done = cotenant(*here, "why", "-f", str(file), "--kubeconfig", kubeconfig)
+    assert done.returncode == 0, done.stderr
+    assert "no running extender was found" not in done.stderr
 
 
 def test_why_says_what_holds_a_real_pod_back(
     control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes
 ) -> None:
     install_crds(control_plane)
-    fake_nodes(1)
+    names = fake_nodes(1)
     spec = {"containers": [{"name": "m", "image": "x"}], "schedulingGates": [{"name": "cotenant.dev/reservation"}]}
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "gated"}, "spec": spec})
     done = cotenant("why", "gated", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig))
     assert "waits for its scheduling gates: cotenant.dev/reservation" in done.stderr
+    create_pods(control_plane, namespace, 1, PodShape(prefix="bound"), names)
+    placed = cotenant("why", "bound-0", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig), "-o", "json")
+    assert (placed.returncode, json.loads(placed.stdout)) == (0, [])
+    assert f"{namespace}/bound-0 is on {names[0]}: nothing is in its way" in placed.stderr
+    assert "would take" not in placed.stderr
     missing = cotenant("why", f"{namespace}/nobody", "--kubeconfig", str(control_plane.kubeconfig))
     assert missing.returncode == 1
     assert f"there is no pod nobody in namespace {namespace}" in missing.stderr
