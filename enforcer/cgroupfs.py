@@ -4,10 +4,11 @@
         node.read_knob("kubepods/besteffort", Knob.CPU_SHARES)      # 2, or Lack.GONE, Lack.ABSENT, ...
         node.write_knob("kubepods/besteffort", Knob.CPU_SHARES, 2)  # errno, 0 = written
 
-A path is walked part by part from a descriptor of its hierarchy's root, never following a link, never creating
-anything; so nothing outside can be opened, whatever is asked. Files that are read each tick stay open (three times
-faster than opening them) within a share of RLIMIT_NOFILE; the kernel answers ENODEV on one whose cgroup is gone, also
-when a new one has its name. That a cgroup is gone is no error but a value: `Lack`.
+A path is opened below a descriptor of its hierarchy's root, never following a link, never creating anything; so nothing
+outside can be opened, whatever is asked. A cgroup file system has no links; a tree of another kind is walked part by
+part. What is read each tick stays open (three times faster than opening it), within a share of RLIMIT_NOFILE: four
+counters of a cgroup, and knobs that carry our values; everything else is opened on demand. The kernel answers ENODEV
+on a file whose cgroup is gone, also when a new one has its name. That a cgroup is gone is no error but a value: `Lack`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import resource
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -33,11 +35,12 @@ PRESSURE: Final = "pressure"
 MEMORY_AND_SWAP: Final = "memory.memsw.limit_in_bytes"
 
 _PIECE: Final = 4096
-_EACH: Final = 4
-"""Folders of one cgroup that are open, about: CPU, CPU accounting, CPU sets, memory."""
+_CHECKED: Final = 4096
+"""Paths of which it is remembered that they are ones."""
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_TRUNC
+_CGROUP_KINDS: Final = ("cgroup", "cgroup2")
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
 _NO_SUCH_PLACE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ELOOP)
 
@@ -83,14 +86,17 @@ class Hierarchy:
         self._names: dict[Knob, str] = {}
         self._periods: dict[CgroupPath, int] = {}
         self._parsed: dict[tuple[CgroupPath, Knob], tuple[bytes, Value]] = {}
-        self._folders: dict[CgroupPath, dict[str, int]] = {}
-        """Folders of cgroups, by controller: what is not held open is opened from there."""
+        self._linkless = frozenset[str]()
+        """Controllers whose hierarchy is a cgroup file system: nobody can make a link there."""
         self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 if held_limit is None else held_limit
         versions = {}
+        kinds = _file_systems()
         for controller, (version, folder) in _mounts(root).items():
             with contextlib.suppress(OSError):  # a base need not be in every hierarchy
                 self._roots[controller] = os.open(folder / below, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
                 versions[controller] = version
+                if _kind_of(folder.resolve(), kinds) in _CGROUP_KINDS:
+                    self._linkless |= {controller}
         if not versions:
             raise UsageError(f"{root / below}: no cgroup hierarchy is mounted there", fix="Set enforcer.cgroup_root.")
         self.dialect = Dialect(versions)
@@ -113,14 +119,11 @@ class Hierarchy:
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
-        for path in list(self._folders):
-            self._leave(path)
 
     def forget(self, path: CgroupPath) -> None:
         """Close what is held of one cgroup: it is gone or of no interest any more."""
         for key in [key for key in self._held if key[0] == path]:
             os.close(self._held.pop(key))
-        self._leave(path)
         self._periods.pop(path, None)
         for place in [place for place in self._parsed if place[0] == path]:
             del self._parsed[place]
@@ -129,8 +132,6 @@ class Hierarchy:
         """Forget all others."""
         for key in [key for key in self._held if key[0] not in paths]:
             os.close(self._held.pop(key))
-        for path in self._folders.keys() - paths:
-            self._leave(path)
         self._periods = {path: period for path, period in self._periods.items() if path in paths}
         self._parsed = {place: known for place, known in self._parsed.items() if place[0] in paths}
 
@@ -165,7 +166,6 @@ class Hierarchy:
             os.close(descriptor)
             return Lack.GONE if refused.errno == errno.ENODEV else Lack.UNREADABLE
         if hold and len(self._held) < self._limit:
-            self._make_room()
             self._held[key] = descriptor
         else:
             os.close(descriptor)
@@ -258,10 +258,9 @@ class Hierarchy:
     # --- the tree --------------------------------------------------------------------------------------------------
     def children(self, path: CgroupPath, controller: str) -> list[str] | Lack:
         """Names of the cgroups directly below."""
-        try:
-            listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._folder(path, controller))
-        except OSError as refused:
-            return self._lack(refused)
+        listing = self.folder(path, controller)
+        if isinstance(listing, Lack):
+            return listing
         try:
             with os.scandir(listing) as entries:
                 return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
@@ -272,12 +271,11 @@ class Hierarchy:
 
     def perf_folder(self, path: CgroupPath) -> int | Lack:
         """Descriptor of a cgroup for perf_event_open, to be closed by the caller; v2 counts without a controller."""
-        controller = "perf_event" if self.dialect.versions.get("perf_event") is Version.V1 else PRESSURE
-        try:
-            folder = self._folder(path, controller)
-            return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-        except OSError as refused:
-            return self._lack(refused)
+        return self.folder(path, "perf_event" if self.dialect.versions.get("perf_event") is Version.V1 else PRESSURE)
+
+    def folder(self, path: CgroupPath, controller: str) -> int | Lack:
+        """Descriptor of a cgroup's folder, to be closed by the caller."""
+        return self._open(path, controller, "", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def paths(self, depth: int = 4, below: CgroupPath = "") -> Iterator[CgroupPath]:
         """Cgroups of the CPU hierarchy down to a depth."""
@@ -291,59 +289,27 @@ class Hierarchy:
         """Which layout the node has, by the cgroups that exist. base: the kubelet's cgroupRoot."""
         return detect(set(self.paths(4 + len(base))), base)
 
-    def _folder(self, path: CgroupPath, controller: str) -> int:
-        """Descriptor of a cgroup's folder; stays ours. OSError as the kernel says; also for a link in the way."""
-        folders = self._folders.get(path)
-        if folders is None:
-            self._make_room()
-            folders = self._folders[path] = {}
-        if controller not in folders:
-            folders[controller] = self._walk(path, controller)
-        return folders[controller]
-
-    def _make_room(self) -> None:
-        """Folders have what the files that are held leave."""
-        if len(self._held) + _EACH * len(self._folders) >= self._limit:
-            for path in list(self._folders):
-                self._leave(path)
-
-    def _leave(self, path: CgroupPath) -> None:
-        for folder in self._folders.pop(path, {}).values():
-            os.close(folder)
-
-    def _walk(self, path: CgroupPath, controller: str) -> int:
-        if controller not in self._roots:
-            raise FileNotFoundError(errno.ENOENT, "controller is not mounted", controller)
-        parts = checked_path(path).split("/") if path else ()
-        folder = os.dup(self._roots[controller])
-        for part in parts:
-            try:
-                deeper = os.open(part, _DIRECTORY, dir_fd=folder)
-            finally:
-                os.close(folder)
-            folder = deeper
-        return folder
-
     def _open(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Lack:
-        """A folder that was open already may be one of a cgroup that was removed and made again."""
-        held = controller in self._folders.get(path, ())
-        found = self._open_in(path, controller, name, flags)
-        if held and found is Lack.ABSENT:
-            self._leave(path)
-            found = self._open_in(path, controller, name, flags)
-        return found
-
-    def _open_in(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Lack:
+        """A file of a cgroup, "" = its folder; stays the caller's."""
+        root = self._roots.get(controller)
+        if root is None:
+            return Lack.GONE
+        place = _checked(path) if path else "."
         try:
-            folder = self._folder(path, controller)
-        except OSError as refused:
-            return self._lack(refused)
-        try:
-            return os.open(name, flags, dir_fd=folder)
+            if controller in self._linkless:
+                return os.open(f"{place}/{name}" if name else place, flags, dir_fd=root)
+            return _walk(root, place, name, flags)
         except FileNotFoundError:
-            return Lack.ABSENT
+            return Lack.ABSENT if name and self._is_there(root, place) else Lack.GONE
         except OSError as refused:
             return self._lack(refused, flags)
+
+    def _is_there(self, root: int, place: str) -> bool:
+        try:
+            os.stat(place, dir_fd=root)
+        except OSError:
+            return False
+        return True
 
     def _lack(self, refused: OSError, flags: int = _READ) -> Lack:
         if refused.errno in _EXHAUSTED:
@@ -356,6 +322,42 @@ class Hierarchy:
         if flags == _WRITE and refused.errno not in _NO_SUCH_PLACE:
             raise refused
         return Lack.GONE if refused.errno in _NO_SUCH_PLACE else Lack.UNREADABLE
+
+
+@lru_cache(_CHECKED)
+def _checked(path: CgroupPath) -> CgroupPath:
+    return checked_path(path)
+
+
+def _walk(root: int, place: str, name: str, flags: int) -> int:
+    """Open part by part, following no link. OSError as the kernel says."""
+    parts = [part for part in (*place.split("/"), name) if part not in ("", ".")]
+    folder = os.dup(root)
+    for part in parts[:-1]:
+        try:
+            deeper = os.open(part, _DIRECTORY, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = deeper
+    try:
+        return os.open(parts[-1] if parts else ".", flags, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _file_systems() -> dict[str, str]:
+    """Kind of the file system by mount point, as this process sees them; later mounts on one point win."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    rows = (line.partition(" - ") for line in lines)
+    return {words[4]: kind.split()[0] for first, _, kind in rows if len(words := first.split()) > 4 and kind.split()}
+
+
+def _kind_of(folder: Path, kinds: Mapping[str, str]) -> str:
+    """Of the innermost mount that holds the folder; "" when none is known."""
+    return next((kinds[str(place)] for place in (folder, *folder.parents) if str(place) in kinds), "")
 
 
 def _contents(descriptor: int) -> bytes:

@@ -300,7 +300,7 @@ class _Look:
         if memory is None:
             memory = self._of._groups[path] = _Memory(crc32(path.encode()) % SLOW_TICKS)
         if level is Level.CONTAINER and memory.processes == 0:  # made but not started: knobs come with its start
-            memory.known = not self._pids(path, hold=True)
+            memory.known = not self._pids(path)
         if not memory.known or (self._of._tick + memory.turn) % SLOW_TICKS == 0:
             self._slowly(path, memory, at, waits)
         elif path in self._fresh:
@@ -383,8 +383,8 @@ class _Look:
             found.pop(Knob.CPU_SHARES, None)
         return found
 
-    def _pids(self, path: CgroupPath, hold: bool = False) -> list[int] | None:
-        found = self._files.read(path, "cpu", "cgroup.procs", hold)
+    def _pids(self, path: CgroupPath) -> list[int] | None:
+        found = self._files.read(path, "cpu", "cgroup.procs")
         return None if isinstance(found, Lack) else [int(word) for word in found.split() if word.isdigit()]
 
     def _pressures(self, path: CgroupPath) -> tuple[Pressure | None, Pressure | None, Pressure | None]:

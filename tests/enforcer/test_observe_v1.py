@@ -18,7 +18,7 @@ from enforcer.cgroupfs import Hierarchy, Lack
 from enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, PodSpec
 from enforcer.layout import Layout
 from enforcer.observe import SLOW_TICKS, HostApplicationSpec, NodeFacts, Observer
-from tests.enforcer.own_cgroups import BURN, Subtree, wait_for
+from tests.enforcer.own_cgroups import BURN, ROOT, Subtree, wait_for
 
 LAYOUT = Layout()
 FACTS = NodeFacts("n", allocatable={"cpu": 2000})
@@ -245,6 +245,27 @@ def test_a_file_is_opened_in_the_cgroup_that_has_the_name_now(subtree: Subtree) 
     assert hierarchy.read_knob(path, Knob.CPU_SHARES) == 70
     assert hierarchy.write_knob(path, Knob.CPU_SHARES, 80) == 0
     assert subtree.read("cpu", path, "cpu.shares").strip() == "80"
+
+
+def test_a_cgroup_costs_four_open_files_and_one_for_each_value_of_ours(subtree: Subtree) -> None:
+    """What is read each tick; folders, other knobs and everything else are opened on demand."""
+    pods = [pod(n, containers=2) for n in range(5)]
+    observer = made(subtree, *pods)
+    observer.read([], [], FACTS)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    ours = frozenset({(path_of(one), knob) for one in pods for knob in (Knob.CPU_SHARES, Knob.CPU_QUOTA)})
+    for _ in range(SLOW_TICKS + 1):
+        seen = observer.read(pods, [], FACTS, ours)
+    groups = sum(1 + len(one.containers) for one in seen.pods)
+    assert groups == 15
+    assert all(one.containers[0].group and one.containers[0].group.knobs[Knob.CPU_SHARES] == 1024 for one in seen.pods)
+    assert len(os.listdir("/proc/self/fd")) - before == 4 * groups + len(ours)  # noqa: PTH208
+
+
+def test_nobody_can_make_a_link_in_a_cgroup_file_system(subtree: Subtree) -> None:
+    """Why a path there need not be walked part by part."""
+    with pytest.raises(PermissionError):
+        (ROOT / "cpu" / subtree.base / "link").symlink_to("/etc")
 
 
 def test_folders_are_closed_with_their_cgroups(subtree: Subtree) -> None:
