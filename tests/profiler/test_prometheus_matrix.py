@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.cli.probes import metrics
-from cotenant.cli.probes.finding import State
+from cotenant.cli.probes.finding import Finding, State
 from cotenant.edges.clock import FixedClock
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
 from tests.profiler.conftest import store_in
@@ -46,10 +46,22 @@ def test_a_server_is_read_as_the_reference_or_refused_by_name(scene: Scene, vari
     assert outcome.row(variant) in PAGE.read_text()
 
 
+def doctor_of(scene: Scene, variant: Variant) -> list[Finding]:
+    server = PrometheusSettings(url=scene.server.url, labels={LABEL: variant.name})
+    return list(metrics.probes(ProfilerSettings(window_days=2, prometheus=server), FixedClock(END)))
+
+
+def test_the_doctor_looks_at_the_chosen_cluster_alone(scene: Scene) -> None:
+    absent = next(v for v in TESTED if v.name == "kube-state-metrics absent")
+    (missing,) = (f for f in doctor_of(scene, absent) if f.probe == "prometheus metrics")
+    # Other clusters of this server have kube-state-metrics.
+    assert "every pod counts as a bare pod" in missing.found
+    (whole,) = (f for f in doctor_of(scene, TESTED[0]) if f.probe == "prometheus metrics")
+    assert whole.state is State.OK
+
+
 @pytest.mark.parametrize("variant", [v for v in TESTED if not v.same], ids=lambda variant: variant.name)
 def test_the_doctor_says_what_a_scan_would_refuse(scene: Scene, variant: Variant) -> None:
-    server = PrometheusSettings(url=scene.server.url, labels={LABEL: variant.name})
-    findings = list(metrics.probes(ProfilerSettings(window_days=2, prometheus=server), FixedClock(END)))
-    refused = next(f for f in findings if variant.says in f.found)
+    refused = next(f for f in doctor_of(scene, variant) if variant.says in f.found)
     assert refused.state in (State.WARNING, State.FAILED)
     assert refused.fix

@@ -51,9 +51,12 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
 
 def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> Outcome:
     """The server answers us; fills `names` with the metrics of the last hour."""
+    from profiler.prometheus.promql import of_labels, selector
+
     client = _client(settings)
     try:
-        names |= client.names(now_seconds - HOUR_SECONDS, now_seconds)
+        chosen = selector(of_labels(settings.prometheus.labels))
+        names |= client.names(now_seconds - HOUR_SECONDS, now_seconds, chosen)
     finally:
         client.close()
     if not names:
