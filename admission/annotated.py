@@ -16,9 +16,9 @@ from cotenant.model.annotated import (
     RESOURCES_ANNOTATION,
     Noted,
     above_limits,
-    qos_class,
     same,
 )
+from cotenant.model.pod_qos import pod_qos
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]
@@ -74,17 +74,19 @@ def _decided(spec: Mapping[str, Any], note: Noted) -> tuple[list[str], dict[str,
             warnings.append(f"container {container['name']} would request more {high} than its limit")
         else:
             new[container["name"]] = swap.after
-    after = [_with(one, new) for one in _containers(spec)]
-    before, then = qos_class(list(_containers(spec))), qos_class(after)
+    before, then = pod_qos(spec), pod_qos(_after(spec, new))
     if new and before != then:
         warnings.append(f"its QoS class would turn from {before} into {then}")
     return warnings, new
 
 
+def _after(spec: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
+    """The spec with the containers' new resources."""
+    return {**spec, **{group: [_with(one, new) for one in spec[group]] for group in GROUPS if spec.get(group)}}
+
+
 def _write(pod: Json, new: Mapping[str, Any], note: Noted) -> None:
-    for group in GROUPS:
-        if pod["spec"].get(group):
-            pod["spec"][group] = [_with(one, new) for one in pod["spec"][group]]
+    pod["spec"] = _after(pod["spec"], new)
     if note.change:
         annotations = pod["metadata"].get("annotations") or {}
         pod["metadata"]["annotations"] = {**annotations, CHANGE_ANNOTATION: note.change}

@@ -12,9 +12,9 @@ from typing import Any, Final
 from admission.pod_mutation import FIXED_LABELS
 from admission.problem import Problem
 from admission.resources import BATCH_NAMES, amounts, containers
-from cotenant.model.errors import QuantityError
+from cotenant.model.errors import CotenantError
+from cotenant.model.pod_request import requests_of
 from cotenant.model.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
-from cotenant.model.quantity import parse_millicores
 from cotenant.model.quota_tree import NAME_LABEL, QuotaTree
 from cotenant.model.text import shown
 
@@ -78,27 +78,14 @@ def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
         return
     field = "spec.containers[*].resources.requests.cpu"
     try:
-        asked = _millicores(pod)
-    except QuantityError as error:
+        asked = requests_of(pod["spec"]).get("cpu", 0)
+    except CotenantError as error:
         yield Problem(field, "", error.message, error.fix)
         return
     if not asked:
         yield Problem(field, "0", f"is no CPU, and {qos} binds whole ones", "request a whole number of CPUs")
     elif asked % 1000:
         yield Problem(field, f"{asked}m", f"is not a whole number of CPUs, as {qos} needs", "request whole CPUs")
-
-
-def _millicores(pod: Pod) -> int:
-    """CPU that the pod asks for: its containers and sidecars together, or a larger init container."""
-    init = list(containers(pod, "initContainers"))
-    sidecars = sum(_cpu(c) for c in init if c.get("restartPolicy") == "Always")
-    main = sum(_cpu(c) for c in containers(pod, "containers")) + sidecars
-    return max([main, *(_cpu(c) for c in init if c.get("restartPolicy") != "Always")])
-
-
-def _cpu(container: Mapping[str, Any]) -> int:
-    asked = (amounts(container, "limits") | amounts(container, "requests")).get("cpu")
-    return 0 if asked is None else parse_millicores(asked, f"container {container.get('name')}: cpu")
 
 
 def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from cotenant.model.desk import Form, Looked, Method, Moved, Wanted
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.pod_qos import qos_class_of
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.model.resource import Resource
 
@@ -217,23 +218,16 @@ def after(value: Value) -> int | None:
 
 
 def quality_classes(found: Sequence[Recommendation]) -> tuple[str, str]:
-    """Kubernetes' QoS class of the pods now and then, as far as these containers decide it.
-
-    Source: Kubernetes documentation, "Pod Quality of Service Classes".
-    """
+    """Kubernetes' QoS class of the pods now and then, as far as these containers decide it."""
     return _quality_class(found, now=True), _quality_class(found, now=False)
 
 
 def _quality_class(found: Sequence[Recommendation], *, now: bool) -> str:
-    amounts = [{(v.resource, v.field): (v.now if now else after(v)) for v in one.values} for one in found]
-    if not any(amount for one in amounts for amount in one.values()):
-        return "BestEffort"
+    def side(one: Recommendation, field: Field) -> dict[Resource, int]:
+        amounts = {v.resource: (v.now if now else after(v)) for v in one.values if v.field is field}
+        return {resource: amount for resource, amount in amounts.items() if amount is not None}
 
-    def guaranteed(one: dict[tuple[Resource, Field], int | None], resource: Resource) -> bool:
-        limit = one.get((resource, Field.LIMIT))
-        return bool(limit) and one.get((resource, Field.REQUEST)) in (None, limit)
-
-    return "Guaranteed" if all(guaranteed(one, r) for one in amounts for r in Resource) else "Burstable"
+    return qos_class_of((side(one, Field.REQUEST), side(one, Field.LIMIT)) for one in found).value
 
 
 def yaml_diff(moves: Sequence[Moved]) -> str:

@@ -8,13 +8,13 @@ a guess. Every finding holds the figures it rests on; a name tells its figure's 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload
+from cotenant.model.cluster import ContainerRole, Inventory, Node, Pod, Workload, pod_amount
 from cotenant.model.finding import Finding, FindingKind
 from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.model.qos import PriorityClass, with_default
@@ -162,7 +162,7 @@ def unschedulable(inventory: Inventory) -> Iterator[Finding]:
     shapes = _largest_shapes(inventory.nodes)
     if not len(shapes):
         return
-    asked = np.array([[pod_request(w.containers, r) for r in Resource] for w in inventory.workloads], dtype=np.int64)
+    asked = np.array([[pod_amount(w.containers, r) for r in Resource] for w in inventory.workloads], dtype=np.int64)
     fits = np.any(np.all(asked.reshape(-1, 1, 2) <= shapes[None], axis=2), axis=1)
     for i in np.flatnonzero(~fits).tolist():
         largest = dict(zip(Resource, (int(v) for v in shapes.max(axis=0)), strict=True))
@@ -177,24 +177,6 @@ def unschedulable(inventory: Inventory) -> Iterator[Finding]:
             "nodes": len(inventory.nodes),
         }
         yield Finding(FindingKind.UNSCHEDULABLE, inventory.workloads[i].ref, Severity.CRITICAL, figures)
-
-
-def pod_request(containers: Sequence[Container], resource: Resource) -> int:
-    """What the scheduler counts for one pod, in the unit.
-
-    The larger of all containers that stay (native sidecars too) and each init container beside the sidecars before it.
-    Source: Kubernetes' "Init containers: resource sharing", KEP-753.
-    """
-    sidecars = peak = steady = 0
-    for container in containers:
-        amount = container.requests.get(resource, container.limits.get(resource, 0))
-        if container.role is ContainerRole.INIT:
-            peak = max(peak, sidecars + amount)
-        elif container.role is ContainerRole.SIDECAR:
-            sidecars += amount
-        else:
-            steady += amount
-    return max(peak, sidecars + steady)
 
 
 def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
@@ -283,7 +265,7 @@ def _pod_share(pods: Iterable[Pod], window: TimeGrid) -> float:
 
 
 def _requested(workload: Workload, resource: Resource) -> int:
-    return workload.replicas * pod_request(workload.containers, resource)
+    return workload.replicas * pod_amount(workload.containers, resource)
 
 
 def _role(evidence: Evidence, index: int) -> ContainerRole:

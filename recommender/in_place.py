@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.model.annotated import CHANGE_ANNOTATION, Swap, qos_class, same
+from cotenant.model.annotated import CHANGE_ANNOTATION, Swap, same
 from cotenant.model.change import Write
 from cotenant.model.cluster import ContainerRole
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Address
+from cotenant.model.pod_qos import pod_qos
 from cotenant.model.recommendation import Action, Recommendation
 from recommender.changing import moved
 from recommender.patches import LISTS, changes, resources
@@ -159,7 +160,7 @@ def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
             key = policy.get("resourceName", "")
             if policy.get("restartPolicy") == "RestartContainer" and _moves_it(old.get("resources"), new, key):
                 return f"{name}: container {old['name']} asks to be restarted when its {key} is resized"
-    before, then = (qos_class([*found["initContainers"], *found["containers"]]) for found in (lists, after))
+    before, then = (pod_qos({**pod["spec"], **found}) for found in (lists, after))
     return "" if before == then else f"{name}: its QoS class would turn from {before} into {then}"
 
 

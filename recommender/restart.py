@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from cotenant.model.cluster import Container, ContainerRole, Workload
-from cotenant.model.pod_qos import PodQos
+from cotenant.model.pod_qos import PodQos, qos_class_of
 from cotenant.model.recommendation import Action, Field, Recommendation, Restart, Value
 from cotenant.model.resource import Amounts, Resource
 
@@ -63,12 +63,8 @@ def parsed_version(text: str) -> tuple[int, int]:
 
 
 def pod_qos(containers: Iterable[Container]) -> PodQos:
-    """QoS class by Kubernetes' rule: over all containers, requests that are not set count as the limits."""
-    pairs = [({**c.limits, **c.requests}, c.limits) for c in containers]
-    if not any(amount for requests, _ in pairs for amount in requests.values()):
-        return PodQos.BEST_EFFORT
-    guaranteed = all(limits.get(r) and requests.get(r) == limits[r] for requests, limits in pairs for r in Resource)
-    return PodQos.GUARANTEED if guaranteed else PodQos.BURSTABLE
+    """Kubernetes' QoS class of a pod of these containers (`cotenant.model.pod_qos`)."""
+    return qos_class_of((one.requests, one.limits) for one in containers)
 
 
 def applied(containers: Sequence[Container], recommendations: Iterable[Recommendation]) -> list[Container]:

@@ -6,10 +6,10 @@ still. So what it would judge at each pod is judged here before; and a trigger t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cotenant.model.cluster import Container, ContainerRole
+from cotenant.model.cluster import Container, ContainerRole, pod_amount
 from cotenant.model.desk import Method
 from cotenant.model.errors import QuantityError
 from cotenant.model.pod_qos import PodQos
@@ -50,19 +50,6 @@ def containers(spec: Json) -> list[Container]:
         for one in spec.get("initContainers") or ()
     ]
     return mains + early
-
-
-def pod_request(found: Iterable[Container], resource: Resource, side: str = "requests") -> int:
-    """What a pod asks for: all that run together, or the largest init container before them."""
-    staying, early = 0, 0
-    for one in found:
-        amounts = one.requests if side == "requests" else one.limits
-        amount = amounts.get(resource, one.limits.get(resource, 0))
-        if one.role is ContainerRole.INIT:
-            early = max(early, amount)
-        else:
-            staying += amount
-    return max(staying, early)
 
 
 def _container(one: Json, role: ContainerRole) -> Container:
@@ -120,7 +107,7 @@ def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
     pairs: list[tuple[str, int | None, int | None]]
     for resource in Resource:
         if item.get("type") == "Pod":
-            pairs = [("the pod", pod_request(new, resource), pod_request(new, resource, "limits"))]
+            pairs = [("the pod", pod_amount(new, resource), pod_amount(new, resource, "limits"))]
         elif item.get("type") == "Container":
             pairs = [(c.name, c.requests.get(resource), c.limits.get(resource)) for c in new]
         else:
@@ -158,8 +145,8 @@ def _quota(now: Sequence[Container], new: Sequence[Container], around: Around) -
         hard, used = (one.get("status") or {}).get("hard") or {}, (one.get("status") or {}).get("used") or {}
         for key, resource, side in _quota_keys(hard):
             left = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
-            pod = pod_request(new, resource, side)
-            more = replicas * (pod - pod_request(now, resource, side))
+            pod = pod_amount(new, resource, side)
+            more = replicas * (pod - pod_amount(now, resource, side))
             name = f"ResourceQuota {(one.get('metadata') or {}).get('name', '')}: {key}"
             if more > left and more > 0:
                 return Guardrail("quota", Outcome.FAIL, _short(name, resource, more, left))
@@ -191,12 +178,12 @@ def _quota_keys(hard: Mapping[str, Any]) -> Iterator[tuple[str, Resource, str]]:
 
 
 def _node(now: Sequence[Container], new: Sequence[Container], around: Around) -> Guardrail:
-    raised = [r for r in Resource if pod_request(new, r) > pod_request(now, r)]
+    raised = [r for r in Resource if pod_amount(new, r) > pod_amount(now, r)]
     if not raised:
         return Guardrail("node-fit", Outcome.PASS, "no request is raised")
     if around.room.nodes is None:
         return Guardrail("node-fit", Outcome.PASS, "nodes were not read")
-    wanted = {resource: pod_request(new, resource) for resource in Resource}
+    wanted = {resource: pod_amount(new, resource) for resource in Resource}
     fits = sum(all(node.get(r, 0) >= amount for r, amount in wanted.items()) for node in around.room.nodes)
     words = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in wanted.items() if a)
     why = f"{fits} of {len(around.room.nodes)} nodes are big enough for a pod of {words}"

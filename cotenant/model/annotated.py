@@ -7,7 +7,7 @@ pods are to have (`to`): when the template says something else by then, the anno
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -83,20 +83,6 @@ def above_limits(resources: Json) -> str:
         if isinstance(amount, int) and isinstance(limit, int) and amount > limit:
             return str(name)
     return ""
-
-
-def qos_class(containers: Sequence[Json]) -> str:
-    """Kubernetes' QoS class of a pod with these containers; a request that is not set counts as the limit.
-
-    Source: Kubernetes documentation, "Pod Quality of Service Classes".
-    """
-    plain = [_plain(one.get("resources")) for one in containers]
-    pairs = [({**p.get("limits", {}), **p.get("requests", {})}, p.get("limits", {})) for p in plain]
-    both = [resource.value for resource in Resource]
-    if not any(requests.get(name) for requests, _ in pairs for name in both):
-        return "BestEffort"
-    guaranteed = all(limits.get(n) and requests.get(n) == limits[n] for requests, limits in pairs for n in both)
-    return "Guaranteed" if guaranteed else "Burstable"
 
 
 def _plain(resources: Json | None) -> dict[str, dict[str, Any]]:

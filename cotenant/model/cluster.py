@@ -6,11 +6,12 @@ later stages know of Kubernetes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cotenant.model.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.model.pod_request import container_total
 from cotenant.model.qos import PriorityClass, QosClass, with_default
 from cotenant.model.resource import Resource
 
@@ -39,6 +40,24 @@ class Container:
     limits: Mapping[Resource, int] = field(default_factory=dict)
     role: ContainerRole = ContainerRole.MAIN
     restarts_on: tuple[Resource, ...] = ()
+
+
+def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
+    """What the scheduler counts for a pod of these containers, in the resource's unit (`cotenant.model.pod_request`).
+
+    side: "requests" or "limits"; a request that is not set is the limit. Init containers and sidecars come in the order
+    in which they start. Overhead and the pod's own amounts are not known here.
+    """
+    mains: list[dict[Resource, int]] = []
+    inits: list[tuple[dict[Resource, int], bool]] = []
+    for one in containers:
+        held = {**one.limits, **one.requests} if side == "requests" else one.limits
+        amounts = {resource: held.get(resource, 0)}
+        if one.role in (ContainerRole.INIT, ContainerRole.SIDECAR):
+            inits.append((amounts, one.role is ContainerRole.SIDECAR))
+        else:
+            mains.append(amounts)
+    return container_total(mains, inits).get(resource, 0)
 
 
 @dataclass(frozen=True, slots=True)

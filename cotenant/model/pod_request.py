@@ -1,13 +1,15 @@
-"""What the scheduler counts for a pod, from its spec as plain JSON. Pure.
+"""What the scheduler counts for a pod. Pure; the one implementation of the rule.
 
-Stands where a pod or a pod template is at hand as the API writes it: reservations, the extender, the webhooks. Amounts
-are integers: cpu in millicores, every other resource in its own unit (bytes, pieces).
+`requests_of` and `limits_of` read a spec as plain JSON; whoever holds other structs gives their amounts to
+`container_total` and `pod_total`. Amounts are integers: cpu in millicores, every other resource in its own unit (bytes,
+pieces). Source: Kubernetes documentation, "Sharing resources among containers" and "Assign Pod-level CPU and memory
+resources"; checked on what a real API server charges to a ResourceQuota (tests/cluster/test_pod_vocabulary.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cotenant.model.errors import UsageError
 from cotenant.model.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
@@ -15,25 +17,64 @@ from cotenant.model.quantity import format_bytes, format_millicores, parse_bytes
 Room = Mapping[str, int]
 """Amount by resource name."""
 CPU: Final = "cpu"
+Name = TypeVar("Name", bound=str)
 
 
 def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
     """Requests of a pod spec by resource name; QuantityError or UsageError names `what`.
 
-    max(containers + sidecars, the largest init container + sidecars started before it) + overhead, or the pod's own
-    spec.resources where it names the resource. Source: Kubernetes, "Sharing resources among containers".
+    A limit without a request is a request, as the API server's defaults have it.
     """
-    running = added(_requests(container, what) for container in _containers(spec, "containers", what))
-    sidecars: dict[str, int] = {}
-    highest: dict[str, int] = {}
-    for init in _containers(spec, "initContainers", what):
-        request = added((sidecars, _requests(init, what)))
-        highest = _larger(highest, request)
-        if init.get("restartPolicy") == "Always":
-            sidecars = request
-    total = _larger(added((running, sidecars)), highest)
-    total |= _requests(spec, what)
-    return added((total, parse_room(spec.get("overhead") or {}, what)))
+    requests, limits = _sides(spec, what)
+    below = container_total(
+        (_request(one, what) for one in _containers(spec, "containers", what)),
+        ((_request(one, what), _stays(one)) for one in _containers(spec, "initContainers", what)),
+    )
+    return pod_total(below, limits | below | requests, parse_room(spec.get("overhead") or {}, what))
+
+
+def limits_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
+    """Limits of a pod spec by resource name, as a quota counts them: overhead only where there is a limit.
+
+    QuantityError or UsageError names `what`.
+    """
+    below = container_total(
+        (_sides(one, what)[1] for one in _containers(spec, "containers", what)),
+        ((_sides(one, what)[1], _stays(one)) for one in _containers(spec, "initContainers", what)),
+    )
+    total = pod_total(below, _sides(spec, what)[1])
+    overhead = parse_room(spec.get("overhead") or {}, what)
+    return added((total, {name: amount for name, amount in overhead.items() if total.get(name)}))
+
+
+def container_total(
+    containers: Iterable[Mapping[Name, int]], inits: Iterable[tuple[Mapping[Name, int], bool]]
+) -> dict[Name, int]:
+    """What a pod's containers need at once, by resource.
+
+    max(containers + sidecars, the largest init container + sidecars started before it). inits: amounts of each init
+    container, in their order, and whether it stays (restartPolicy Always: a sidecar).
+    """
+    running = added(containers)
+    sidecars: dict[Name, int] = {}
+    highest: dict[Name, int] = {}
+    for amounts, stays in inits:
+        beside = added((sidecars, amounts))
+        highest = _larger(highest, beside)
+        if stays:
+            sidecars = beside
+    return _larger(added((running, sidecars)), highest)
+
+
+def pod_total(
+    containers: Mapping[Name, int], own: Mapping[Name, int], overhead: Mapping[Name, int] | None = None
+) -> dict[Name, int]:
+    """What the pod counts with: the containers' total and the overhead of its RuntimeClass.
+
+    own: the pod's own amounts (spec.resources), which stand in for the containers' total of the resources they name.
+    """
+    total = {**containers, **own}
+    return added((total, overhead)) if overhead else total
 
 
 def parse_room(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
@@ -51,9 +92,9 @@ def format_room(room: Room) -> dict[str, str]:
     return {name: _format(name, amount) for name, amount in sorted(room.items())}
 
 
-def added(rooms: Iterable[Room]) -> dict[str, int]:
+def added(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
     """Sum by resource name."""
-    total: dict[str, int] = {}
+    total: dict[Name, int] = {}
     for room in rooms:
         for name, amount in room.items():
             total[name] = total.get(name, 0) + amount
@@ -93,14 +134,24 @@ def _containers(spec: Mapping[str, Any], group: str, what: str) -> list[Mapping[
     return list(found)
 
 
-def _requests(holder: Mapping[str, Any], what: str) -> dict[str, int]:
-    """Requests of a container; a limit without a request is a request, as the API server's defaults have it."""
+def _stays(init: Mapping[str, Any]) -> bool:
+    return bool(init.get("restartPolicy") == "Always")
+
+
+def _request(holder: Mapping[str, Any], what: str) -> dict[str, int]:
+    """Requests of a container, completed by its limits."""
+    requests, limits = _sides(holder, what)
+    return limits | requests
+
+
+def _sides(holder: Mapping[str, Any], what: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Requests and limits of a container or of the pod itself."""
     resources = holder.get("resources") or {}
     if not isinstance(resources, Mapping):
         raise UsageError(f"{what}: resources are {type(resources).__name__}, not an object", fix="Write requests: {}.")
-    limits = parse_room(resources.get("limits") or {}, what)
-    return limits | parse_room(resources.get("requests") or {}, what)
+    requests, limits = (parse_room(resources.get(side) or {}, what) for side in ("requests", "limits"))
+    return requests, limits
 
 
-def _larger(one: Room, other: Room) -> dict[str, int]:
+def _larger(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}

@@ -17,10 +17,11 @@ from typing import Any, Final
 
 from cotenant.model.cluster import Autoscaler, Container, ContainerRole, Inventory, LimitRange, Node, Pod, Workload
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.pod_qos import pod_qos
 from cotenant.model.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.model.quantity import format_amount
 from cotenant.model.resource import Amounts, Resource
-from cotenant.sim.api_server.admission import quality, status_of, used_by
+from cotenant.sim.api_server.admission import status_of, used_by
 from cotenant.sim.api_server.state import Collection
 from cotenant.sim.api_server.writes import timestamp
 from cotenant.sim.evening import NAMESPACE as EVENING
@@ -94,7 +95,7 @@ def running(pod: Json, since: str) -> Json:
     statuses = [container_status(one, since) for one in pod["spec"]["containers"]]
     return {
         "phase": "Running",
-        "qosClass": quality(pod["spec"]),
+        "qosClass": pod_qos(pod["spec"]).value,
         "startTime": since,
         "observedGeneration": pod["metadata"].get("generation", 1),
         "conditions": conditions,

@@ -6,13 +6,13 @@ the values of one moment.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.model.cluster import Autoscaler, Container, ContainerRole, Inventory, Node, Pod, Workload
 from cotenant.model.identity import WorkloadRef
+from cotenant.model.pod_request import container_total
 from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.model.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.model.resource import Resource
@@ -209,19 +209,16 @@ def _pod_of(labels: Mapping[str, str]) -> Key:
 
 
 def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
-    """What the scheduler counts for a pod: sidecars + max(the others together, the largest init container).
+    """What the scheduler counts for a pod (`cotenant.model.pod_request`).
 
     Metrics do not tell the order of init containers, so every sidecar is taken to start before all others: never too
-    little. Source: Kubernetes, "Sharing resources among containers".
+    little.
     """
-    stays, runs = Counter[Resource](), Counter[Resource]()
-    largest: dict[Resource, int] = {}
-    for container in containers:
-        if container.role is ContainerRole.INIT:
-            largest = {r: max(largest.get(r, 0), container.requests.get(r, 0)) for r in Resource}
-        else:
-            (stays if container.role is ContainerRole.SIDECAR else runs).update(container.requests)
-    total = {r: stays[r] + max(runs[r], largest.get(r, 0)) for r in Resource}
+    held = list(containers)
+    sidecars = [(one.requests, True) for one in held if one.role is ContainerRole.SIDECAR]
+    early = [(one.requests, False) for one in held if one.role is ContainerRole.INIT]
+    outside = (ContainerRole.SIDECAR, ContainerRole.INIT)
+    total = container_total((one.requests for one in held if one.role not in outside), [*sidecars, *early])
     return {r: v for r, v in total.items() if v}
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from cotenant.model.errors import CotenantError
 from cotenant.model.pod_qos import PodQos
-from cotenant.model.pod_request import requests_of
+from cotenant.model.pod_request import limits_of, requests_of
 from cotenant.model.protocol import (
     BIND_RESOURCE,
     EXTENDED_RESOURCES,
@@ -278,28 +278,23 @@ def _remembered(text: bytes) -> tuple[Mapping[str, int], Mapping[str, int]]:
 
 
 def _summed(spec: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    return requests_of(_spec(spec, limits=False), what), requests_of(_spec(spec, limits=True), what)
+    plain = _spec(spec)
+    return requests_of(plain, what), limits_of(plain, what)
 
 
-def _spec(spec: _Amounts, limits: bool) -> dict[str, Any]:
-    """The pod spec as `requests_of` reads it; limits: with limits in the place of requests."""
-    inits = [
-        {"resources": _part(c.resources, limits), "restartPolicy": c.restart_policy} for c in spec.init_containers or ()
-    ]
+def _spec(spec: _Amounts) -> dict[str, Any]:
+    """The pod spec as `requests_of` and `limits_of` read it."""
+    inits = [{"resources": _part(c.resources), "restartPolicy": c.restart_policy} for c in spec.init_containers or ()]
     return {
-        "containers": [{"resources": _part(c.resources, limits)} for c in spec.containers or ()],
+        "containers": [{"resources": _part(c.resources)} for c in spec.containers or ()],
         "initContainers": inits,
-        "resources": _part(spec.resources, limits),
+        "resources": _part(spec.resources),
         "overhead": spec.overhead or {},
     }
 
 
-def _part(resources: _Resources | None, limits: bool) -> dict[str, Quantities]:
-    if resources is None:
-        return {}
-    if limits:
-        return {"requests": resources.limits or {}}
-    return {"requests": resources.requests or {}, "limits": resources.limits or {}}
+def _part(resources: _Resources | None) -> dict[str, Quantities]:
+    return {} if resources is None else {"requests": resources.requests or {}, "limits": resources.limits or {}}
 
 
 def _since(wire: PodWire, kind: str) -> float | None:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload
+from cotenant.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload, pod_amount
 from cotenant.model.finding import FINDING_SENTENCES, Finding, FindingKind
 from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.model.qos import QosClass
@@ -25,7 +25,6 @@ from recommender.findings import (
     idle_workloads,
     leaking,
     missing,
-    pod_request,
     rows,
     uneven,
     unschedulable,
@@ -218,8 +217,8 @@ def test_init_containers_count_beside_the_sidecars_before_them_only() -> None:
     main, side, init = ContainerRole.MAIN, ContainerRole.SIDECAR, ContainerRole.INIT
     # 300 (first init) ; 50 + 400 = 450 (second init beside the sidecar) ; 50 + 100 + 100 = 250 (steady): 450
     spec = [part("a", 300, init), part("s", 50, side), part("b", 400, init), part("m", 100, main), part("n", 100, main)]
-    assert pod_request(spec, CPU) == 450
-    assert pod_request([Container("m", {}, {CPU: 70})], CPU) == 70  # a limit alone is the request
+    assert pod_amount(spec, CPU) == 450
+    assert pod_amount([Container("m", {}, {CPU: 70})], CPU) == 70  # a limit alone is the request
 
 
 amounts = st.integers(0, 10)

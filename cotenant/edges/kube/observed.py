@@ -10,7 +10,7 @@ that names the object; another resource's is left out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from cotenant.model.errors import QuantityError
 from cotenant.model.observed import ObservedNode, ObservedPod
 from cotenant.model.pod_qos import PodQos
+from cotenant.model.pod_request import container_total, pod_total
 from cotenant.model.quantity import parse_bytes, parse_millicores
 
 Quantities = dict[str, str | int | float]
@@ -127,22 +128,12 @@ def pod_of(pod: PodWire) -> ObservedPod:
 
 
 def request_of(spec: _PodSpec, what: str) -> dict[str, int]:
-    """What the scheduler counts for a pod, by resource.
-
-    max(containers + sidecars, the largest init container + sidecars started before it) + overhead, or the pod's own
-    spec.resources where it names the resource. Source: Kubernetes, "Sharing resources among containers".
-    """
-    running = _sum(_amounts(c.resources.requests, what) for c in spec.containers)
-    sidecars: dict[str, int] = {}
-    highest: dict[str, int] = {}
-    for init in spec.init_containers or ():
-        request = _sum((sidecars, _amounts(init.resources.requests, what)))
-        highest = _max(highest, request)
-        if init.restart_policy == "Always":
-            sidecars = request
-    total = _max(_sum((running, sidecars)), highest)
-    total |= _amounts(spec.resources.requests, what)
-    return _sum((total, _amounts(spec.overhead, what))) if spec.overhead else total
+    """What the scheduler counts for a pod, by resource (`cotenant.model.pod_request`)."""
+    below = container_total(
+        (_amounts(c.resources.requests, what) for c in spec.containers),
+        ((_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
+    )
+    return pod_total(below, _amounts(spec.resources.requests, what), _amounts(spec.overhead, what))
 
 
 def _ours(texts: Texts | None) -> Mapping[str, str]:
@@ -164,15 +155,3 @@ def _amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
             if name in ("cpu", "memory"):
                 raise
     return found
-
-
-def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
-    return total
-
-
-def _max(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(a.get(name, 0), b.get(name, 0)) for name in (*a, *(n for n in b if n not in a))}

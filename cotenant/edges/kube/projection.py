@@ -6,7 +6,7 @@ QuantityError names the object whose amount cannot be read; `live` leaves that o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -27,6 +27,7 @@ from cotenant.model.bounds import QUOTA_KEYS, tightest
 from cotenant.model.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, Quota
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.pod_qos import PodQos
+from cotenant.model.pod_request import container_total, pod_total
 from cotenant.model.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.model.qos import priority_of, qos_of
 from cotenant.model.quantity import parse_amount, parse_bytes, parse_millicores
@@ -114,24 +115,13 @@ def controller_of(meta: Meta) -> WorkloadRef | None:
 
 
 def effective_request(pod: PodObject) -> Amounts:
-    """What the scheduler counts for the pod, millicores and bytes.
-
-    Per resource: max(containers + sidecars, the largest init container + sidecars started before it) + overhead, or the
-    pod's own spec.resources where it names the resource. Source: Kubernetes, "Sharing resources among containers".
-    """
+    """What the scheduler counts for the pod, millicores and bytes (`cotenant.model.pod_request`)."""
     what, spec = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec
-    running = _sum([_amounts(c.resources.requests, what) for c in spec.containers])
-    sidecars: Amounts = {}
-    highest: Amounts = {}
-    for init in spec.init_containers or []:
-        request = _amounts(init.resources.requests, what)
-        if init.restart_policy == "Always":
-            sidecars = _sum([sidecars, request])
-            highest = _max(highest, sidecars)
-        else:
-            highest = _max(highest, _sum([sidecars, request]))
-    total = _max(_sum([running, sidecars]), highest)
-    return _sum([total | _amounts(spec.resources.requests, what), _amounts(spec.overhead, what)])
+    below = container_total(
+        (_amounts(c.resources.requests, what) for c in spec.containers),
+        ((_amounts(c.resources.requests, what), c.restart_policy == "Always") for c in spec.init_containers or ()),
+    )
+    return pod_total(below, _amounts(spec.resources.requests, what), _amounts(spec.overhead, what))
 
 
 def containers_of(pod: PodObject, template: frozenset[str] | None = None) -> tuple[Container, ...]:
@@ -232,11 +222,3 @@ def _amounts(quantities: Quantities | None, what: str) -> Amounts:
     """CPU and memory of a resource list; other resources are ignored."""
     given = quantities or {}
     return {r: parse_amount(r, given[r.value], what) for r in Resource if r.value in given}
-
-
-def _sum(parts: Sequence[Amounts]) -> Amounts:
-    return {r: sum(p.get(r, 0) for p in parts) for r in Resource if any(r in p for p in parts)}
-
-
-def _max(a: Amounts, b: Amounts) -> Amounts:
-    return {r: max(a.get(r, 0), b.get(r, 0)) for r in Resource if r in a or r in b}

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.model.errors import CotenantError
-from cotenant.model.pod_request import format_room, parse_room, requests_of
+from cotenant.model.pod_qos import pod_qos
+from cotenant.model.pod_request import format_room, limits_of, parse_room, requests_of
 from cotenant.sim.api_server.refusal import Refusal, invalid
 from cotenant.sim.api_server.schema import Json
 
@@ -69,21 +70,10 @@ def over_quota(pod: Json, before: Json | None, others: Room, quotas: Sequence[Js
     return None
 
 
-def quality(spec: Json) -> str:
-    """The pod's Kubernetes class: Guaranteed, Burstable or BestEffort."""
-    held = [c.get("resources") or {} for key in _LISTS for c in spec.get(key) or ()]
-    named = [(parse_room(h.get("requests") or {}), parse_room(h.get("limits") or {})) for h in held]
-    if not any(requests or limits for requests, limits in named):
-        return "BestEffort"
-    whole = all(limits.keys() >= set(_COUNTED) for _, limits in named)
-    alike = all(requests.get(n, limits[n]) == limits[n] for requests, limits in named for n in _COUNTED if n in limits)
-    return "Guaranteed" if whole and alike else "Burstable"
-
-
 def other_quality(pod: Json, before: Json) -> Refusal | None:
     """422 of a resize that would change the class, which a pod keeps as long as it lives."""
-    was = quality(before["spec"])
-    if quality(pod["spec"]) == was:
+    was = pod_qos(before["spec"])
+    if pod_qos(pod["spec"]) == was:
         return None
     said = f'Invalid value: "{was}": Pod QOS Class may not change as a result of resizing'
     return invalid("Pod", pod["metadata"].get("name", ""), [("spec", said)])
@@ -142,14 +132,10 @@ def _broken(container: Json, item: Json) -> Iterator[str]:
 
 
 def _cost(pod: Json) -> Room:
-    limits = [(c.get("resources") or {}).get("limits") or {} for c in pod["spec"].get("containers") or ()]
     made = {"pods": 1}
     try:
         made |= {f"requests.{n}": a for n, a in requests_of(pod["spec"]).items() if n in _COUNTED}
-        for held in limits:
-            for name, amount in parse_room(held).items():
-                if name in _COUNTED:
-                    made[f"limits.{name}"] = made.get(f"limits.{name}", 0) + amount
+        made |= {f"limits.{n}": a for n, a in limits_of(pod["spec"]).items() if n in _COUNTED}
     except CotenantError as error:
         raise Refusal(422, f'Pod "{pod["metadata"].get("name", "")}" is invalid: {error}') from error
     return made

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from cotenant.sim.api_server.admission import quality
+from cotenant.model.pod_qos import pod_qos
 from cotenant.sim.api_server.kinds import Kind, established
 from cotenant.sim.api_server.refusal import Refusal, conflict, invalid
 from cotenant.sim.api_server.schema import Json, compacted, pruned, unknown_fields
@@ -133,7 +133,7 @@ def _counted(item: Json) -> Json:
 
 
 def _pod(made: Json, _now: str) -> Json:
-    return {**made, "status": {"phase": "Pending", "qosClass": quality(made["spec"])}}
+    return {**made, "status": {"phase": "Pending", "qosClass": pod_qos(made["spec"]).value}}
 
 
 def _namespace(made: Json, _now: str) -> Json:

@@ -1,0 +1,117 @@
+"""Pod request and QoS class as a real API server has them: what it charges to a quota, and status.qosClass."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cotenant.model.pod_qos import pod_qos
+from cotenant.model.pod_request import limits_of, parse_room, requests_of
+from tests.cluster.api import Api, ApiError
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
+
+pytestmark = pytest.mark.server
+PODS = "/api/v1/namespaces/{}/pods"
+QUOTAS = "/api/v1/namespaces/{}/resourcequotas"
+RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+CHARGED = ("requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+STEPS = {"cpu": ["0", "50m", "100m", "1", "1500m"], "memory": ["0", "16Mi", "64Mi", "1Gi"]}
+BIG = {"cpu": "8", "memory": "8Gi"}
+
+
+def amounts(draw: random.Random, *, whole: bool) -> dict[str, Any]:
+    """Resources of a container that the server takes; whole: every request and limit is named, and none is 0."""
+    resources: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
+    for name, steps in STEPS.items():
+        low, high = sorted(draw.choices(range(1 if whole else 0, len(steps)), k=2))
+        kind = "both" if whole else draw.choice(["both", "equal", "request", "limit", "none", "none"])
+        if kind in ("both", "request"):
+            resources["requests"][name] = steps[low]
+        if kind in ("both", "limit", "equal"):
+            resources["limits"][name] = steps[high]
+        if kind == "equal":
+            resources["requests"][name] = steps[high]
+    return {side: held for side, held in resources.items() if held}
+
+
+def pod(draw: random.Random, number: int, runtime_class: str, *, whole: bool) -> dict[str, Any]:
+    """A pod of containers, init containers and sidecars, some with own resources, some with overhead."""
+
+    def container(kind: str, i: int) -> dict[str, Any]:
+        more = {"restartPolicy": "Always"} if kind == "init" and draw.random() < 0.5 else {}
+        return {"name": f"{kind}{i}", "image": "x", "resources": amounts(draw, whole=whole), **more}
+
+    spec: dict[str, Any] = {"containers": [container("main", i) for i in range(draw.randint(1, 3))]}
+    spec |= {"initContainers": [container("init", i) for i in range(draw.randint(0, 3))]}
+    if draw.random() < 0.3:
+        own = {"limits": BIG, "requests": {n: BIG[n] for n in draw.sample(["cpu", "memory"], draw.randint(0, 2))}}
+        sides = draw.choice([["limits"], ["requests"], ["limits", "requests"]])
+        spec["resources"] = {side: own[side] for side in sides}
+    if draw.random() < 0.4:
+        spec["runtimeClassName"] = runtime_class
+    if not whole and draw.random() < 0.2:
+        held = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "1Gi"}
+        spec["containers"] = [{"name": "batch", "image": "x", "resources": {"requests": held, "limits": held}}]
+    return {"metadata": {"name": f"p{number}"}, "spec": spec}
+
+
+@pytest.fixture
+def api(control_plane: ControlPlane) -> Api:
+    return control_plane.api()
+
+
+@pytest.fixture
+def runtime_class(api: Api, namespace: str) -> Iterator[str]:
+    """Name of a RuntimeClass with overhead."""
+    overhead = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
+    body = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": namespace}}
+    api.create(RUNTIME_CLASSES, {**body, "handler": "runc", "overhead": overhead})
+    yield namespace
+    api.delete(f"{RUNTIME_CLASSES}/{namespace}")
+
+
+def test_the_qos_class_is_what_the_api_server_writes_into_the_status(
+    api: Api, namespace: str, runtime_class: str
+) -> None:
+    draw, seen = random.Random(15), set()
+    pods = [pod(draw, i, runtime_class, whole=False) for i in range(80)]
+    accepted = 0
+    for one in pods:
+        try:
+            stored = api.create(PODS.format(namespace), one, dryRun="All")
+        except ApiError as refused:
+            assert refused.status == 422  # its own resources are below its containers'
+            continue
+        accepted += 1
+        seen.add(stored["status"]["qosClass"])
+        # both of the spec as it was written and as the server completed it
+        assert (pod_qos(one["spec"]), pod_qos(stored["spec"])) == (stored["status"]["qosClass"],) * 2, one
+        assert requests_of({**one["spec"], "overhead": stored["spec"].get("overhead")}) == requests_of(stored["spec"])
+    assert accepted > 60
+    assert seen == {"Guaranteed", "Burstable", "BestEffort"}
+
+
+def test_request_and_limit_of_a_pod_are_what_the_api_server_charges_to_a_quota(
+    api: Api, namespace: str, runtime_class: str
+) -> None:
+    hard = {name: "1Ti" if name.endswith("memory") else "1k" for name in CHARGED}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "all"}, "spec": {"hard": hard}}
+    api.create(QUOTAS.format(namespace), quota)
+    path = f"{QUOTAS.format(namespace)}/all"
+    wait_for("the quota is counted", lambda: api.get(path).get("status", {}).get("hard"))
+    draw, expected = random.Random(25), dict.fromkeys(CHARGED, 0)
+    for number in range(15):
+        stored = api.create(PODS.format(namespace), pod(draw, number, runtime_class, whole=True))
+        for side, room in (("requests", requests_of(stored["spec"])), ("limits", limits_of(stored["spec"]))):
+            for name in ("cpu", "memory"):
+                expected[f"{side}.{name}"] += room.get(name, 0)
+
+    def charged() -> dict[str, int]:
+        used = api.get(path)["status"]["used"]
+        return {name: parse_room({name.partition(".")[2]: used[name]})[name.partition(".")[2]] for name in CHARGED}
+
+    wait_for(f"{expected} is charged", lambda: charged() == expected)
