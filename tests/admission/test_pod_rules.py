@@ -62,7 +62,8 @@ def test_a_larger_init_container_decides_and_sidecars_add_up() -> None:
         {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
     ]
     assert fields(found) == []  # 1500m + 500m
-    found["spec"]["initContainers"].append({"name": "once", "resources": {"requests": {"cpu": "2500m"}}})
+    found["spec"]["initContainers"].append({"name": "once", "resources": {"requests": {"cpu": "2200m"}}})
+    # 2200m beside the sidecar that started before it: 2700m
     assert fields(found) == ["spec.containers[*].resources.requests.cpu"]
 
 
