@@ -221,9 +221,10 @@ def answering() -> Iterator[Callable[[int, bytes], str]]:
 )
 def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, names: list[str], said: str) -> None:
     server = ApiServer(None, None)
-    server.objects["/api/v1/label/__name__/values"] = {"status": "success", "data": names}
-    server.objects["/api/v1/query_range"] = {"status": "success", "data": data}
-    findings = list(metrics.probes(profiler(server.url), FixedClock(NOON)))
+    prometheus = "/api/v1/namespaces/mon/services/prom/proxy"  # where questions are GETs, which the server answers
+    server.objects[f"{prometheus}/api/v1/label/__name__/values"] = {"status": "success", "data": names}
+    server.objects[f"{prometheus}/api/v1/query_range"] = {"status": "success", "data": data}
+    findings = list(metrics.probes(profiler(server.url + prometheus), FixedClock(NOON)))
     server.stop()
     assert [f.found for f in findings if f.fatal and said in f.found]
 
