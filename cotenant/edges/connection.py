@@ -37,6 +37,10 @@ class Request(NamedTuple):
     last: bool
     query: str = ""
 
+    def __repr__(self) -> str:
+        """Without headers, query and body, which may hold secrets."""
+        return f"Request({self.method} {self.path}, {len(self.body)} bytes)"
+
 
 class Response(NamedTuple):
     """What is answered; kind: its media type."""
@@ -81,8 +85,8 @@ class _Incoming:
     """A request of which more is to come."""
 
     url: bytes = b""
-    headers: dict[bytes, bytes] = field(default_factory=dict)
-    chunks: list[bytes] = field(default_factory=list)
+    headers: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    chunks: list[bytes] = field(default_factory=list, repr=False)
     head_bytes: int = 0
     body_bytes: int = 0
 

@@ -9,16 +9,28 @@ Example of a room's file:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
+
+from cotenant.settings.catalogue import masked
 
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 """Member of an optional setting, `NotNegative | None`: msgspec wants a limit on the number, not on the union."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of every room's settings: frozen, unknown keys refused."""
+    """Base of every room's settings: frozen, unknown keys refused, and no secret in what is printed of them."""
+
+    def __repr__(self) -> str:
+        """As msgspec writes it, with header values and passwords inside URLs hidden."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+        """The same for rich, which prints local variables in tracebacks."""
+        for name in self.__struct_fields__:
+            yield name, masked(name, getattr(self, name))
 
 
 def setting(doc: str, *, unit: str = "", **domain: Any) -> msgspec.Meta:

@@ -60,12 +60,16 @@ def section_of(annotation: Any) -> type[msgspec.Struct] | None:
 
 
 def masked(path: str, value: Any) -> Any:
-    """The value as it may be shown: header values and passwords inside URLs are hidden.
+    """The value as it may be shown: header values and passwords inside URLs (of lists and maps too) are hidden.
 
     No setting is a secret by itself: passwords and tokens are named by their file (a test holds this).
     """
     if isinstance(value, Mapping) and "header" in path:
         return dict.fromkeys(value, MASK)
+    if isinstance(value, Mapping):
+        return {key: masked(path, member) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(masked(path, member) for member in value)
     if isinstance(value, str) and "://" in value:
         scheme, rest = value.split("://", 1)
         authority, slash, tail = rest.partition("/")

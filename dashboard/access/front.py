@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ class Front:
     host: str
     path: str
     by_proxy: bool = False
-    query: str = ""
+    query: str = field(default="", repr=False)
     peer: str = ""
     """Address of the browser: the connection's own, or what a trusted proxy says."""
 

@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -46,8 +46,8 @@ class Visit:
     """One request as the gate sees it. session: id of the browser's session; fresh: it has just been made."""
 
     front: Front
-    headers: dict[str, str]
-    session: str
+    headers: dict[str, str] = field(repr=False)
+    session: str = field(repr=False)
     fresh: bool
     person: Someone | None = None
     bearer: bool = False

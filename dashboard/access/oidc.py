@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,10 +45,10 @@ class LoginRefused(CotenantError):
 class Begun:
     """A login under way: where the browser goes, and what its answer is held against."""
 
-    url: str
-    state: str
-    nonce: str
-    verifier: str
+    url: str = field(repr=False)
+    state: str = field(repr=False)
+    nonce: str = field(repr=False)
+    verifier: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Claimed:
 
     name: str
     groups: tuple[str, ...]
-    id_token: str
+    id_token: str = field(repr=False)
     ends_seconds: float
-    refresh_token: str = ""
+    refresh_token: str = field(default="", repr=False)
 
 
 class Provider:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,7 +41,8 @@ class Access:
     verify: bool = True
     server_name: str = ""
     """Name that the server's certificate must carry, when it is not the host's."""
-    proxy: str = ""
+    proxy: str = field(default="", repr=False)
+    """URL; it may hold a password."""
 
 
 def connect(settings: KubeSettings) -> KubeClient:

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -34,7 +34,7 @@ class Request:
 
     path: str
     method: str = "GET"
-    body: bytes = b""
+    body: bytes = field(default=b"", repr=False)
     content_type: str = "application/json"
     accept: str = "application/json"
 
@@ -44,8 +44,8 @@ class Answer:
     """A complete answer; header names in lower case."""
 
     status: int
-    headers: dict[str, str]
-    body: bytes
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
 
 
 class Connection:

@@ -6,7 +6,7 @@ A worker that dies leaves either the whole block or none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,11 +25,16 @@ from profiler import portrait
 class Task:
     """A shard and all that a worker needs to know; small, and the same for every executor."""
 
-    url: str
+    url: str = field(repr=False)
+    """Of the store; it may hold a password."""
     cluster: str
-    settings: Settings
-    plan: Plan
+    settings: Settings = field(repr=False)
+    plan: Plan = field(repr=False)
     position: int
+
+    def __str__(self) -> str:
+        """Which shard it is, for a person."""
+        return f"shard {self.shard.name}"
 
     @property
     def shard(self) -> Shard:
