@@ -75,7 +75,7 @@ check: $(VENV)/.test  ## ruff, mypy --strict, import-linter
 	@$(VENV)/bin/lint-imports
 
 audit: $(VENV)/.test  ## Known vulnerabilities in the locked dependencies
-	@$(VENV)/bin/pip-audit --require-hashes --disable-pip -r locks/demo.txt
+	@$(PY) -m tools.audit locks/demo.txt
 
 bench: $(VENV)/.test system cluster-binaries  ## Every benchmark, then bench/README.md and the README's numbers
 	@$(PY) -m bench $(ARGS)

@@ -358,10 +358,13 @@ def _doc(answer: Any, *statuses: int, body: Any = None, created: bool = False) -
     """Schemas of an endpoint: of its answer, its errors and its body."""
     found = answer if isinstance(answer, dict) else None if answer in (None, bytes) else _schema(answer)
     made: dict[str, Any] = {"responses": _responses(found, statuses, created=created)}
-    if body is not None:
-        content = {"application/json": {"schema": _schema(body)}}
-        made["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
-    return made
+    return made if body is None else {**made, **body_doc(body)}
+
+
+def body_doc(kind: Any) -> dict[str, Any]:
+    """What an endpoint takes, as the description of the API says it."""
+    content = {"application/json": {"schema": _schema(kind)}}
+    return {"openapi_extra": {"requestBody": {"required": True, "content": content}}}
 
 
 def _responses(answer: dict[str, Any] | None, statuses: Sequence[int], created: bool = False) -> dict[int | str, Any]:

@@ -19,6 +19,7 @@ from cotenant.model.plan import ApprovalPolicy, Plan, Realisation, Recurrence, S
 from cotenant.model.plan_desk import PlanDesk, PlanRef, PlanTerms
 from cotenant.model.reservation import AllocatePolicy, moment_of
 from dashboard import plan_story
+from dashboard.api_acts import body_doc
 from dashboard.view import View
 
 CALENDAR_DAYS: Final = 7.0
@@ -124,40 +125,42 @@ def _add_looks(api: APIRouter, view: View) -> None:
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
-    @api.post("", summary="Make a plan; it still has to be approved", status_code=201)
+    @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(New))
     def make(body: Given) -> Response:
         asked = _read(body, New)
         desk, who = _desk(view), view.given.people()
         made = desk.make(who, _workload(asked.workload), asked.terms(), asked.name)
         return _json(_told(desk, made, CALENDAR_DAYS), 201)
 
-    @api.post("/{namespace}/{name}/approve", summary="Let its room be reserved at start - lead")
+    @api.post("/{namespace}/{name}/approve", summary="Let its room be reserved at start - lead", **body_doc(Decided))
     def approve(namespace: str, name: str, body: Given) -> Response:
         asked, desk, ref = _read(body, Decided), _desk(view), PlanRef(namespace, name)
         return _json(desk.approve(view.given.people(), ref, asked.scope, asked.reason))
 
-    @api.post("/{namespace}/{name}/reject", summary="Reserve nothing, and give back what is held")
+    @api.post("/{namespace}/{name}/reject", summary="Reserve nothing, and give back what is held", **body_doc(Decided))
     def reject(namespace: str, name: str, body: Given) -> Response:
         asked, desk, ref = _read(body, Decided), _desk(view), PlanRef(namespace, name)
         return _json(desk.reject(view.given.people(), ref, asked.reason, asked.scope))
 
-    @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence")
+    @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(Skipped))
     def skip(namespace: str, name: str, body: Given) -> Response:
         asked, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
         start = moment_of(asked.start, "start") or 0.0
         return _json(desk.skip(view.given.people(), ref, start, asked.reason))
 
-    @api.post("/{namespace}/{name}/unskip", summary="Let a skipped occurrence happen after all")
+    @api.post("/{namespace}/{name}/unskip", summary="Let a skipped occurrence happen after all", **body_doc(Skipped))
     def unskip(namespace: str, name: str, body: Given) -> Response:
         asked, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
         return _json(desk.restore(view.given.people(), ref, moment_of(asked.start, "start") or 0.0))
 
-    @api.put("/{namespace}/{name}", summary="Change it, if it still is the generation that was looked at")
+    @api.put(
+        "/{namespace}/{name}", summary="Change it, if it still is the generation that was looked at", **body_doc(Edited)
+    )
     def edit(namespace: str, name: str, body: Given) -> Response:
         asked, desk, ref = _read(body, Edited), _desk(view), PlanRef(namespace, name)
         return _json(desk.edit(view.given.people(), ref, asked.terms(), asked.generation))
 
-    @api.put("/{namespace}/{name}/policy", summary="When it may approve itself")
+    @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
     def policy(namespace: str, name: str, body: Given) -> Response:
         asked, desk, ref = _read(body, ApprovalPolicy), _desk(view), PlanRef(namespace, name)
         return _json(desk.set_policy(view.given.people(), ref, asked))

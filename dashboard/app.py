@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -25,7 +26,10 @@ from cotenant.settings.dashboard import DashboardSettings
 from dashboard import api, api_acts, api_plans, pages, reference, shell
 from dashboard.access import grants, headers, login
 from dashboard.access.gate import Gate
+from dashboard.connections import BoundedHeads
+from dashboard.faults import Faults
 from dashboard.health import Health
+from dashboard.incoming import Incoming
 from dashboard.memory import few_heaps
 from dashboard.narrowing import Narrowing
 from dashboard.postponing import Postponing
@@ -33,6 +37,7 @@ from dashboard.source import Source
 from dashboard.threaded import ThreadedDash
 from dashboard.view import Given, View
 
+_log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"
 NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><title>cotenant</title>
 <h1>No such page</h1><p>This address leads nowhere.</p></html>"""
@@ -47,7 +52,7 @@ def create_app(
     """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics."""
     known, now = given or Given(), (clock or SystemClock()).now_seconds
     grants.checked(known.access, settings.host)
-    gate = Gate(known.access, settings.base_path)
+    gate = Gate(known.access, settings.base_path, launch=known.launch_token)
     people = gate.located(known.people) if known.access.mode is Mode.NONE else gate.people
     known = replace(known, people=people)
     if known.desk is not None:
@@ -61,6 +66,7 @@ def create_app(
         openapi_url=f"{base}openapi.json",
         redoc_url=None,
     )
+    app.add_middleware(Faults)  # before Dash adds its own, so that it is inside of that
     app.include_router(api.router(view, f"{base}api/v1"))
     app.include_router(api_acts.router(view, f"{base}api/v1"))
     app.include_router(api_plans.router(view, f"{base}api/v1"))
@@ -71,15 +77,25 @@ def create_app(
     health = Health(replace(view, source=source))
     health.add_to(app, base)
     gate.policy = headers.policy(_add_pages(app, view))
+    app.add_middleware(
+        Incoming,
+        cap_bytes=settings.body_cap_bytes,
+        seconds=settings.read_seconds,
+        base=base,
+        callbacks=lambda: app.state.dash.callback_map,
+    )
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
     app.add_middleware(gate.middleware)
     app.add_middleware(health.middleware)
     return app
 
 
-async def _problem(_request: Request, error: Exception) -> Response:
+async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, CotenantError)
-    return api.problem(error)
+    answer = api.problem(error)
+    if answer.status_code == 500:
+        _log.error("request_failed", path=request.url.path, error=error.message, exc_info=error)
+    return answer
 
 
 async def _misread(_request: Request, error: Exception) -> Response:
@@ -143,10 +159,20 @@ class PageAddresses:
         return path.rstrip("/") in self._addresses or path.startswith(self._below)
 
 
-def serve(app: FastAPI, host: str, port: int, ready: Callable[[str], None] = lambda _url: None) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` gets the address once it is open. Port 0 takes a free one."""
+def serve(
+    app: FastAPI,
+    host: str,
+    port: int,
+    ready: Callable[[str], None] = lambda _url: None,
+    listener: socket.socket | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` gets the address once it is open. Port 0 takes a free one.
+
+    listener: a socket that `bound` gave before, when there was much to do until now.
+    """
     few_heaps()
-    listener = _listen(host, port)
+    listener = listener or bound(host, port)
+    listener.listen(128)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
     server = Server(served_by(app), lambda: ready(url))
@@ -159,7 +185,13 @@ def serve(app: FastAPI, host: str, port: int, ready: Callable[[str], None] = lam
 def served_by(app: FastAPI) -> uvicorn.Config:
     """How uvicorn runs it. It leaves forwarded headers alone: whom we believe is asked of the connection's own peer."""
     return uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", proxy_headers=False, server_header=False
+        app,
+        http=BoundedHeads,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
     )
 
 
@@ -178,7 +210,8 @@ class Server(uvicorn.Server):
             self._ready()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that has the address and does not listen yet; CotenantError when somebody else has it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -189,5 +222,4 @@ def _listen(host: str, port: int) -> socket.socket:
         raise CotenantError(
             f"cannot listen on {host}:{port}: {error.strerror}", fix="Choose another with --port, or 0 for any."
         ) from error
-    listener.listen(128)
     return listener

@@ -385,9 +385,9 @@ def _within(indexed: Indexed, span: tuple[float, float]) -> npt.NDArray[np.bool_
 
 
 def _named(indexed: Indexed, word: str) -> npt.NDArray[np.bool_]:
-    """Rows of which some part of the name contains a word."""
+    """Rows of which some part of the name contains a word; where a number names them, some text of the row."""
     mask = np.zeros(len(indexed), dtype=bool)
-    for column in indexed.table.schema.key:
+    for column in [c for c in indexed.table.schema.key if c in indexed.codes] or list(indexed.codes):
         hit = np.array([word in name.lower() for name in indexed.vocabulary[column]], dtype=bool)
         mask |= hit[indexed.codes[column]]
     return mask
@@ -403,10 +403,17 @@ def _is_row(indexed: Indexed, values: Iterable[str]) -> npt.NDArray[np.bool_]:
             continue
         same = np.ones(len(indexed), dtype=bool)
         for column, text in zip(key, path, strict=True):
-            places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == (text or EMPTY)]
-            same &= np.isin(indexed.codes[column], places)
+            same &= _equals(indexed, column, text or EMPTY)
         mask |= same
     return mask
+
+
+def _equals(indexed: Indexed, column: str, text: str) -> npt.NDArray[np.bool_]:
+    """Rows with exactly this cell in a key column, text or whole number."""
+    if column in indexed.codes:
+        places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == text]
+        return np.isin(indexed.codes[column], places)
+    return np.array([str(int(cell)) == text for cell in indexed.table.columns[column]], dtype=bool)
 
 
 def _holds(indexed: Indexed, key: str, values: Iterable[str]) -> npt.NDArray[np.bool_]:

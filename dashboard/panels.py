@@ -18,7 +18,7 @@ from dash.development.base_component import Component
 
 from cotenant.model.errors import ClusterForbidden, CotenantError, SourceForbidden, StoreForbidden
 from cotenant.model.resource import Resource
-from dashboard import display
+from dashboard import display, faults
 from dashboard.figures.base import Chart
 
 Children: TypeAlias = Any
@@ -180,5 +180,5 @@ def guarded(render: Callable[[], Component], title: str = "") -> Component:
         said = trouble(error)
     except Exception:  # noqa: BLE001 the last line of defence of a page: logged whole, shown short
         _log.exception("panel_failed")
-        said = failed("This panel could not be drawn.")
+        said = failed("This panel could not be drawn.", f"The page tries again by itself. {faults.fix()}")
     return panel(title, said) if title else said

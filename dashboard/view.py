@@ -43,6 +43,8 @@ class Given:
     """Who asks, in the request that is being answered."""
     access: AccessSettings = field(default_factory=AccessSettings)
     """How it is known who asks; but for mode none it stands in for `people`."""
+    launch_token: str = field(default="", repr=False)
+    """In mode none: what the first visit has to bring; "" lets everybody in who reaches the port."""
     desk: Desk | None = None
     """Through which recommendations are acted on; None: this dashboard is read-only."""
     plans: PlanDesk | None = None

@@ -134,5 +134,7 @@ def _states(given: Mapping[str, msgspec.Raw], strategies: Sequence[Strategy[Any]
 def _decoded(text: bytes | msgspec.Raw, kind: Any, path: Path, line: int) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} line {line} is no recording: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} line {line} is no recording: {error}", fix="Record again, or take the broken line out."
+        ) from error

@@ -78,20 +78,30 @@ def serve_store(
 
     more: further fields of `Given`, such as those of `acting`.
     """
+    from dashboard.access import launch
     from dashboard.app import create_app, serve
     from dashboard.source import StoreSource
     from dashboard.view import Given
     from recommender.patches import kubectl_command
 
+    token = launch.fresh_token(settings.access)
     app = create_app(
         StoreSource(store, settings.dashboard),
         settings.dashboard,
         given=Given(
-            kubectl_command, manifest, settings.recommender.prices, **{"actions": settings.actions, **(more or {})}
+            kubectl_command,
+            manifest,
+            settings.recommender.prices,
+            **{"actions": settings.actions, "launch_token": token, **(more or {})},
         ),
     )
     with suppress(KeyboardInterrupt):
-        serve(app, settings.dashboard.host, settings.dashboard.port, ready)
+        serve(
+            app,
+            settings.dashboard.host,
+            settings.dashboard.port,
+            lambda url: ready(launch.printed(url, settings.dashboard.base_path, token)),
+        )
 
 
 def manifest(*found: Recommendation) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -106,7 +108,7 @@ def demo(
 
 def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None, browser: bool) -> None:
     """Without a cluster of somebody's: printed in this form and done, or served with one in this process."""
-    with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name:
+    with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:
         folder = Path(name)
         store, story = _prepared(folder, spec, settings)
         overview = _overview(store)
@@ -117,7 +119,16 @@ def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None,
 
         for line in summary(overview):
             message(line)
-        show(store, story, settings, folder, browser=browser)
+        show(store, story, settings, folder, browser=browser, listener=listener)
+
+
+def _address(settings: Settings, once: DocumentFormat | None) -> AbstractContextManager[socket.socket | None]:
+    """The socket of the pages, bound before the cluster is generated: a port in use is said at once."""
+    if once is not None:
+        return nullcontext()
+    from dashboard.app import bound
+
+    return bound(settings.dashboard.host, settings.dashboard.port)
 
 
 def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[Store, Story]:

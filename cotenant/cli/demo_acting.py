@@ -7,15 +7,19 @@ all files in the demo's temporary folder.
 from __future__ import annotations
 
 import signal
+import socket
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cotenant.cli.output import message
+from cotenant.edges.private import open_private
 
 if TYPE_CHECKING:
     from cotenant.edges.store import Store
@@ -27,22 +31,35 @@ WATCH_SECONDS = 2.0
 """Of real time between two looks: a day of the demo's clock passes in a minute."""
 
 
-def show(store: Store, story: Story, settings: Settings, folder: Path, *, browser: bool) -> None:
-    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder."""
+def show(
+    store: Store,
+    story: Story,
+    settings: Settings,
+    folder: Path,
+    *,
+    browser: bool,
+    listener: socket.socket | None = None,
+) -> None:
+    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder.
+
+    listener: a bound socket; without one the settings' address is taken.
+    """
     from cotenant.sim.cluster import DemoCluster
+    from dashboard.access import launch
     from dashboard.app import create_app, serve
     from dashboard.source import StoreSource
 
     with DemoCluster(story, settings, folder) as cluster, verified(cluster, store):
         written = write_config(cluster, store, folder)
-        app = create_app(
-            StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, given(cluster, store)
-        )
-        ready = _ready(written, browser=browser)
+        joined = given(cluster, store)
+        token = launch.fresh_token(joined.access)
+        joined = replace(joined, launch_token=token)
+        app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
+        ready = _ready(written, lambda url: launch.printed(url, settings.dashboard.base_path, token), browser=browser)
         # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
-            serve(app, settings.dashboard.host, settings.dashboard.port, ready)
+            serve(app, settings.dashboard.host, settings.dashboard.port, ready, listener)
 
 
 def given(cluster: DemoCluster, store: Store) -> Any:
@@ -100,13 +117,22 @@ def equals(config: Path) -> Iterator[str]:
     yield "use your own data, read-only: cotenant scan --prometheus URL"
 
 
-def _ready(config: Path, *, browser: bool) -> Callable[[str], None]:
-    def ready(url: str) -> None:
+def way_in(folder: Path, url: str) -> Path:
+    """A page of our own that leads to the address: in a browser's command line everybody could read the token."""
+    page = folder / "open.html"
+    with open(page, "w", opener=open_private) as file:
+        file.write(f'<!DOCTYPE html><title>cotenant</title><meta http-equiv="refresh" content="0;url={escape(url)}">')
+    return page
+
+
+def _ready(config: Path, printed: Callable[[str], str], *, browser: bool) -> Callable[[str], None]:
+    def ready(served: str) -> None:
+        url = printed(served)
         message(f"\nopen {url}   (Ctrl-C ends the demo and removes its files)\n")
         for line in equals(config):
             message(line)
         if browser:
             with suppress(webbrowser.Error):
-                webbrowser.open(url)
+                webbrowser.open(way_in(config.parent, url).as_uri())
 
     return ready

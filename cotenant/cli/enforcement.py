@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 DEFAULT_CLUSTER = "default"
+_LOG_FIX = "Name an agent's actions.jsonl or a recording, and take lines out that are broken."
 FilesArgument = Annotated[
     list[Path],
     typer.Argument(metavar="FILE...", help="actions.jsonl of agents, or what enforcer.record_file recorded."),
@@ -162,12 +163,13 @@ def logged(file: Path, node: str) -> Iterator[Act]:
 
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                return  # the agent is writing it, or was ended in the middle of it
             try:
                 action = msgspec.json.decode(line, type=Action)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise UsageError(f"{file} line {number} is no line of an agent's log: {error}") from error
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                if number > 1 and not line.endswith(b"\n"):
+                    message(f"{file} line {number} is not whole and was left out; import again when it is written")
+                    return  # the agent is writing it, or was ended in the middle of it
+                raise UsageError(f"{file} line {number} is no line of an agent's log: {error}", fix=_LOG_FIX) from error
             name = action.node or node
             if not name:
                 raise UsageError(f"{file} line {number} does not say of which node it is", fix="Add --node NAME.")
@@ -188,6 +190,8 @@ def recounted(file: Path, settings: Settings) -> Found:
     for tick in replayed(file, strategies(own)):
         recount.tick(tick.seen, tick.decided)
         node = tick.seen.node.name
+    if not node:
+        raise UsageError(f"{file} line 2 is no whole moment of a recording", fix=_LOG_FIX)
     lanes = gridded(node, recount.samples, dry=True, source=f"the recording {file.name}")
     return Found(tuple(recount.acts), (lanes,) if recount.samples else ())
 

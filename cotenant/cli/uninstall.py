@@ -26,6 +26,7 @@ app = new_app()
         "cotenant uninstall  # what would go; removes nothing",
         "cotenant uninstall --yes",
         "cotenant uninstall --crds --yes  # also definitions in which objects are stored, with these objects",
+        "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace goes too",
         "cotenant uninstall --components rbac --context test --yes",
     )
 )
@@ -33,6 +34,10 @@ def uninstall(
     ctx: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
     crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects: these objects go too.")] = False,
+    audit_log: Annotated[
+        bool,
+        typer.Option("--audit-log", help="Also the ConfigMap cotenant-ledger, the audit log's head in the cluster."),
+    ] = False,
     components: Annotated[
         str, typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}; else all.")
     ] = "",
@@ -47,7 +52,7 @@ def uninstall(
     """
     names = chosen(components) if components else tuple(COMPONENTS)
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
-    removals = carried_out(settings.kube, names, stored=crds, act=yes)
+    removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
     print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
     going = sum(removal.fate.value in ("delete", "give back") for removal in removals)
     if not going:
@@ -58,7 +63,9 @@ def uninstall(
         message(f"{going} objects would be removed or given back; none was. Do it with --yes.")
 
 
-def carried_out(settings: KubeSettings, names: tuple[str, ...], *, stored: bool, act: bool) -> list[Removal]:
+def carried_out(
+    settings: KubeSettings, names: tuple[str, ...], *, stored: bool, audit_log: bool, act: bool
+) -> list[Removal]:
     """The plan; with `act` also its execution."""
     from cotenant.cli.installation import removal
     from cotenant.edges.kube import connect
@@ -66,7 +73,7 @@ def carried_out(settings: KubeSettings, names: tuple[str, ...], *, stored: bool,
     client = connect(settings)
     try:
         with bars() as progress:
-            removals = removal.planned(client, manifests(names), progress, stored=stored)
+            removals = removal.planned(client, manifests(names), progress, stored=stored, audit_log=audit_log)
             if act:
                 removal.remove(client, removals, progress)
     finally:

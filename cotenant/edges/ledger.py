@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from cotenant.edges.private import FOLDER_MODE, make_private_file, tighten
 from cotenant.model.errors import StoreCorrupt, StoreError, StoreForbidden
 
 BUSY_SECONDS: Final = 5.0
@@ -92,7 +93,10 @@ class Ledger:
                 self._key = key.read_bytes() if key.exists() else b""
                 self._db = self._seen()
                 return
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            make_private_file(path)
+            for name in ("-wal", "-shm"):  # SQLite makes new ones with the mode of the file
+                tighten(path.with_name(path.name + name))
             self._key = _key(key)
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._open()

@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
@@ -24,9 +25,12 @@ from structlog.types import EventDict, Processor
 
 from cotenant.edges.clock import Clock
 from cotenant.model.difference import difference
+from cotenant.model.errors import CotenantError
 from cotenant.settings.telemetry import TelemetrySettings
 
 QUERY_BUCKETS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+TRACE_FRAMES: Final = 12
+"""Frames of a traceback in one line of a console."""
 _COLORS: Final = {"debug": 90, "info": 32, "warning": 33, "error": 31, "critical": 31}
 """Level -> ANSI colour."""
 
@@ -109,12 +113,20 @@ def _plain(value: Any) -> Any:
 
 
 def _last_line_of_exception(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """`exception` as "Type: message", so that a console event stays one line."""
+    """`exception` as "Type: message", and an unforeseen one's frames, so that a console event stays one line."""
     error = event.pop("exc_info", None)
     found = sys.exc_info()[1] if error is True else error[1] if isinstance(error, tuple) else error
     if isinstance(found, BaseException):
         event["error"] = f"{type(found).__name__}: {found}"
+        if not isinstance(found, CotenantError):
+            event["trace"] = _frames(found)
     return event
+
+
+def _frames(error: BaseException) -> str:
+    """Where an error came from, the last frames first: `store.py:120 read < pages/nodes.py:31 draw < ...`."""
+    frames = traceback.extract_tb(error.__traceback__)[-TRACE_FRAMES:]
+    return " < ".join(f"{'/'.join(f.filename.split('/')[-2:])}:{f.lineno} {f.name}" for f in reversed(frames))
 
 
 def _without_repetition(_logger: Any, _method: str, event: EventDict) -> EventDict:

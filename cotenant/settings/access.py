@@ -56,7 +56,7 @@ class ProxySettings(Section, frozen=True):
     ] = msgspec.field(default_factory=list)
     user_header: Annotated[str, setting("Header with the person's name.", min_length=1)] = "X-Forwarded-User"
     groups_header: Annotated[
-        str, setting("Header with their groups, by commas or repeated; empty: none are taken.")
+        str, setting("Header with their groups, by commas; empty: none are taken. One that comes twice is refused.")
     ] = "X-Forwarded-Groups"
     logout_url: Annotated[str, setting("Where the proxy ends its session; empty: no log out is offered.")] = ""
     cluster_user_prefix: Annotated[
@@ -108,6 +108,13 @@ class AccessSettings(Section, frozen=True):
     mode: Annotated[
         Mode, setting("How people are known: not at all (loopback only), by a proxy's headers, or by a login here.")
     ] = Mode.NONE
+    launch_token: Annotated[
+        bool,
+        setting(
+            "In mode none the printed address holds a token that the first visit needs, so that other users of the "
+            "machine do not get in; only a read-only dashboard may go without."
+        ),
+    ] = True
     anonymous: Annotated[Unlisted, setting("What somebody is who is not known, in the modes proxy and oidc.")] = (
         Unlisted.REFUSED
     )
@@ -136,6 +143,11 @@ class AccessSettings(Section, frozen=True):
             raise ValueError("mode proxy trusts nobody: name the proxies in access.proxy.trusted")
         if self.mode is Mode.OIDC and not (self.oidc.issuer and self.oidc.client_id):
             raise ValueError("mode oidc needs access.oidc.issuer and access.oidc.client_id")
+        if self.mode is Mode.NONE and not (self.read_only or self.launch_token):
+            raise ValueError(
+                "launch_token is off while read_only is off: every user of the machine would act with your kubeconfig; "
+                "leave launch_token on"
+            )
         if self.own_namespaces and self.anonymous is Unlisted.VIEWER:
             raise ValueError("own_namespaces is of no use while anonymous is viewer: a stranger would read everything")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):

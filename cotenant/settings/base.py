@@ -9,7 +9,6 @@ Example of a room's file:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -27,10 +26,9 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """As msgspec writes it, with header values and passwords inside URLs hidden."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
-    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The same for rich, which prints local variables in tracebacks."""
-        for name in self.__struct_fields__:
-            yield name, masked(name, getattr(self, name))
+        return [(name, masked(name, getattr(self, name))) for name in self.__struct_fields__]
 
 
 def setting(doc: str, *, unit: str = "", **domain: Any) -> msgspec.Meta:

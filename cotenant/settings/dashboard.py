@@ -29,5 +29,11 @@ class DashboardSettings(Section, frozen=True):
     poll_seconds: Annotated[
         int, setting("How often an open page asks whether there are newer results.", unit="seconds", ge=2, le=3600)
     ] = 15
+    body_cap_bytes: Annotated[
+        int, setting("Larger request bodies are refused (413).", unit="bytes", ge=65_536, le=1 << 30)
+    ] = 8 * 1024**2
+    read_seconds: Annotated[
+        float, setting("Longest that a request's body may take to come (408).", unit="seconds", gt=0, le=3600)
+    ] = 30.0
     page_rows: Annotated[int, setting("Rows that a grid fetches at once.", unit="rows", ge=20, le=1000)] = 100
     waste_bars: Annotated[int, setting("Namespaces in the waste ranking.", unit="namespaces", ge=3, le=50)] = 10

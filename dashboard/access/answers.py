@@ -18,7 +18,11 @@ _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><ti
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem;
 color-scheme: light dark }}</style></head>
-<body><main><h1>{title}</h1><p>{words}</p><p>{fix}</p>{link}</main></body></html>"""
+<body><main><h1>{title}</h1><p>{words}</p><p>{fix}</p>{rest}</main></body></html>"""
+
+
+_LAUNCH_FORM: Final = """<form method="get"><label>Launch token
+<input name="token" type="password" autocomplete="off" required></label> <button>Open</button></form>"""
 
 
 class Refused(Exception):
@@ -29,21 +33,21 @@ class Refused(Exception):
         self.status, self.words, self.fix, self.again = status, words, fix, again
 
 
-def answered(refused: Refused, headers: Mapping[str, str], link: tuple[str, str] | None = None) -> Response:
-    """The refusal as the asker reads it: a page where a page was asked for. link: (words, address) that helps."""
+def answered(
+    refused: Refused, headers: Mapping[str, str], link: tuple[str, str] | None = None, *, token_form: bool = False
+) -> Response:
+    """The refusal as the asker reads it: a page where a page was asked for. link: (words, address) that helps.
+
+    token_form: the page has a field for the launch token.
+    """
     if not wants_page(headers):
         document = {"error": _name(refused.status), "message": refused.words, "fix": refused.fix}
         more = {AGAIN: "1"} if refused.again else {}
         return Response(json.dumps(document), refused.status, more, media_type="application/json")
-    return Response(
-        page(_name(refused.status), refused.words, refused.fix, link), refused.status, media_type="text/html"
-    )
-
-
-def page(title: str, words: str, fix: str = "", link: tuple[str, str] | None = None) -> str:
-    """A page of words."""
-    lead = f'<p><a href="{escape(link[1])}">{escape(link[0])}</a></p>' if link else ""
-    return _PAGE.format(title=escape(title), words=escape(words), fix=escape(fix), link=lead)
+    rest = f'<p><a href="{escape(link[1])}">{escape(link[0])}</a></p>' if link else ""
+    rest += _LAUNCH_FORM if token_form else ""
+    title, words, fix = escape(_name(refused.status)), escape(refused.words), escape(refused.fix)
+    return Response(_PAGE.format(title=title, words=words, fix=fix, rest=rest), refused.status, media_type="text/html")
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:

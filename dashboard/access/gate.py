@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import quote
 
+import structlog
 from anyio.to_thread import run_sync
 from fastapi import Response
 
@@ -21,9 +22,11 @@ from cotenant.edges.clock import Clock, SystemClock
 from cotenant.model.errors import CotenantError
 from cotenant.model.people import NotAllowed, Right, Someone, Way
 from cotenant.settings.access import AccessSettings, Mode
+from dashboard import faults
 from dashboard.access import answers, forgery, front, grants, headers
 from dashboard.access.answers import Refused
 from dashboard.access.front import Front
+from dashboard.access.launch import Launch, Proof, without_token
 from dashboard.access.oidc import Claimed, LoginRefused, Provider, ProviderSilent
 from dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
 
@@ -37,6 +40,11 @@ EARLY_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 30.0
 """Pause before a provider that was silent is asked again to renew a token."""
 REQUEST_ID: Final = re.compile(r"[\w.:/=+-]{1,64}", re.ASCII)
+LAUNCH_WORDS: Final = "This dashboard answers only to who started it: the request lacks its launch token."
+LAUNCH_FIX: Final = (
+    "Open the address that was printed when it began; a script sends `Authorization: Bearer TOKEN` with the token of "
+    "that address. A restart makes a new one (docs/access.md)."
+)
 VISIT: Final = "cotenant.visit"
 """Key of the scope under which endpoints find the `Visit`."""
 
@@ -57,6 +65,9 @@ class Visit:
     repeated: frozenset[str] = frozenset()
     """Headers that came more than once."""
 
+    launch: Proof = Proof.NOT_NEEDED
+    """How it shows that it comes from who started the dashboard, where nobody logs in."""
+
     @property
     def source(self) -> str:
         """Where it comes from, for the ledger."""
@@ -71,14 +82,15 @@ class Visit:
 class Gate:
     """Lets on who may; one per application."""
 
-    def __init__(self, settings: AccessSettings, base: str, clock: Clock | None = None) -> None:
-        """Nobody is logged in. The keys are this process's own."""
+    def __init__(self, settings: AccessSettings, base: str, clock: Clock | None = None, launch: str = "") -> None:
+        """Nobody is logged in. The keys are this process's own. launch: token of mode none; "" asks for none."""
         self.settings = settings
         self.base = base
         self.provider = Provider(settings.oidc) if settings.mode is Mode.OIDC else None
         self.now_seconds = (clock or SystemClock()).now_seconds
         self.sessions = Sessions(settings.most_sessions, self.now_seconds)
         self.seals = Seals(secrets.token_bytes(32))
+        self.launch = Launch(launch if settings.mode is Mode.NONE else "", self.seals)
         self.policy = headers.policy()
         self._key = secrets.token_bytes(32)
         self._trusted = front.networks(settings.proxy.trusted)
@@ -132,23 +144,35 @@ class Gate:
             answer = self._answer(refused, scope["method"], visit)
             await answer(scope, receive, self._with_headers(send, visit, keep=not visit.bearer))
             return
+        if visit.launch is Proof.QUERY:
+            visit = replace(visit, front=replace(seen, query=without_token(seen.query)))
+            scope["query_string"] = visit.front.query.encode("latin-1")
+            if scope["method"] == "GET" and answers.wants_page(given):
+                clean = Response(status_code=303, headers={"Location": _here(visit.front)})
+                await clean(scope, receive, self._with_headers(send, visit, keep=True))
+                return
         scope[VISIT] = visit
+        structlog.contextvars.bind_contextvars(**{faults.REQUEST_ID: visit.request})
         token = self._who.set(visit.person)
         try:
             keep = not visit.bearer and not seen.path.startswith(self._still)
             await app(scope, receive, self._with_headers(send, visit, keep=keep))
         finally:
             self._who.reset(token)
+            structlog.contextvars.unbind_contextvars(faults.REQUEST_ID)
 
     def _arrived(self, seen: Front, given: dict[str, str]) -> Visit:
         """Before it is known who it is."""
         sealed = _cookies(given).get(SESSION, "")
         id_ = self.seals.open(SESSION, sealed) if sealed else None
+        proof = self.launch.proof(seen, given, _cookies(given))
         bearer = self.provider is not None and given.get("authorization", "").lower().startswith("bearer ")
+        bearer = bearer or proof is Proof.BEARER
         said = given.get("x-request-id", "") if seen.by_proxy else ""
         request = said if REQUEST_ID.fullmatch(said) else secrets.token_hex(6)
         fresh = not isinstance(id_, str)
-        return Visit(seen, given, fresh_id() if fresh else str(id_), fresh, bearer=bearer, request=request)
+        session = fresh_id() if fresh else str(id_)
+        return Visit(seen, given, session, fresh, bearer=bearer, request=request, launch=proof)
 
     async def _known(self, visit: Visit) -> Visit:
         """The visit with its person; Refused in words."""
@@ -176,7 +200,7 @@ class Gate:
         """Who it is by the settings' mode; None for a stranger who has to say so first."""
         settings = self.settings
         if settings.mode is Mode.NONE:
-            return Someone("")
+            return None if visit.launch is Proof.NONE else Someone("")
         if settings.mode is Mode.PROXY:
             return self._by_header(visit) or grants.stranger(settings)
         if visit.bearer:
@@ -191,8 +215,9 @@ class Gate:
         name = visit.headers.get(proxy.user_header.lower(), "").strip()
         if not visit.front.by_proxy or not name:
             return None
-        if proxy.user_header.lower() in visit.repeated:
-            raise NotAllowed(f"{proxy.user_header} came twice", fix="The proxy has to replace what browsers send.")
+        for header in filter(None, (proxy.user_header, proxy.groups_header)):
+            if header.lower() in visit.repeated:
+                raise NotAllowed(f"{header} came twice", fix="The proxy has to replace what browsers send.")
         groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
         return grants.known(name, [g.strip() for g in groups.split(",")], Way.PROXY, self.settings)
 
@@ -245,6 +270,8 @@ class Gate:
         if visit.front.path.startswith(f"{self.base}auth/"):
             return
         person = visit.person
+        if person is None and self.settings.mode is Mode.NONE:
+            raise Refused(401, LAUNCH_WORDS, LAUNCH_FIX)
         if person is None:
             fix = "Log in." if self.provider else "Come through the proxy that says who you are."
             raise Refused(401, "It is not known who you are.", fix)
@@ -257,7 +284,8 @@ class Gate:
         unknown = refused.status == 401 and login and answers.wants_page(visit.headers)
         if unknown and method == "GET" and not visit.bearer:
             return Response(status_code=302, headers={"Location": login})
-        return answers.answered(refused, visit.headers, ("Log in", login) if login else None)
+        asks = refused.status == 401 and self.settings.mode is Mode.NONE
+        return answers.answered(refused, visit.headers, ("Log in", login) if login else None, token_form=asks)
 
     def _with_headers(self, send: Send, visit: Visit, *, keep: bool) -> Send:
         """Adds the headers of every answer, and with `keep` the session's cookies where the browser lacks them."""
@@ -282,6 +310,8 @@ class Gate:
         if b"set-cookie" in there:
             return []
         found, token = [], self.token(visit)
+        if visit.launch is Proof.QUERY:
+            found.append(self.cookie(self.launch.cookie_name(visit.front), self.launch.cookie(), visit))
         if visit.fresh:
             found.append(self.cookie(SESSION, self.seals.close(SESSION, visit.session), visit))
         if visit.fresh or visit.cookies.get(forgery.COOKIE) != token:
@@ -301,6 +331,12 @@ def hold(session: Session, found: Claimed) -> None:
     """Keep what the provider gave."""
     session.groups, session.id_token, session.refresh_token = found.groups, found.id_token, found.refresh_token
     session.token_ends_seconds, session.renew_seconds = found.ends_seconds, found.ends_seconds - EARLY_SECONDS
+
+
+def _here(seen: Front) -> str:
+    """The address of a request, as a redirect names it: never one of another host."""
+    path = "/" + quote(seen.path.lstrip("/"))
+    return f"{path}?{seen.query}" if seen.query else path
 
 
 def _cookies(given: dict[str, str]) -> dict[str, str]:

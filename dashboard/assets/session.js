@@ -28,6 +28,17 @@
     else document.body.prepend(line);
   };
 
+  // A fault of the server: said once, with the id under which its log has the details.
+  const failed = (answer) => {
+    const known = document.getElementById("fault");
+    const line = known || Object.assign(document.createElement("div"), { id: "fault", className: "banner" });
+    const id = answer.headers.get("X-Request-Id") || "unknown";
+    line.setAttribute("role", "alert");
+    line.textContent = `The server failed to answer. Its log has the details under request ${id}.`;
+    const main = document.getElementById("main");
+    if (!known) (main || document.body).prepend(line);
+  };
+
   // Once somebody logs out, what the page still wants to ask is not asked.
   let leaving = false;
 
@@ -35,6 +46,7 @@
     if (leaving) return new Promise(() => {});
     const answer = await plain(input, init);
     if (answer.status === 401 && !leaving) ended();
+    if (answer.status === 500 && !leaving) failed(answer);
     // The server was started anew, or another tab logged in: the answer has set a cookie with a token that holds.
     if (answer.status === 403 && answer.headers.get("X-Cotenant-Again")) return plain(input, withToken(init));
     return answer;

@@ -30,6 +30,7 @@ from cotenant.model.errors import (
     SourceProtocol,
     SourceUnreachable,
 )
+from cotenant.settings.catalogue import masked
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.prometheus import decode, retry
 
@@ -304,7 +305,8 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingsError(
-            f"{url!r} is not an http or https address of Prometheus", fix="Give --prometheus http://host:9090"
+            f"{masked('url', url)!r} is not an http or https address of Prometheus",
+            fix="Give --prometheus http://host:9090",
         )
     user = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
@@ -348,6 +350,11 @@ def _secret(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingsError(f"the credential file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"the credential file {path} is not text: byte {error.start} is not UTF-8",
+            fix="Name a file that holds the password or token alone, as text.",
+        ) from error
 
 
 def warnings(settings: PrometheusSettings) -> Mapping[str, str]:

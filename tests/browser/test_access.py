@@ -9,8 +9,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from cotenant.cli.dashboard import manifest
+from cotenant.cli.demo_acting import way_in
 from cotenant.edges.clock import FixedClock
+from cotenant.settings.access import AccessSettings
 from dashboard import pages
+from dashboard.access import launch
 from dashboard.app import create_app
 from dashboard.source import StoreSource
 from dashboard.view import Given
@@ -41,6 +44,21 @@ def guarded(made: Results, provider: Provider, tmp_path_factory: pytest.TempPath
     given, clock = Given(kubectl_command, manifest, access=access), FixedClock(made.end_seconds)
     with served(create_app(StoreSource(made.store, QUICK), QUICK, clock, given)) as url:
         yield url
+
+
+def test_a_launch_token_opens_the_pages_and_stays_in_no_address(open_page: Open, tmp_path: Path) -> None:
+    with support.dashboard(tmp_path / "empty", AccessSettings(), launch_token="t-1_x") as url:
+        page = open_page(way_in(tmp_path, launch.printed(url, "/", "t-1_x")).as_uri(), policed=True)
+        expect(page).to_have_url(f"{url}/")
+        expect(page.get_by_text("No results yet.").first).to_be_visible()
+        page.goto(f"{url}/nodes")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
+        stranger = open_page(f"{url}/nodes", policed=True, quiet=True)
+        expect(stranger.get_by_role("heading", level=1)).to_have_text("Not logged in")
+        stranger.get_by_label("Launch token").fill("t-1_x")
+        stranger.get_by_role("button", name="Open").click()
+        expect(stranger).to_have_url(f"{url}/nodes")
+        expect(stranger.get_by_role("heading", level=1)).to_have_text("Nodes")
 
 
 def logged_in(page: Page, name: str) -> Page:

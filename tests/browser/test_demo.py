@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, expect
 
+from cotenant.cli.demo_acting import way_in
 from cotenant.cli.desk import desk_of
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import KubeClient, connect
@@ -54,6 +55,12 @@ class Demo:
     folder: Path
     config: Path
     started_seconds: float
+    token: str = ""
+    """Of the printed address."""
+
+    def at(self, path: str) -> str:
+        """The address of a page for a browser that comes for the first time."""
+        return f"{self.url}{path}?token={self.token}"
 
     @property
     def settings(self) -> Settings:
@@ -84,8 +91,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         process = subprocess.Popen(command, env=env, stdout=out, stderr=out, text=True)
     begun = time.monotonic()
     try:
-        url, config = said(process, log)
-        yield Demo(process, url, folder, Path(config), time.monotonic() - begun)
+        address, config = said(process, log)
+        url, token = address.split("/?token=")
+        yield Demo(process, url, folder, Path(config), time.monotonic() - begun, token)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -151,7 +159,7 @@ def test_the_first_picture_comes_with_a_banner_and_a_tour_that_keys_lead_through
     demo: Demo, open_page: Open, axe: str, record_property: Callable[[str, object], None], tmp_path: Path
 ) -> None:
     record_property("seconds to the address", round(demo.started_seconds, 1))
-    page = open_page(demo.url)
+    page = open_page(way_in(tmp_path, demo.at("/")).as_uri())
     expect(page.locator("#chips")).to_contain_text("DEMO data - nothing is applied to a real cluster")
     coach = page.locator(".coach")
     expect(coach.locator("h2")).to_have_text("The day breathes", timeout=PATIENCE)
@@ -177,7 +185,7 @@ def test_five_are_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_bac
     bad, warm, good = five(demo)
     client = demo.client()
     before = {ref: template(client, ref) for ref in (bad, warm, *good)}
-    page = open_page(f"{demo.url}/")
+    page = open_page(demo.at("/"))
     skip_tour(page)
     page.goto(reviewing.href(f"{demo.url}/", [bad, warm, *good]))
     shown(page, "What would change")
@@ -239,7 +247,7 @@ def skip_tour(page: Page) -> None:
 def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_compared_after_it(
     demo: Demo, open_page: Open, tmp_path: Path
 ) -> None:
-    page = open_page(f"{demo.url}/")
+    page = open_page(demo.at("/"))
     skip_tour(page)
     page.goto(f"{demo.url}/reservations?open=feed/ReservationPlan/deployment-rank")
     expect(page.locator("#plan-next")).to_contain_text("Somebody has to approve it.", timeout=PATIENCE)
@@ -262,7 +270,7 @@ def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_
 
 
 def test_the_clock_halts_and_goes_on_by_keys(demo: Demo, open_page: Open) -> None:
-    page = open_page(f"{demo.url}/health")
+    page = open_page(demo.at("/health"))
     halt = page.locator("#steer-halt")
     halt.focus()
     page.keyboard.press("Enter")
@@ -273,7 +281,7 @@ def test_the_clock_halts_and_goes_on_by_keys(demo: Demo, open_page: Open) -> Non
 
 
 def test_load_spikes_are_shown_with_reasons(demo: Demo, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(f"{demo.url}/enforcement")
+    page = open_page(demo.at("/enforcement"))
     expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=PATIENCE)
     expect(page.locator(".ag-row").first).to_be_visible(timeout=PATIENCE)
     pictured(page, "demo-enforcement", tmp_path)

@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import signal
+import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -135,13 +137,30 @@ def test_the_demo_prints_its_summary_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_a_demo_on_a_taken_port_says_so_before_it_generates_anything(tmp_path: Path) -> None:
+    environment = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ["demo", "--no-browser", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run(
+            [COTENANT, *words], capture_output=True, text=True, timeout=120, env=environment, check=False
+        )
+    assert done.returncode != 0 and "cannot listen on" in done.stderr and "--port" in done.stderr
+    assert "Demo cluster" not in done.stderr
+
+
+@pytest.mark.slow
 def test_an_interrupt_ends_the_demo_with_success_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     words = ["demo", "--no-browser", "--port", "0", "--nodes", "4", "--workloads", "20", "--days", "3"]
     demo = subprocess.Popen([COTENANT, *words], stderr=subprocess.PIPE, text=True, env=environment)
     assert demo.stderr is not None
     url = next(line.split()[1] for line in demo.stderr if line.startswith("open http://"))
-    with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=30) as answer:
+    base, token = url.split("/?token=")
+    with urllib.request.urlopen(f"{base}/readyz", timeout=30) as answer:
+        assert answer.status == 200
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{base}/api/v1/overview", timeout=30)
+    with urllib.request.urlopen(f"{base}/api/v1/overview?token={token}", timeout=30) as answer:
         assert answer.status == 200
     demo.send_signal(signal.SIGINT)
     assert demo.wait(timeout=30) == 0

@@ -16,6 +16,7 @@ from cotenant.edges.store import Store
 from cotenant.edges.telemetry import Metrics
 from cotenant.model.enforcement import Gathering
 from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
+from cotenant.model.errors import UsageError
 from cotenant.settings.enforcer import EnforcerSettings
 from cotenant.sim.api_server import EmbeddedServer
 from dashboard.source import StoreSource
@@ -88,18 +89,29 @@ def test_a_log_of_an_older_agent_needs_the_node_s_name(tmp_path: Path, url: str)
     assert {r["node"] for r in acts(url)} == {"n9"}
 
 
-@pytest.mark.parametrize(("text", "word"), [("nonsense\n", "line 1"), ('{"time": 3}\n', "line 1")])
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("nonsense\n", "line 1"),
+        ('{"time": 3}\n', "line 1"),
+        ('{"time": 3', "line 1"),
+        ("[" * 100_000, "line 1"),
+        ('{"version": 1', "line 1"),
+    ],
+)
 def test_what_is_no_log_is_refused_by_line(tmp_path: Path, url: str, text: str, word: str) -> None:
     (tmp_path / "x").write_text(text)
     refused = run("import", str(tmp_path / "x"), "--store", url)
     assert refused.exit_code != 0 and word in str(refused.exception)
+    assert isinstance(refused.exception, UsageError) and refused.exception.fix
     assert run("import", str(tmp_path / "gone"), "--store", url).exit_code != 0
 
 
 def test_a_line_that_is_being_written_is_left_for_the_next_time(tmp_path: Path, url: str) -> None:
     log = log_of(tmp_path / "a")
     log.write_text(log.read_text()[:-10])
-    assert run("import", str(log), "--store", url).exit_code == 0
+    done = run("import", str(log), "--store", url)
+    assert done.exit_code == 0 and "line 3 is not whole and was left out" in done.output
     assert len(acts(url)) == 2
 
 

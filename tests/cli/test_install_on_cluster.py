@@ -240,8 +240,17 @@ def test_an_uninstallation_takes_what_is_ours_and_no_more(plane: ControlPlane, i
     kept = {f"{CRDS}/nodemetrics.slo.koordinator.sh", "/api/v1/namespaces/koordinator-system"}
     assert set(versions(installed)) == kept
 
-    installed.delete("/api/v1/namespaces/koordinator-system/configmaps/slo-controller-config")
-    _, rows, _ = run(plane, "uninstall", "--crds", "--yes")
+    maps = "/api/v1/namespaces/koordinator-system/configmaps"
+    installed.delete(f"{maps}/slo-controller-config")
+    installed.create(maps, {"metadata": {"name": "cotenant-ledger"}})
+    _, rows, _ = run(plane, "uninstall")
+    note = "holds configmaps/cotenant-ledger (head of the audit log; --audit-log removes it)"
+    assert (rows["namespaces/koordinator-system"]["state"], rows["namespaces/koordinator-system"]["note"]) == (
+        "keep",
+        note,
+    )
+    _, rows, _ = run(plane, "uninstall", "--crds", "--audit-log", "--yes")
+    assert rows["configmaps/cotenant-ledger"]["state"] == "delete"
     assert (
         rows["customresourcedefinitions/nodemetrics.slo.koordinator.sh"]["note"] == "stored objects that go with it: 1"
     )

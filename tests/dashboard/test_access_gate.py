@@ -79,12 +79,23 @@ def test_a_name_that_kubernetes_keeps_for_itself_is_refused(proxied: str) -> Non
     assert answer.status_code == 403 and "kept for Kubernetes" in answer.json()["message"]
 
 
-def test_a_name_that_came_twice_is_nobodys(proxied: str) -> None:
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [
+        ("X-Forwarded-User", ("ada@example.com", "otto")),  # a browser's own, and the proxy's behind it
+        ("X-Forwarded-Groups", ("leads", "shop-team")),
+    ],
+)
+def test_a_name_or_a_list_of_groups_that_came_twice_is_nobodys(
+    proxied: str, header: str, values: tuple[str, str]
+) -> None:
     where = urlsplit(proxied)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
     connection.putrequest("GET", "/api/v1/me")
-    for name in ("ada@example.com", "otto"):  # a browser's own, and the proxy's behind it
-        connection.putheader("X-Forwarded-User", name)
+    for value in values:
+        connection.putheader(header, value)
+    if header != "X-Forwarded-User":
+        connection.putheader("X-Forwarded-User", "otto")
     connection.endheaders()
     answer = connection.getresponse()
     assert answer.status == 403 and "came twice" in json.loads(answer.read())["message"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -188,6 +189,8 @@ def test_the_command_line_the_api_and_its_csv_hold_the_same_rows(
             keys = ("change", "state") if path == "changes" else ("seq", "hash")
             by_csv = [tuple(row[k] for k in keys) for row in csv.DictReader(io.StringIO(text))]
             assert by_csv == [tuple(str(row[k]) for k in keys) for row in by_api]
+        for words, rows in (("q=rollback-accepted", 1), ("q=x-no-such", 0), ("row=1", 1)):
+            assert len(me.get(f"{V1}/ledger/entries?{words}").json()["rows"]) == rows
         some = me.get(f"{V1}/changes?state=rolled-back&columns=change,state").json()
         assert some["rows"] == [{"change": first["change"], "state": "rolled-back"}] and some["of"] == 2
 
@@ -211,7 +214,7 @@ def test_the_examples_of_the_page_for_scripts_run_as_they_are_written(scene: Sce
     text = (ROOT / "docs" / "dashboard-acting.md").read_text()
     block = next(b for b in text.split("```sh\n")[1:] if "Idempotency-Key" in b).partition("```")[0]
     before = scene.resources(ref)
-    with acting.served(scene, lambda: ADMIN) as url:
+    with acting.served(scene, lambda: ADMIN, launch_token="t-1_x") as url:
         lines = block.replace("http://127.0.0.1:8050", url).replace("pay/Deployment/checkout", str(ref)).splitlines()
         begun, known = 6, 'ID=$(curl -s -b jar $URL/api/v1/changes | sed \'s/.*"change":"\\([0-9a-f]*\\)".*/\\1/\')'
         written = [*lines[:begun], known, *(line.replace("3f9c21a0b1c2", "$ID") for line in lines[begun:])]
@@ -219,6 +222,7 @@ def test_the_examples_of_the_page_for_scripts_run_as_they_are_written(scene: Sce
             ["bash", "-eu", "-c", "\n".join(written)],
             check=False,
             cwd=tmp_path,
+            env={**os.environ, "LAUNCH": "t-1_x"},
             capture_output=True,
             text=True,
             timeout=120,

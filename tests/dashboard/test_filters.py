@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.model.changes import ENTRIES
 from cotenant.model.errors import UsageError
 from cotenant.model.table import Table
 from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS
@@ -199,6 +200,20 @@ def test_facets_count_under_the_other_filters_only() -> None:
 def test_a_row_with_one_reason_twice_counts_once() -> None:
     counts = dict(filters.facet(INDEXED, Query(), "reason"))
     assert counts == {"ok": 3, "floor": 1, "oom-bump": 1}
+
+
+def test_a_table_whose_rows_are_numbered_is_searched_in_its_texts_and_its_rows_are_named_by_number() -> None:
+    rows = [
+        {"seq": seq, "time": 1.0, "actor": actor, "event": "accepted", "subject": "c1", "body": "{}", "hash": "f"}
+        for seq, actor in ((1, "ann"), (12, "bob"))
+    ]
+    ledger = Indexed.of(Table.from_rows(ENTRIES, rows))
+
+    def numbers(search: str) -> list[int]:
+        return [int(n) for n in filters.select(ledger, filters.parse(search, ENTRIES))]
+
+    assert (numbers("q=BOB"), numbers("q=accepted"), numbers("q=x")) == ([1], [0, 1], [])
+    assert (numbers("row=12"), numbers("row=2"), numbers("row=x")) == ([1], [], [])
 
 
 def test_single_rows_are_named_by_their_key() -> None:

@@ -18,6 +18,11 @@ def test_every_endpoint_of_the_description_is_on_the_page(tmp_path: Path) -> Non
     with support.dashboard(tmp_path, support.by_proxy("127.0.0.1/32"), "/co/") as url:
         browser = Browser(url, **{"X-Forwarded-User": "ann"})
         spec, page = browser.get("/co/openapi.json").json(), browser.get("/co/docs", page=True)
+    acts = {p: item[m] for p, item in spec["paths"].items() for m in ("post", "put") if m in item}
+    plans = {p: a for p, a in acts.items() if "/reservations" in p}
+    taken = {p: a["requestBody"]["content"]["application/json"]["schema"] for p, a in plans.items()}
+    assert len(plans) >= 7 and all(schema.get("properties") for schema in taken.values())
+    assert set(taken["/co/api/v1/reservations/{namespace}/{name}/skip"]["properties"]) == {"start", "reason"}
     told = re.findall(r"<summary><code>(\w+) ([^<]+)</code>", page.text)
     assert told == [(m.upper(), p) for p, item in spec["paths"].items() for m in reference.METHODS if m in item]
     assert ("GET", "/co/api/v1/workloads") in told and ("POST", "/co/auth/logout") in told

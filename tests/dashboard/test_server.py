@@ -187,24 +187,16 @@ def test_a_taken_port_is_an_error_with_a_way_out(made: Results) -> None:
     assert "--port" in refused.value.fix
 
 
-def test_ctrl_c_ends_the_process_cleanly(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "from cotenant.edges.store import Store\n"
-        "from cotenant.settings.dashboard import DashboardSettings\n"
-        "from dashboard.app import create_app, serve\n"
-        "from dashboard.source import StoreSource\n"
-        "s = DashboardSettings(port=0)\n"
-        "app = create_app(StoreSource(Store(sys.argv[1], 'c'), s), s)\n"
-        "try:\n    serve(app, s.host, s.port, lambda url: print(url, flush=True))\n"
-        "except KeyboardInterrupt:\n    pass\n"
-    )
-    command = [sys.executable, "-c", code, tmp_path.as_uri()]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        assert address.startswith("http://127.0.0.1:")
-        assert Answer(f"{address}/livez").text == "ok"
+def test_the_command_prints_an_address_with_its_token_and_ctrl_c_ends_it_cleanly(made: Results, tmp_path: Path) -> None:
+    place = ["--store", made.store.url, "--cluster", made.store.cluster, "--port", "0"]
+    command, env = [str(Path(sys.executable).parent / "cotenant"), "dashboard", *place], {"HOME": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        address = next(line.split()[1] for line in process.stderr if line.startswith("open http://127.0.0.1:"))
+        base, token = address.split("/?token=")
+        assert Answer(f"{base}/livez").text == "ok"
+        assert Answer(f"{base}/api/v1/overview").status == 401
+        assert Answer(f"{base}/api/v1/overview", Authorization=f"Bearer {token}").status == 200
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors

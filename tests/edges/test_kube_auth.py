@@ -242,3 +242,12 @@ def test_a_proxy_without_a_port_is_asked_on_that_of_its_scheme(kubeconfig: Any) 
     path = kubeconfig("https://api.example", **{"proxy-url": "http://127.0.0.1"})
     opened = connect(KubeSettings(kubeconfig=path))._connection._connection
     assert (opened.host, opened.port) == ("127.0.0.1", 80)
+
+
+@pytest.mark.parametrize("text", ["a: " + "[" * 5000, "{a: " * 5000], ids=["lists", "maps"])
+def test_a_kubeconfig_that_is_nested_without_end_is_refused_in_words(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "deep"
+    file.write_text(text)
+    with pytest.raises(ClusterError, match="no access to a cluster") as caught:
+        load_access(KubeSettings(kubeconfig=str(file)))
+    assert "nested too deep" in caught.value.message

@@ -245,6 +245,21 @@ def test_a_missing_token_file_is_named(served: Served, tmp_path: Path) -> None:
         pulled(store_in(tmp_path), served.end, settings)
 
 
+@pytest.mark.parametrize("option", ["bearer_token_file", "password_file"])
+def test_a_credential_file_that_is_not_text_is_named(tmp_path: Path, option: str) -> None:
+    (tmp_path / "binary").write_bytes(b"\x80\x00\xff")
+    options = {option: str(tmp_path / "binary"), "username": "ada"}
+    with pytest.raises(SettingsError, match="binary is not text: byte 0") as caught:
+        Client(PrometheusSettings(url="http://127.0.0.1:9", retries=0, **options)).range("up", 0, 60, 60)
+    assert "as text" in caught.value.fix
+
+
+def test_an_address_that_is_refused_does_not_show_its_password() -> None:
+    with pytest.raises(SettingsError) as caught:
+        PrometheusSource(PrometheusSettings(url="ftp://ada:hunter2@host"))
+    assert "hunter2" not in str(caught.value) and "host" in str(caught.value)
+
+
 def test_a_path_prefix_is_kept(served: Served, proxy: FaultProxy, tmp_path: Path) -> None:
     # The server answers 404 below the prefix: what counts is where the question went.
     with pytest.raises(SourceProtocol) as caught:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.actions.journal import ANCHOR
 from cotenant.cli.installation.cluster import FIELD_MANAGER, wait_until
 from cotenant.cli.installation.manifests import Manifest
 from cotenant.cli.installation.plan import is_ours
@@ -32,6 +33,8 @@ MADE: Final = (
 )
 """What components make for themselves, in a namespace that may be somebody else's."""
 
+AUDIT_LOG: Final = Address("v1", "configmaps", ANCHOR, SYSTEM_NAMESPACE)
+"""Keeps the head of the audit log, by which `cotenant audit verify` finds rows that were cut off."""
 _OF_THE_SYSTEM: Final = frozenset({"kube-root-ca.crt"})
 _HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolumeclaims")
 """What would be missed if its namespace went."""
@@ -91,18 +94,24 @@ class _Node(msgspec.Struct):
     metadata: _NodeMeta
 
 
-def planned(client: KubeClient, shipped: Sequence[Manifest], progress: Progress, *, stored: bool) -> list[Removal]:
-    """What would go, in order; `stored` lets definitions go together with the objects that are stored in them."""
+def planned(
+    client: KubeClient, shipped: Sequence[Manifest], progress: Progress, *, stored: bool, audit_log: bool = False
+) -> list[Removal]:
+    """What would go, in order.
+
+    stored: definitions go together with the objects that are stored in them; audit_log: the audit log's ConfigMap goes.
+    """
     progress.stage("looking at the cluster", len(shipped))
     found = []
     for manifest in reversed(shipped):
         live = client.get(manifest.address.path)
         progress.advance()
         if live is not None:
-            found.append(_removal(client, manifest, live, stored=stored))
+            found.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
     last = [r for r in found if r.address.resource in ("customresourcedefinitions", "namespaces")]
     first = [r for r in found if r not in last]
-    return [*first, *(_written(client) if any(m.component == "rbac" for m in shipped) else ()), *last]
+    made = [*MADE, AUDIT_LOG] if audit_log else MADE
+    return [*first, *(_written(client, made) if any(m.component == "rbac" for m in shipped) else ()), *last]
 
 
 def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> None:
@@ -157,7 +166,9 @@ def _await_gone(client: KubeClient, address: Address) -> None:
     wait_until(lambda: client.get(address.path) is None, f"{address} is gone")
 
 
-def _removal(client: KubeClient, manifest: Manifest, live: Mapping[str, Any], *, stored: bool) -> Removal:
+def _removal(
+    client: KubeClient, manifest: Manifest, live: Mapping[str, Any], *, stored: bool, audit_log: bool
+) -> Removal:
     if not is_ours(live):
         return Removal(manifest.component, manifest.address, Fate.FOREIGN, "not ours, left alone")
     uid = str(live["metadata"]["uid"])
@@ -165,7 +176,7 @@ def _removal(client: KubeClient, manifest: Manifest, live: Mapping[str, Any], *,
     if manifest.kind == "CustomResourceDefinition" and (count := _stored(client, live)):
         fate = Fate.DELETE if stored else Fate.KEEP
         note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
-    if manifest.kind == "Namespace" and (held := _held(client, manifest.address.name)):
+    if manifest.kind == "Namespace" and (held := _held(client, manifest.address.name, audit_log=audit_log)):
         fate, note = Fate.KEEP, f"holds {', '.join(held)}"
     return Removal(manifest.component, manifest.address, fate, note, uid)
 
@@ -177,20 +188,24 @@ def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
     return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _Object))
 
 
-def _held(client: KubeClient, namespace: str) -> list[str]:
-    """What other people keep in a namespace of ours, as resource/name."""
+def _held(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
+    """What is to be kept in a namespace of ours, as resource/name: what other people have there, and the audit log."""
     found = []
     for resource in _HOLDINGS:
         for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _Object):
+            name = f"{resource}/{item.metadata.name}"
+            if name == f"{AUDIT_LOG.resource}/{AUDIT_LOG.name}" and namespace == AUDIT_LOG.namespace:
+                found += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
+                continue
             ours = (item.metadata.labels or {}).get("app.kubernetes.io/managed-by") == "cotenant"
             if not ours and item.metadata.name not in _OF_THE_SYSTEM:
-                found.append(f"{resource}/{item.metadata.name}")
+                found.append(name)
     return found
 
 
-def _written(client: KubeClient) -> list[Removal]:
-    """What the manager made that no manifest names: its own objects, and its part of the status of nodes."""
-    made = [(address, client.get(address.path)) for address in MADE]
+def _written(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
+    """What components made that no manifest names: these objects, and the manager's part of the status of nodes."""
+    made = [(address, client.get(address.path)) for address in own]
     found = [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in made if live]
     return found + [
         Removal("nodes", Address("v1", "nodes", node.metadata.name), Fate.GIVE_BACK, "extended resources")

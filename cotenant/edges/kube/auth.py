@@ -61,6 +61,8 @@ def load_access(settings: KubeSettings) -> Access:
         ) from error
     try:
         return _in_cluster() if _runs_in_pod(settings) else _from_kubeconfig(settings)
+    except RecursionError as error:
+        raise ClusterError("no access to a cluster: the kubeconfig is nested too deep to be one", fix=_FIX) from error
     except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError) as error:
         raise ClusterError(f"no access to a cluster: {error}", fix=_FIX) from error
 

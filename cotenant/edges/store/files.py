@@ -22,6 +22,7 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from cotenant.edges.private import make_private_folder, open_private
 from cotenant.edges.store.buckets import claimed, is_bucket, is_refusal, open_bucket, remove
 from cotenant.model.errors import StoreError, StoreForbidden, UsageError
 
@@ -44,6 +45,7 @@ class Folder:
             ) from error
         self.url = url
         self._local = isinstance(self._fs, LocalFileSystem)
+        self._private: set[str] = set()
 
     def path(self, name: str) -> str:
         """Full path of a name, for messages and for the file system."""
@@ -76,6 +78,7 @@ class Folder:
         """Replace a file as a whole; after a crash either the old or the new content is there."""
         try:
             if self._local:
+                self._made(name)
                 _replace(Path(self.path(name)), content)
             else:
                 self._fs.pipe_file(self.path(name), content)
@@ -91,6 +94,7 @@ class Folder:
             try:
                 if self._local:
                     draft.seek(0)
+                    self._made(name)
                     _replace(Path(self.path(name)), draft.file)
                 else:
                     self._fs.put_file(draft.name, self.path(name))
@@ -154,13 +158,21 @@ class Folder:
             return
         path = Path(self.path(name))
         try:
+            self._made(name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = path.open("ab")
+            handle = open(path, "ab", opener=open_private)  # noqa: SIM115 - Path.open has no opener
         except OSError as error:
             raise self._failed("lock", name, error) from error
         with handle:
             _lock(handle, path)
             yield
+
+    def _made(self, name: str) -> None:
+        """See to it, once, that the first folder of a name is there and is nobody else's to read."""
+        first, slash, _ = name.partition("/")
+        if slash and first not in self._private:
+            make_private_folder(Path(self.path(first)))
+            self._private.add(first)
 
     def _failed(self, verb: str, name: str, error: BaseException) -> StoreError:
         if isinstance(error, PermissionError) or is_refusal(error):  # a file's mode, or the 401 and 403 of a bucket
@@ -221,7 +233,7 @@ def _replace(path: Path, content: bytes | IO[bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as handle:
+        with open(temporary, "wb", opener=open_private) as handle:
             if isinstance(content, bytes):
                 handle.write(content)
             else:

@@ -1,0 +1,63 @@
+"""EDGE: connections of the web process: a request's head comes within a time and a size, or the connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS: Final = 15.0
+"""From the connection, or from a request's first byte, to the end of its head."""
+HEAD_BYTES: Final = 65_536
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """uvicorn's protocol, which by itself waits for ever for a head and takes any size of it."""
+
+    _late: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The first head is awaited."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """It is whole."""
+        self._stop()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing comes any more."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes of a head."""
+        super().data_received(data)
+        if self._late is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self._end()
+
+    def _await_head(self) -> None:
+        self._stop()
+        self._head_bytes = 0
+        self._late = self.loop.call_later(HEAD_SECONDS, self._end)
+
+    def _stop(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _end(self) -> None:
+        self._stop()
+        transport: Any = self.transport
+        if not transport.is_closing():
+            transport.close()

@@ -1,0 +1,66 @@
+"""What somebody gets whose request could not be answered: a request id, under which the log has the whole traceback.
+
+`Faults` is the innermost middleware: it stands between the endpoints and Dash's own, which would answer 500 silently.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import structlog
+from dash.exceptions import PreventUpdate
+from fastapi import Response
+
+from dashboard.access import answers, front
+
+REQUEST_ID: Final = "request_id"
+"""Field of every log record of a request; the gate sets it."""
+WORDS: Final = "The dashboard failed to answer."
+_log = structlog.get_logger(__name__)
+
+
+def request_id() -> str:
+    """Id of the request that is being answered; "" outside of one."""
+    return str(structlog.contextvars.get_contextvars().get(REQUEST_ID, ""))
+
+
+def fix() -> str:
+    """What a person can do about a fault of ours."""
+    id_ = request_id()
+    return f"The server's log has the details under request {id_}." if id_ else "The server's log has the details."
+
+
+class Faults:
+    """ASGI middleware: an exception becomes a log record with its traceback, and an answer with the request's id."""
+
+    def __init__(self, app: Any) -> None:
+        """Wrap the endpoints."""
+        self._app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass on; answer 500 when nothing was answered yet."""
+        begun = False
+
+        async def watched(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except PreventUpdate:  # Dash answers it with 204
+            raise
+        except Exception:
+            _log.exception("request_failed", method=scope.get("method", ""), path=scope["path"])
+            if begun:
+                raise
+            await answer(front.headers_of(scope))(scope, receive, send)
+
+
+def answer(headers: front.Headers) -> Response:
+    """A 500 as the asker reads it."""
+    if answers.wants_page(headers):
+        return answers.answered(answers.Refused(500, WORDS, fix()), headers)
+    document = {"error": "InternalError", "message": WORDS, "fix": fix(), "request": request_id()}
+    return Response(json.dumps(document), 500, media_type="application/json")

@@ -1,0 +1,132 @@
+"""What a request may bring: how large its body is, how long it takes to come, and the form of a callback.
+
+`Incoming` is a middleware inside the gate, so that nobody who is refused makes us read a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from fastapi import Response
+
+CALLBACK: str = "_dash-update-component"
+"""Where Dash's renderer sends callbacks, below the base path."""
+
+
+class Unreadable(Exception):
+    """Why a request is not answered: an HTTP status and words."""
+
+    def __init__(self, status: int, words: str, fix: str) -> None:
+        super().__init__(words)
+        self.status, self.words, self.fix = status, words, fix
+
+
+class _Property(msgspec.Struct):
+    """A component's property as the renderer sends it."""
+
+    id: str | dict[str, Any]
+    property: str
+
+
+class _Callback(msgspec.Struct, rename={"changed": "changedPropIds"}):
+    """The body of a callback."""
+
+    output: str
+    outputs: _Property | list[_Property | list[_Property]]
+    inputs: list[_Property | list[_Property]] = []
+    state: list[_Property | list[_Property]] = []
+    changed: list[str] = []
+
+
+class Incoming:
+    """ASGI middleware that reads the body before anybody else does, within bounds."""
+
+    def __init__(
+        self, app: Any, *, cap_bytes: int, seconds: float, base: str, callbacks: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        """`callbacks`: those that there are, by their output, as Dash keeps them."""
+        self._app = app
+        self._cap_bytes = cap_bytes
+        self._seconds = seconds
+        self._callback_path = f"{base}{CALLBACK}"
+        self._callbacks = callbacks
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass on with the whole body, or answer 400, 408 or 413."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._body(scope, receive)
+            if scope["path"] == self._callback_path:
+                check_callback(body, self._callbacks())
+        except Unreadable as error:
+            await _answer(error)(scope, receive, send)
+            return
+        await self._app(scope, _replayed(body, receive), send)
+
+    async def _body(self, scope: Mapping[str, Any], receive: Any) -> bytes:
+        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if declared.isdigit() and int(declared) > self._cap_bytes:
+            raise self._too_large()
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self._seconds):
+                while True:
+                    message = await receive()
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > self._cap_bytes:
+                        raise self._too_large()
+                    parts.append(part)
+                    if message["type"] != "http.request" or not message.get("more_body"):
+                        return b"".join(parts)
+        except TimeoutError:
+            words = f"the request's body did not come within {self._seconds:g} seconds (dashboard.read_seconds)"
+            raise Unreadable(408, words, "Send it again.") from None
+
+    def _too_large(self) -> Unreadable:
+        words = f"the request's body is larger than {self._cap_bytes} bytes (dashboard.body_cap_bytes)"
+        return Unreadable(413, words, "Send less at once.")
+
+
+def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
+    """Unreadable unless the body is one that Dash can hand to a callback of ours."""
+    try:
+        asked = msgspec.json.decode(body, type=_Callback)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Unreadable(400, f"the body is no callback of this dashboard: {error}", "Load the page again.") from error
+    callback = callbacks.get(asked.output)
+    if callback is None:
+        raise Unreadable(400, f"there is no callback with the output {asked.output[:200]!r}", "Load the page again.")
+    for name, sent in (("inputs", asked.inputs), ("state", asked.state)):
+        if len(sent) != len(callback[name]):
+            words = f"the callback takes {len(callback[name])} {name}, the body has {len(sent)}"
+            raise Unreadable(400, words, "Load the page again.")
+    sent_outputs = len(asked.outputs) if isinstance(asked.outputs, list) else 1
+    if sent_outputs != (asked.output.count("...") + 1 if asked.output.startswith("..") else 1):
+        raise Unreadable(400, "the body's outputs are not those of the callback", "Load the page again.")
+
+
+def _replayed(body: bytes, receive: Any) -> Any:
+    """What the application receives: the whole body at once, then whatever comes, such as that the caller is gone."""
+    sent = False
+
+    async def received() -> Any:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return received
+
+
+def _answer(error: Unreadable) -> Response:
+    document = {"error": "UsageError", "message": error.words, "fix": error.fix}
+    # What is left of the body is not read: the connection ends with the answer.
+    headers = {} if error.status == 400 else {"Connection": "close"}
+    return Response(msgspec.json.encode(document), error.status, headers, media_type="application/json")
