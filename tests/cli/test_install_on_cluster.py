@@ -250,7 +250,7 @@ def test_an_uninstallation_takes_what_is_ours_and_no_more(plane: ControlPlane, i
         note,
     )
     _, rows, _ = run(plane, "uninstall", "--crds", "--audit-log", "--yes")
-    assert rows["configmaps/cotenant-ledger"]["state"] == "delete"
+    assert rows["configmaps/koordinator-system/cotenant-ledger"]["state"] == "delete"
     assert (
         rows["customresourcedefinitions/nodemetrics.slo.koordinator.sh"]["note"] == "stored objects that go with it: 1"
     )
