@@ -74,7 +74,7 @@ def test_the_tiers_quota_follows_the_rest_of_the_machine(node: BatchNode) -> Non
     # grown by a tenth of the machine
     assert node.read(TIER, "cpu.max") == "12000 100000"
     agent.tick([job()], {})
-    assert (node.read(TIER, "cpu.max"), node.read(TIER, "cpu.weight")) == ("max 100000", "100")
+    assert (node.read(TIER, "cpu.max"), node.read(TIER, "cpu.weight")) == ("max 100000", "1")
 
 
 def test_who_starves_past_a_promised_share_is_lifted(node: BatchNode) -> None:

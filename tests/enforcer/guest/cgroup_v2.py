@@ -76,6 +76,9 @@ class Node:
                 if folder != ROOT / CONTAINER:
                     given = (folder / "cgroup.controllers").read_text().split()
                     (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in given))
+        for path in (TIER, LAYOUT.pod(UID, KubeQos.BEST_EFFORT), CONTAINER):  # as the kubelet makes best effort
+            if (ROOT / path / "cpu.weight").exists():
+                (ROOT / path / "cpu.weight").write_text("1")
 
     def run(self, code: str) -> subprocess.Popen[str]:
         join = f"import os; open('{ROOT / CONTAINER}/cgroup.procs', 'w').write(str(os.getpid()))\n"
@@ -188,7 +191,7 @@ def test_a_weight_comes_back_after_idle(node: Node) -> None:
     assert node.hierarchy.write_knob(TIER, Knob.CPU_SHARES, 512) == errno.EINVAL
     assert node.tick((TIER, Knob.CPU_IDLE, 1), (TIER, Knob.CPU_SHARES, 2)) == []
     assert node.tick() == [Outcome.RESTORED] * 2
-    assert (ROOT / TIER / "cpu.weight").read_text() == "7\n"
+    assert (ROOT / TIER / "cpu.weight").read_text() == "1\n"  # the kubelet's; 7 was nobody's that we know
     assert node.journal.notes == {}
 
 
