@@ -46,7 +46,10 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         pytest.fail("Chromium is missing: apt-get install chromium, or name it in COTENANT_CHROMIUM")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        # Playwright hides scrollbars, which take 15 pixels of everybody's page.
+        browser = playwright.chromium.launch(
+            executable_path=path, args=list(FLAGS), ignore_default_args=["--hide-scrollbars"]
+        )
         yield browser
         browser.close()
 

@@ -1,4 +1,4 @@
-"""The pages on a telephone: what is drawn fits, and every button of the bar can be reached."""
+"""The pages on a telephone and on a laptop: what is drawn fits, and every button of the bar can be reached."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def test_nothing_of_the_bar_or_the_heading_is_off_a_narrow_screen(address: str, 
     expect(page.locator("#help-button")).to_be_in_viewport()
     assert page.evaluate(OUTSIDE) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= TELEPHONE["width"]
+
+
+@pytest.mark.parametrize("path", ["/", "/recommendations", "/nodes", "/reservations", "/batch", "/enforcement"])
+def test_no_page_scrolls_sideways_on_a_laptop(address: str, open_page: Open, path: str) -> None:
+    page = settled(open_page(f"{address}{path}", size={"width": 1440, "height": 900}))
+    for width, height in ((1440, 900), (1366, 768)):
+        page.set_viewport_size({"width": width, "height": height})
+        # A vertical scrollbar takes its width of the page: what is left must hold everything.
+        page.wait_for_function("() => document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 @pytest.mark.parametrize("size", [TELEPHONE, {"width": 1440, "height": 900}], ids=["narrow", "wide"])
