@@ -15,6 +15,8 @@ import msgspec
 
 from cotenant.settings.catalogue import masked
 
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+"""Member of an optional TCP port, as `NotNegative` below."""
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 """Member of an optional setting, `NotNegative | None`: msgspec wants a limit on the number, not on the union."""
 

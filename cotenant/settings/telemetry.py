@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from cotenant.settings.base import Section, setting
+from cotenant.settings.base import Port, Section, setting
 
 MANAGER_PORT: Final = 9464
 EXTENDER_PORT: Final = 9465
@@ -25,11 +25,9 @@ class TelemetrySettings(Section, frozen=True):
         "127.0.0.1"
     )
     health_port: Annotated[
-        int | None,
+        Port | None,
         setting(
             "Port of /livez, /readyz and /metrics; 0 takes any free one. Unset: each program has its own (manager "
             f"{MANAGER_PORT}, extender {EXTENDER_PORT}, enforcer {ENFORCER_PORT}), so that all run on one machine.",
-            ge=0,
-            le=65_535,
         ),
     ] = None
