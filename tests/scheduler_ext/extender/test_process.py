@@ -18,7 +18,6 @@ from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.certificates import issue
 from scheduler_ext.extender.configuration import Reach, configuration
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_nodes import PodShape, create_pods
 from tests.cluster.fixtures import FakeNodes
 from tests.scheduler_ext.extender.live import install_crds
 
@@ -126,11 +125,12 @@ def test_why_says_what_holds_a_real_pod_back(
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "gated"}, "spec": spec})
     done = cotenant("why", "gated", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig))
     assert "waits for its scheduling gates: cotenant.dev/reservation" in done.stderr
-    create_pods(control_plane, namespace, 1, PodShape(prefix="bound"), names)
-    placed = cotenant("why", "bound-0", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig), "-o", "json")
+    api = control_plane.api()
+    containers = {"containers": [{"name": "m", "image": "x"}], "nodeName": names[0]}
+    api.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "bound"}, "spec": containers})
+    placed = cotenant("why", "bound", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig), "-o", "json")
     assert (placed.returncode, json.loads(placed.stdout)) == (0, [])
-    assert f"{namespace}/bound-0 is on {names[0]}: nothing is in its way" in placed.stderr
-    assert "would take" not in placed.stderr
+    assert f"{namespace}/bound is on {names[0]}: nothing is in its way" in placed.stderr
     missing = cotenant("why", f"{namespace}/nobody", "--kubeconfig", str(control_plane.kubeconfig))
     assert missing.returncode == 1
     assert f"there is no pod nobody in namespace {namespace}" in missing.stderr
