@@ -82,7 +82,7 @@ def test_a_systemd_node_with_numa_is_read_as_it_is(tmp_path: Path) -> None:
     assert group.memory == MemoryUse(100 * MIB, 80 * MIB, 70 * MIB, oom_kills=2, high_events=4)
     assert group.io_pressure == Pressure(9.0, 8.0)
     assert group.processes == 1
-    assert group.knobs[Knob.CPU_SHARES] == 501  # the fewest shares of weight 20
+    assert group.knobs[Knob.CPU_SHARES] == 2  # the fewest shares of weight 1
     assert (group.knobs[Knob.BLKIO_READ_BPS], group.knobs[Knob.BLKIO_WRITE_IOPS]) == ("8:0 1048576", "8:0 100")
     assert group.knobs[Knob.IO_WEIGHT] == 100  # of bfq, under its other name
     assert Knob.CPU_BVT not in seen.supported
