@@ -39,12 +39,13 @@ from enforcer.changes import Place
 from enforcer.contract import Observation, ResctrlReading, Uplink
 from enforcer.cycles import CycleReader
 from enforcer.evicting import FIELD_MANAGER, Evictor
+from enforcer.eviction_queue import EvictionQueue
 from enforcer.journal import Journal
 from enforcer.kernel_switches import KernelFiles
 from enforcer.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from enforcer.layout import Driver, Layout, checked_path, host_application_path
 from enforcer.observe import HostApplicationSpec, NodeFacts, Observer
-from enforcer.pod_evictions import PodEvictions, RuntimeStops
+from enforcer.pod_evictions import PodEvictions
 from enforcer.recalling import KnownFile, Recalling
 from enforcer.recording import Recorder
 from enforcer.registry import strategies
@@ -231,7 +232,7 @@ def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletCo
     return WithKubelet(inner, socket, kubelet.static_cpus) if socket else inner
 
 
-def _stopper(settings: Settings) -> RuntimeStops | None:
+def _stopper(settings: Settings) -> EvictionQueue[str] | None:
     """Who ends containers, where the settings want it; a dry run ends none. UsageError without gRPC."""
     if not settings.enforcer.stop_containers or settings.enforcer.dry_run:
         return None

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from cotenant.model.intent import Create
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.contract import Evict, Observation, PodSpec
-from enforcer.evicting import Answer
+from enforcer.eviction_queue import EvictionQueue
 from enforcer.evictions import Asked, Rate, admitted, request_of
 from enforcer.loop import Mode, Round
 
@@ -27,46 +27,14 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 """Tells of (eviction, outcome, message, Unix time, pod): `Teller.evicted`."""
 
 
-class EvictionQueue(Protocol):
-    """A thread that works off a queue: `evicting.Evictor`, `runtime.container_stopper.ContainerStopper`."""
-
-    def start(self) -> None:
-        """Begin."""
-        ...
-
-    def answers(self) -> list[Answer]:
-        """What came back since the last call."""
-        ...
-
-    def stop(self, timeout_seconds: float = 5.0) -> None:
-        """Work no more."""
-        ...
-
-
-class ApiEvictions(EvictionQueue, Protocol):
-    """Who asks the API server."""
-
-    def ask(self, eviction: Evict, request: Create) -> None:
-        """Put it into the queue."""
-        ...
-
-
-class RuntimeStops(EvictionQueue, Protocol):
-    """Who asks the container runtime."""
-
-    def stop_containers(self, eviction: Evict, because: str) -> None:
-        """Put it into the queue."""
-        ...
-
-
 @dataclass(slots=True)
 class PodEvictions:
     """For the agent's thread. evictor: None without an API server; stopper: None while the settings do not want it."""
 
     settings: EnforcerSettings
     report: ReportEviction
-    evictor: ApiEvictions | None = None
-    stopper: RuntimeStops | None = None
+    evictor: EvictionQueue[Create] | None = None
+    stopper: EvictionQueue[str] | None = None
     _admission: Asked = field(default_factory=Asked)
     _unanswered: dict[str, tuple[Evict, float]] = field(default_factory=dict)
     """Urgent evictions that the API server was asked for, by uid, and when (monotonic)."""
@@ -132,7 +100,7 @@ class PodEvictions:
         else:
             if eviction.urgent:
                 self._unanswered[eviction.uid] = (eviction, seen.at_seconds)
-            self.evictor.ask(eviction, request_of(eviction, self.settings.eviction_grace_seconds))
+            self.evictor.put(eviction, request_of(eviction, self.settings.eviction_grace_seconds))
 
     def _end(self, eviction: Evict, pod: PodSpec | None, because: str, now_seconds: float) -> None:
         """By the runtime, where the settings want it; a pod that leaves already needs none."""
@@ -141,4 +109,4 @@ class PodEvictions:
         if self.stopper is None:
             self.report(eviction, "would-stop", because, now_seconds, pod)
         else:
-            self.stopper.stop_containers(eviction, because)
+            self.stopper.put(eviction, because)

@@ -1,6 +1,6 @@
 """EDGE: asks the container runtime (CRI) to end containers at once, from a thread of its own.
 
-    stop_containers(eviction, because) --> ListPodSandbox, ListContainers --> StopContainer(id, timeout 0) each
+    put(eviction, because) --> ListPodSandbox, ListContainers --> StopContainer(id, timeout 0) each
     answers() --> stopped, not-stopped, or gone when no container of the pod runs
 
 As Koordinator's agent does: the pod object stays until the API server or the kubelet takes it away, and the kubelet may
@@ -10,81 +10,44 @@ the agent's own list may be old, for the API server may be away.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
 import grpc
 
-from enforcer.contract import Evict
-from enforcer.evicting import Answer
+from enforcer.eviction_queue import EvictionQueue
 from enforcer.runtime.grpc_options import CHANNEL_OPTIONS
 from enforcer.runtime.messages import cri
 
 SERVICE: Final = "/runtime.v1.RuntimeService"
 ENDED: Final = (2, 3)
 """CRI's states of a container: exited, unknown."""
-WAITING: Final = 50
-"""Pods that may wait; more are refused at once."""
 ANSWER_SECONDS: Final = 10.0
 """For one call; to end a container the runtime kills its processes and waits until they are gone."""
 
 
-class ContainerStopper:
-    """A queue and its thread. The runtime need not be there yet."""
+class ContainerStopper(EvictionQueue[str]):
+    """Asks the container runtime; what is put beside a pod says why it is not left to the API server."""
 
     def __init__(self, socket: str) -> None:
-        """socket: the runtime's CRI socket. Nothing is opened before `start`."""
+        """socket: the runtime's CRI socket, which need not be there yet. Nothing is opened before `start`."""
+        super().__init__("container-stops", "not-stopped")
         self._socket = socket
-        self._queue: queue.Queue[tuple[Evict, str] | None] = queue.Queue(WAITING)
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="container-stops", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop_containers(self, eviction: Evict, because: str) -> None:
-        """Put a pod into the queue; because: why it is not left to the API server."""
-        try:
-            self._queue.put_nowait((eviction, because))
-        except queue.Full:
-            self._answers.put(Answer(eviction, "not-stopped", f"{WAITING} pods wait already"))
-
-    def answers(self) -> list[Answer]:
-        """What came back since the last call."""
-        found = []
-        while not self._answers.empty():
-            found.append(self._answers.get())
-        return found
-
-    def stop(self, timeout_seconds: float = 5.0) -> None:
-        """Work no more; what waits is dropped."""
-        while not self._queue.empty():
-            try:
-                self._queue.get_nowait()
-            except queue.Empty:
-                break
-        self._queue.put(None)
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
         with grpc.insecure_channel(f"unix:{self._socket}", CHANNEL_OPTIONS) as channel:
-            while (item := self._queue.get()) is not None:
-                eviction, because = item
+            for eviction, because in self._requests():
                 try:
                     ended = end_containers(channel, eviction.uid)
                 except grpc.RpcError as error:
-                    why = f"{because}; the runtime: {error.code().name} {error.details()}"
-                    self._answers.put(Answer(eviction, "not-stopped", why))
-                except Exception as error:  # noqa: BLE001 - a thread's death would stop nobody ever after, in silence
-                    why = f"{because}; {type(error).__name__}: {error}"
-                    self._answers.put(Answer(eviction, "not-stopped", why))
+                    self._refuse(eviction, f"{because}; the runtime: {error.code().name} {error.details()}")
+                except Exception as error:  # noqa: BLE001 - see EvictionQueue._run
+                    self._refuse(eviction, f"{because}; {type(error).__name__}: {error}")
                 else:
-                    why = f"{because}; ended: {', '.join(ended)}" if ended else f"{because}; no container of it runs"
-                    self._answers.put(Answer(eviction, "stopped" if ended else "gone", why))
+                    outcome, what = (
+                        ("stopped", f"ended: {', '.join(ended)}") if ended else ("gone", "no container of it runs")
+                    )
+                    self._answer(eviction, outcome, f"{because}; {what}")
 
 
 def end_containers(channel: grpc.Channel, pod_uid: str) -> list[str]:

@@ -24,7 +24,8 @@ from cotenant.model.resource import Resource
 from cotenant.settings.kube import KubeSettings
 from enforcer.contract import CpuUse, Evict, MemoryUse
 from enforcer.documents import inventory_of, policy_of
-from enforcer.evicting import Answer, Evictor
+from enforcer.evicting import Evictor
+from enforcer.eviction_queue import Answer
 from enforcer.evictions import request_of
 from enforcer.reporting import NOTE_SECONDS, PATH, Reporter, Whose
 from enforcer.sources import ApiSources
@@ -350,7 +351,7 @@ def test_an_eviction_holds_for_the_very_pod_and_keeps_to_its_disruption_budget(
     evictor.start()
     try:
         stale = wish(made, uid="00000000-0000-0000-0000-000000000000")
-        evictor.ask(stale, request_of(stale, -1))
+        evictor.put(stale, request_of(stale, -1))
         assert answered(evictor).outcome == "gone"
         assert not leaving(plane, made)
         budget = {"metadata": {"name": "x"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}}
@@ -359,13 +360,13 @@ def test_an_eviction_holds_for_the_very_pod_and_keeps_to_its_disruption_budget(
         wait_for("the budget", lambda: plane.api().get(path).get("status", {}).get("observedGeneration") == 1)
         status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
         plane.api().patch(f"/api/v1/namespaces/{space}/pods/{made['metadata']['name']}/status", status)
-        evictor.ask(wish(made), request_of(wish(made), -1))
+        evictor.put(wish(made), request_of(wish(made), -1))
         refused = answered(evictor)
         assert refused.outcome == "refused" and "disruption budget" in refused.message
         assert not leaving(plane, made)
         plane.api().delete(path)
         wait_for("no budget", lambda: not plane.api().exists(path))
-        evictor.ask(wish(made), request_of(wish(made), -1))
+        evictor.put(wish(made), request_of(wish(made), -1))
         assert answered(evictor).outcome == "asked"
         assert leaving(plane, made)
     finally:

@@ -13,7 +13,7 @@ from cotenant.settings.best_effort import BestEffortSettings
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.acts import EVICTION_REASONS
 from enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
-from enforcer.evicting import Answer
+from enforcer.eviction_queue import Answer
 from enforcer.loop import Ages, Memory, Mode, Round, decide
 from enforcer.pod_evictions import UNANSWERED_SECONDS, PodEvictions
 from enforcer.registry import strategies
@@ -37,11 +37,8 @@ class Played:
     def stop(self, timeout_seconds: float = 5.0) -> None:
         del timeout_seconds
 
-    def ask(self, eviction: Evict, request: Any) -> None:
-        self.asked.append((eviction.name, request.body["kind"]))
-
-    def stop_containers(self, eviction: Evict, because: str) -> None:
-        self.asked.append((eviction.name, because))
+    def put(self, eviction: Evict, request: Any) -> None:
+        self.asked.append((eviction.name, request if isinstance(request, str) else request.body["kind"]))
 
     def answers(self) -> list[Answer]:
         answers, self.said = self.said, []

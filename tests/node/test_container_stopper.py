@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from enforcer.contract import Evict
-from enforcer.evicting import Answer
+from enforcer.eviction_queue import Answer
 from enforcer.runtime.container_stopper import ContainerStopper
 from tests.cluster.waiting import wait_for
 from tests.node.containerd import Containerd
@@ -16,7 +16,7 @@ def answer_of(socket: Path, pod_uid: str, because: str = "no answer") -> Answer:
     stopper = ContainerStopper(str(socket))
     stopper.start()
     try:
-        stopper.stop_containers(Evict("default", "job", pod_uid, "BEMemoryEvict", "full"), because)
+        stopper.put(Evict("default", "job", pod_uid, "BEMemoryEvict", "full"), because)
         [answer] = wait_for("an answer", stopper.answers)
     finally:
         stopper.stop()
