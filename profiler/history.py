@@ -162,8 +162,8 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
     amounts = ", ".join(f"{signal} {seconds / HOUR_SECONDS:.1f} h" for signal, seconds in unread.items())
     causes = "; ".join(error.message for error in source.report().errors[:2])
     return (
-        f"incomplete: not read of the history: {amounts}{f' ({causes})' if causes else ''}; amounts that rest on it "
-        "are not lowered, and the next scan asks for it again",
+        f"incomplete: not read of the history: {amounts}{f' ({causes})' if causes else ''}; what rests on it is "
+        "not lowered and not called idle, and the next scan asks for it again",
     )
 
 

@@ -1,18 +1,22 @@
-"""What is not proposed while part of the history could not be read: nothing is lowered. Pure.
+"""What is not proposed while part of the history could not be read: nothing is lowered or called idle. Pure.
 
-A peak, or a kill for lack of memory, may lie in the part that is missing; a raise is as well founded as before.
+A peak, or a kill for lack of memory, may lie in the part that is missing; a raise is as well founded as before, and so
+is a finding of what was seen, which says how much was not. A forecast of what a node can lend may be too low: its
+amounts say so, and it does not decide alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from cotenant.model.finding import Finding, FindingKind
 from cotenant.model.reasons import Reason
+from cotenant.model.reclaimable import Reclaimable
 from cotenant.model.recommendation import Action, Recommendation, Value
 from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal
+from cotenant.model.usage import HOUR_SECONDS, Signal
 from recommender.base import withheld
 
 RESTS_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
@@ -20,6 +24,28 @@ RESTS_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
     Resource.MEMORY: frozenset({Signal.MEMORY_WORKING_SET_MAX, Signal.OOM_KILLS}),
 }
 """Signals without which a smaller amount of a resource is not founded."""
+_CPU_DEMAND: Final = frozenset({Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN})
+_MEMORY_USE: Final = frozenset({Signal.MEMORY_WORKING_SET_MAX})
+FINDINGS_REST_ON: Final[Mapping[FindingKind, frozenset[Signal]]] = {
+    FindingKind.IDLE_WORKLOAD: _CPU_DEMAND,
+    # where nodes report no usage of their own, the sum of their pods stands for it
+    FindingKind.IDLE_NODE: frozenset({Signal.NODE_CPU_USAGE_MEAN, Signal.CPU_USAGE_MEAN}),
+    FindingKind.MISSING_REQUEST: _CPU_DEMAND | _MEMORY_USE,
+    FindingKind.MISSING_LIMIT: _MEMORY_USE,
+    FindingKind.UNSCHEDULABLE: frozenset(),
+    FindingKind.LEAK: _MEMORY_USE,
+    FindingKind.SKEW: frozenset({Signal.CPU_USAGE_MEAN}) | _MEMORY_USE,
+}
+"""Signals behind the figures of each kind of finding."""
+REST_ON_LITTLE_USE: Final = frozenset({FindingKind.IDLE_WORKLOAD, FindingKind.IDLE_NODE})
+"""Kinds that state that something was not used."""
+NODE_FORECASTS_REST_ON: Final[Mapping[Resource, frozenset[Signal]]] = {
+    Resource.CPU: frozenset({Signal.CPU_USAGE_MEAN, Signal.NODE_CPU_USAGE_MEAN}),
+    Resource.MEMORY: frozenset({Signal.MEMORY_WORKING_SET_MAX, Signal.NODE_MEMORY_WORKING_SET_MAX}),
+}
+FORECAST_TERMS: Final = frozenset({"hp_peak", "prod_reclaimable"})
+"""Terms of an amount that a node can lend which come from a forecast."""
+NOTE: Final = "part of the history behind the forecast could not be read: the peak may be higher"
 
 
 def without_decreases(
@@ -33,6 +59,37 @@ def without_decreases(
     if not affected:
         return tuple(recommendations)
     return tuple(replace(r, values=tuple(_founded(v, affected) for v in r.values)) for r in recommendations)
+
+
+def founded_findings(findings: Iterable[Finding], unread_seconds: Mapping[Signal, int]) -> tuple[Finding, ...]:
+    """The findings in their order, less those that something was not used where that may lie in what is missing.
+
+    The others say in their figures how many hours of a signal behind them were not read.
+    """
+    founded = []
+    for finding in findings:
+        lost = max((unread_seconds.get(signal, 0) for signal in FINDINGS_REST_ON[finding.kind]), default=0)
+        if lost and finding.kind in REST_ON_LITTLE_USE:
+            continue
+        figures = {**finding.evidence, "history_not_read_hours": round(lost / HOUR_SECONDS, 1)}
+        founded.append(replace(finding, evidence=figures) if lost else finding)
+    return tuple(founded)
+
+
+def node_forecast_incomplete(resource: Resource, unread: Collection[Signal]) -> bool:
+    """Whether part of what a node's forecast of the resource rests on could not be read."""
+    return not NODE_FORECASTS_REST_ON[resource].isdisjoint(unread)
+
+
+def with_incomplete_noted(amounts: Sequence[Reclaimable], unread: Collection[Signal]) -> tuple[Reclaimable, ...]:
+    """The amounts that nodes can lend; those with a term of an incomplete forecast say so in their note."""
+    return tuple(_noted(a) if node_forecast_incomplete(a.resource, unread) else a for a in amounts)
+
+
+def _noted(amount: Reclaimable) -> Reclaimable:
+    if FORECAST_TERMS.isdisjoint(amount.terms):
+        return amount
+    return replace(amount, note=f"{amount.note}; {NOTE}" if amount.note else NOTE)
 
 
 def _founded(value: Value, affected: Collection[Resource]) -> Value:

@@ -32,6 +32,11 @@ class History:
     node_usage: Mapping[Signal, Usage[NodeRef]]
     quality: QualityRecord | None
 
+    @property
+    def unread_seconds(self) -> Mapping[Signal, int]:
+        """Time that a signal's source failed to answer for; empty where all was read."""
+        return self.quality.unread_seconds if self.quality else {}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Foreseen:

@@ -39,7 +39,7 @@ from recommender.enrich import enrich
 from recommender.evidence import Evidence, assemble
 from recommender.findings import find
 from recommender.gone import without_gone
-from recommender.incomplete import without_decreases
+from recommender.incomplete import founded_findings, without_decreases
 from recommender.replicas import replica_floors
 
 UNREAD = frozenset({Signal.CPU_PRESSURE_MEAN})
@@ -76,7 +76,7 @@ def analyse(
     progress.advance()
     recommendations = _recommended(history, evidence, settings)
     own = settings.recommender
-    findings = tuple(find(history.inventory, evidence, history.node_usage, own.findings, own.cotenant))
+    findings = find(history.inventory, evidence, history.node_usage, own.findings, own.cotenant)
     progress.advance()
     week = weeks.foreseen(clusters, totals[POD_SIGNAL[Resource.CPU]], settings.forecasting)
     proposals = plans.proposals(history.inventory, totals[POD_SIGNAL[Resource.CPU]], forecasts[Resource.CPU], settings)
@@ -93,7 +93,7 @@ def analyse(
         cluster_forecasts=cluster_forecasts,
         reclaimable=lendable,
         recommendations=recommendations,
-        findings=findings,
+        findings=founded_findings(findings, history.unread_seconds),
         settings_digest=digest(settings),
         computed_seconds=int(now_seconds),
         replica_floors=tuple(replica_floors(history.inventory.workloads, forecasts, own.replicas)),
@@ -230,9 +230,5 @@ def _recommended(history: History, evidence: Evidence, settings: Settings) -> tu
     proposed = recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)
     found = without_gone(proposed, history.inventory)
     scrape = history.quality.scrape_interval_seconds if history.quality else None
-    unread = history.quality.unread_seconds if history.quality else ()
-    return tuple(
-        enrich(
-            without_decreases(found, unread), evidence, history.inventory, settings.recommender, scrape_seconds=scrape
-        )
-    )
+    founded = without_decreases(found, history.unread_seconds)
+    return tuple(enrich(founded, evidence, history.inventory, settings.recommender, scrape_seconds=scrape))

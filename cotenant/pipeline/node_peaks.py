@@ -9,7 +9,7 @@ with all of it the risk came out a fifth of what was asked for).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from cotenant.settings.node_peak import NodePeakSettings
 from forecasting.node_peak import NodePeaks, Room, node_peaks, pod_peaks
 from forecasting.peak_records import BLOCKS_PER_DAY
 from profiler.pooling import by_node
+from recommender.incomplete import node_forecast_incomplete
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,8 +40,11 @@ def prod_node_peaks(
     pods: Mapping[Resource, Usage[Any]],
     given: NodePeakSettings,
 ) -> dict[Resource, NodePeaks[NodeRef]]:
-    """By resource: peaks of prod's totals at the one risk of the settings. pods: usage of pod containers."""
-    return {
+    """By resource: peaks of prod's totals at the one risk of the settings. pods: usage of pod containers.
+
+    Where part of the history could not be read, no tested decision counts: such a peak does not decide alone.
+    """
+    peaks = {
         resource: node_peaks(
             total,
             _room(history.inventory, total),
@@ -49,6 +53,10 @@ def prod_node_peaks(
             _pods(history, pods[resource], total),
         )
         for resource, total in totals.items()
+    }
+    return {
+        r: replace(p, days=np.zeros_like(p.days)) if node_forecast_incomplete(r, history.unread_seconds) else p
+        for r, p in peaks.items()
     }
 
 

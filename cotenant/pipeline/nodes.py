@@ -23,6 +23,7 @@ from recommender.colocation.columns import PeakForecast
 from recommender.colocation.formulas import Parameters, batch, mid, prod_reclaimable
 from recommender.colocation.inventory import Usages, node_columns, strategies
 from recommender.colocation.strategy import ColocationConfig
+from recommender.incomplete import with_incomplete_noted
 
 POD_SIGNAL: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 NODE_SIGNAL: Final = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}
@@ -60,7 +61,7 @@ def reclaimable(
         columns = node_columns(history.inventory, resource, _usages(history, resource, prod[resource]))
         given = Parameters.of(chosen, resource)
         found += [m for formula in (batch, mid) for m in formula(columns, given, now_seconds).messages()]
-    return tuple(found)
+    return with_incomplete_noted(found, history.unread_seconds)
 
 
 def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:

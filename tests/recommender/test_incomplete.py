@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.model.identity import ContainerRef, WorkloadRef
+from cotenant.model.finding import Finding, FindingKind
+from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.model.reasons import Reason
-from cotenant.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.model.reclaimable import Band, Reclaimable
+from cotenant.model.recommendation import Action, Field, Recommendation, Severity, Value
 from cotenant.model.resource import Resource
-from cotenant.model.usage import Signal
-from recommender.incomplete import without_decreases
+from cotenant.model.usage import HOUR_SECONDS, Signal
+from recommender.incomplete import FINDINGS_REST_ON, NOTE, founded_findings, with_incomplete_noted, without_decreases
 
 WEB = ContainerRef(WorkloadRef("shop", "Deployment", "web"), "app")
 
@@ -59,3 +61,43 @@ def test_everything_else_stands(value: Value, signal: Signal) -> None:
 def test_a_request_that_moves_with_an_autoscaler_is_withheld_as_a_pair() -> None:
     value = judged(proposal(Resource.CPU, 100, 200, Reason.HPA_SOLVED), Signal.CPU_USAGE_MEAN)
     assert value.reason is Reason.HISTORY_INCOMPLETE
+
+
+def finding(kind: FindingKind) -> Finding:
+    return Finding(kind, NodeRef("n"), Severity.WARNING, {"days": 14})
+
+
+@pytest.mark.parametrize(
+    ("kind", "signal"),
+    [
+        (FindingKind.IDLE_WORKLOAD, Signal.CPU_USAGE_MEAN),
+        (FindingKind.IDLE_WORKLOAD, Signal.CPU_THROTTLED_MEAN),
+        (FindingKind.IDLE_NODE, Signal.NODE_CPU_USAGE_MEAN),
+        (FindingKind.IDLE_NODE, Signal.CPU_USAGE_MEAN),
+    ],
+)
+def test_nothing_is_called_idle_whose_use_may_lie_in_what_is_missing(kind: FindingKind, signal: Signal) -> None:
+    assert founded_findings([finding(kind)], {signal: 300}) == ()
+    assert founded_findings([finding(kind)], {Signal.OOM_KILLS: 300}) == (finding(kind),)
+
+
+def test_what_was_seen_stands_and_says_how_much_was_not() -> None:
+    (leak,) = founded_findings([finding(FindingKind.LEAK)], {Signal.MEMORY_WORKING_SET_MAX: 90 * HOUR_SECONDS // 60})
+    assert leak.evidence == {"days": 14, "history_not_read_hours": 1.5}
+    assert founded_findings([finding(FindingKind.UNSCHEDULABLE)], dict.fromkeys(Signal, 300)) == (
+        finding(FindingKind.UNSCHEDULABLE),
+    )
+
+
+def test_every_kind_of_finding_says_what_it_rests_on() -> None:
+    assert set(FINDINGS_REST_ON) == set(FindingKind)
+
+
+@pytest.mark.parametrize(
+    ("term", "before", "note"),
+    [("hp_peak", "by forecast", f"by forecast; {NOTE}"), ("prod_reclaimable", "", NOTE), ("hp_used", "", "")],
+)
+def test_an_amount_by_an_incomplete_forecast_says_so(term: str, before: str, note: str) -> None:
+    amounts = [Reclaimable("n", Band.BATCH, r, 10, "forecast", {term: 5}, note=before) for r in Resource]
+    cpu, memory = with_incomplete_noted(amounts, {Signal.NODE_CPU_USAGE_MEAN})
+    assert (cpu.note, memory.note) == (note, before)

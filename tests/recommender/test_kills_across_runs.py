@@ -7,19 +7,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
 from cotenant.model.cluster import Container, Inventory, Node, Pod, Workload
+from cotenant.model.finding import FindingKind
 from cotenant.model.identity import PodContainerRef, WorkloadRef
 from cotenant.model.progress import Progress, Silent
 from cotenant.model.reasons import Reason
+from cotenant.model.reclaimable import Band
 from cotenant.model.recommendation import Action, Field, Value
 from cotenant.model.resource import GIB, MIB, Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.pipeline import corridor
 from cotenant.settings.root import Settings
 from profiler.history import Block, Report, Span, pull
+from recommender.incomplete import NOTE
 from tests.support.scenario import MONDAY
 
 pytestmark = pytest.mark.slow
@@ -76,6 +80,15 @@ class CountersUnread(Cluster):
         yield from (Block((), (s,), {s.signal: s.end_seconds}) for s in spans if s.signal is Signal.OOM_KILLS)
 
 
+class UsageUnread(Cluster):
+    """The same source after a day on which its questions for CPU usage failed."""
+
+    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+        yield from super().blocks(spans, progress)
+        cpu = (s for s in spans if s.signal is Signal.CPU_USAGE_MEAN)
+        yield from (Block((), (Span(s.signal, s.start_seconds, s.start_seconds + DAY_SECONDS),)) for s in cpu)
+
+
 def memory(folder: Path, now_seconds: int, which: Field, source: Cluster | None = None) -> Value:
     """One whole run in what could be a fresh process: pull, analyse."""
     store = Store(folder.as_uri(), "test")
@@ -114,3 +127,17 @@ def test_memory_is_not_lowered_while_the_kills_could_not_be_read(tmp_path: Path)
     assert (unread.action, unread.reason, unread.amount) == (Action.WITHHELD, Reason.HISTORY_INCOMPLETE, None)
     read = memory(tmp_path, KILL + 2 * HOUR_SECONDS, Field.REQUEST)
     assert (read.amount, read.reason) == (615 * MIB, Reason.OOM_BUMP), "the next pull asks for what failed"
+
+
+def test_nothing_is_called_idle_and_no_forecast_decides_alone_while_cpu_usage_could_not_be_read(tmp_path: Path) -> None:
+    own = Settings().recommender
+    settings = Settings(recommender=replace(own, findings=replace(own.findings, idle_pod_millicores=200)))
+    store, clock = Store(tmp_path.as_uri(), "test"), FixedClock(KILL - HOUR_SECONDS)
+    pull(UsageUnread(), store, settings.profiler, clock, Silent())
+    run = corridor.analyse(store, settings, clock, Silent())
+    # 100m of the 200m that count as idle; the container has no CPU request either
+    assert [f.kind for f in run.findings] == [FindingKind.MISSING_REQUEST]
+    assert run.findings[0].evidence["history_not_read_hours"] == 24
+    assert run.prod_peaks[Resource.CPU].days == 0 < run.prod_peaks[Resource.MEMORY].days
+    notes = {r.resource: r.note for r in run.reclaimable if r.band is Band.MID}
+    assert notes == {Resource.CPU: NOTE, Resource.MEMORY: ""}
