@@ -158,6 +158,11 @@ class PrometheusSource:
         answers = asking.ask_all(self._client, queries, self._settings.in_flight, quantiles.read)
         return quantiles.collect(question, zip(queries, answers, strict=True), known)
 
+    @property
+    def lateness(self) -> tuple[str, ...]:
+        """Notes on what lagged behind when the inventory was asked for."""
+        return self._lateness
+
     def report(self) -> Report:
         """What it cost and what was wrong so far."""
         account = self._client.account

@@ -238,7 +238,7 @@ def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, nam
         (
             200,
             b'{"status":"success","data":[]}',
-            "holds no metric of the last hour",
+            "holds no metric of the last 14 days",
             "Check the address and the tenant",
         ),
     ],
@@ -286,8 +286,8 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
             proxy.fault = lambda _, query: "429" if "rate(" in query else None
             found = metrics.probes(profiler(proxy.url), FixedClock(NOON - 300))
             refused = next(f for f in found if f.probe == "prometheus usage")
-        (elsewhere, *_) = metrics.probes(profiler(url), FixedClock(NOON + 9 * DAY_SECONDS))
-    reached, present, interval, usage, span = findings
+        (elsewhere, *_) = metrics.probes(profiler(url), FixedClock(NOON + 15 * DAY_SECONDS))
+    reached, present, interval, newest, usage, span = findings
     assert reached.state is State.OK
     assert present.state is State.OK, present.found
     # Dressed at 300 s: slower than the 120 s from which short peaks are lost.
@@ -297,7 +297,8 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
     assert (usage.state, refused.state, refused.required) == (State.OK, State.FAILED, True)
     assert "429" in refused.found
     assert "in_flight" in refused.fix
-    assert elsewhere.fatal, "nine days later the last hour is empty"
+    assert newest.state is State.OK, newest.found
+    assert elsewhere.fatal, "fifteen days later the window of a scan is empty"
 
 
 # ---- Kubernetes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from cotenant.cli.probes import metrics
 from cotenant.cli.probes.finding import Finding, State
 from cotenant.edges.clock import FixedClock
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
 from tests.profiler.conftest import store_in
 from tests.support.prometheus import MISSING, installed
@@ -48,7 +50,35 @@ def test_a_server_is_read_as_the_reference_or_refused_by_name(scene: Scene, vari
 
 def doctor_of(scene: Scene, variant: Variant) -> list[Finding]:
     server = PrometheusSettings(url=scene.server.url, labels={LABEL: variant.name})
-    return list(metrics.probes(ProfilerSettings(window_days=2, prometheus=server), FixedClock(END)))
+    clock = FixedClock(END + variant.late_seconds)
+    return list(metrics.probes(ProfilerSettings(window_days=2, prometheus=server), clock))
+
+
+@pytest.mark.parametrize(
+    ("name", "late_seconds", "says"),
+    [
+        (TESTED[0].name, 3 * HOUR_SECONDS, "3 hours ago"),
+        (TESTED[0].name, DAY_SECONDS, "24 hours ago"),
+        ("kube-state-metrics absent", 0, "every pod counts as a bare pod"),
+    ],
+)
+def test_the_doctor_passes_where_a_scan_does_and_says_what_lags(
+    scene: Scene, name: str, late_seconds: int, says: str, tmp_path: Path
+) -> None:
+    variant = replace(next(v for v in TESTED if v.name == name), late_seconds=late_seconds)
+    findings = doctor_of(scene, variant)
+    assert [f for f in findings if f.fatal] == []
+    assert any(says in f.found for f in findings if f.state is State.WARNING)
+    (answered,) = (f.found for f in findings if f.probe == "prometheus usage")
+    assert " 0 values" not in answered
+    outcome = scene.outcome(variant, store_in(tmp_path))
+    assert outcome.refusal == ""
+    assert any(says in note for note in outcome.notes)
+
+
+def test_the_doctor_fails_where_a_scan_finds_nothing(scene: Scene) -> None:
+    ended = replace(TESTED[0], late_seconds=3 * DAY_SECONDS)
+    assert any(f.fatal for f in doctor_of(scene, ended)), "the window of the scan is two days long"
 
 
 def test_the_doctor_looks_at_the_chosen_cluster_alone(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""EDGE: Prometheus: reachable, the metrics that scan needs, scrape interval, how far history goes back."""
+"""EDGE: Prometheus: reachable, the metrics that scan needs, scrape interval, what lags, how far history goes back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from cotenant.settings.profiler import ProfilerSettings
 if TYPE_CHECKING:
     from profiler.prometheus import PrometheusSource
     from profiler.prometheus.client import Client
-    from profiler.prometheus.survey import Survey
 
 SLOW_SCRAPE_SECONDS: Final = 120
 """From here on a five-minute slot has few samples and short peaks are not seen."""
@@ -25,8 +24,12 @@ _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SE
 
 
 def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
-    """Without an address nothing is tried; without an answer nothing further is asked."""
-    reach = Probe("prometheus", "connect, and list the metric names of the last hour", required=True)
+    """Without an address nothing is tried; without an answer nothing further is asked.
+
+    It looks where a scan looks: over the window, and at the newest sample where the server lags behind.
+    """
+    days = settings.window_days
+    reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
     if not settings.prometheus.url:
         fix = "Name one: cotenant doctor --prometheus http://localhost:9090, or setting profiler.prometheus.url."
         yield reach.run(lambda: Outcome(State.SKIPPED, "no address is set", fix))
@@ -38,29 +41,42 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
     if found.fatal:
         return
     yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(lambda: present(names))
+    source = _source(settings)
+    try:
+        yield from _of_samples(source, settings, now)
+    finally:
+        source.close()
+
+
+def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_seconds: int) -> Iterator[Finding]:
+    """Probes of what is read; one source, so that the survey is asked for once."""
+    window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
     yield Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
-        lambda: interval(settings, now)
+        lambda: interval(source, window)
     )
-    yield Probe("prometheus usage", "a scan's questions for the last 15 minutes", required=True).run(
-        lambda: usage(settings, now)
+    yield Probe("prometheus newest sample", "a scan's questions for the inventory", required=True).run(
+        lambda: freshness(source, window)
+    )
+    yield Probe("prometheus usage", "a scan's questions for 15 minutes up to the newest sample", required=True).run(
+        lambda: usage(source, window)
     )
     yield Probe("prometheus history", f"the CPU metric once a day over {settings.window_days} days").run(
-        lambda: span(settings, now)
+        lambda: span(source, settings, window)
     )
 
 
 def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> Outcome:
-    """The server answers us; fills `names` with the metrics of the last hour."""
+    """The server answers us; fills `names` with the metrics of the window."""
     from profiler.prometheus.promql import of_labels, selector
 
     client = _client(settings)
     try:
         chosen = selector(of_labels(settings.prometheus.labels))
-        names |= client.names(now_seconds - HOUR_SECONDS, now_seconds, chosen)
+        names |= client.names(now_seconds - settings.window_days * DAY_SECONDS, now_seconds, chosen)
     finally:
         client.close()
     if not names:
-        found = f"{client.url} answers, but holds no metric of the last hour"
+        found = f"{client.url} answers, but holds no metric of the last {settings.window_days} days"
         return Outcome(State.FAILED, found, "Check the address and the tenant.")
     return Outcome(State.OK, f"{client.url} answers, {len(names)} metrics")
 
@@ -78,9 +94,9 @@ def present(names: set[str]) -> Outcome:
     return Outcome(state, words, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
 
 
-def interval(settings: ProfilerSettings, now_seconds: int) -> Outcome:
+def interval(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
     """The scrape interval that scan would work with, and how many containers it would read."""
-    found = _survey(settings, now_seconds)
+    found = source.survey(window)
     containers = sum(found.population.containers.values())
     words = f"{found.rates.scrape_seconds} s, {containers} containers in {len(found.population.containers)} namespaces"
     if not containers:
@@ -92,17 +108,24 @@ def interval(settings: ProfilerSettings, now_seconds: int) -> Outcome:
     return Outcome(State.OK, words)
 
 
-def usage(settings: ProfilerSettings, now_seconds: int) -> Outcome:
+def freshness(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
+    """How far usage and kube-state-metrics lag behind; a scan reads the inventory of then, so it is no failure."""
+    inventory = source.inventory(window[1], window)
+    if source.lateness:
+        fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads what is there up to then."
+        return Outcome(State.WARNING, "; ".join(source.lateness), fix)
+    running = sum(pod.running for pod in inventory.pods)
+    return Outcome(State.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
+
+
+def usage(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
     """Whether the server answers every usage question of a scan, for a few slots."""
     from profiler.history import Span
 
-    source = _source(settings)
-    try:
-        spans = [Span(signal, now_seconds - _TRIED_SECONDS[signal.spec.step_seconds], now_seconds) for signal in Signal]
-        blocks = list(source.blocks(spans, Silent()))
-        errors = source.report().errors
-    finally:
-        source.close()
+    end = _newest(source, window)
+    spans = [Span(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
+    blocks = list(source.blocks(spans, Silent()))
+    errors = source.report().errors
     values = sum(series.values.size for block in blocks for _, series in block.usage)
     if errors:
         lost = {hole.signal for block in blocks for hole in block.holes}
@@ -111,17 +134,16 @@ def usage(settings: ProfilerSettings, now_seconds: int) -> Outcome:
     return Outcome(State.OK, f"all are answered, {values} values")
 
 
-def span(settings: ProfilerSettings, now_seconds: int) -> Outcome:
+def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int, int]) -> Outcome:
     """On how many days of the window that scan asks for the CPU metric is there."""
     from profiler.prometheus.decode import described
-    from profiler.prometheus.parts import CONTAINERS, CPU
-    from profiler.prometheus.promql import named, of_labels, selector
+    from profiler.prometheus.survey import containers
 
-    days = settings.window_days
-    query = f"count({selector((named(CPU), *CONTAINERS, *of_labels(settings.prometheus.labels)))})"
+    days, end = settings.window_days, _newest(source, window)
     client = _client(settings)
     try:
-        answer = client.range(query, now_seconds - (days - 1) * DAY_SECONDS, now_seconds, DAY_SECONDS)
+        query = f"count({containers(settings.prometheus.labels)})"
+        answer = client.range(query, end - (days - 1) * DAY_SECONDS, end, DAY_SECONDS)
     finally:
         client.close()
     seen = max((len(values) for _, values in described(answer)), default=0)
@@ -131,18 +153,16 @@ def span(settings: ProfilerSettings, now_seconds: int) -> Outcome:
     return Outcome(State.OK, words)
 
 
+def _newest(source: PrometheusSource, window: tuple[int, int]) -> int:
+    """Where a scan's usage ends: at the newest sample where that is late, else now."""
+    found = source.survey(window)
+    return found.newest_seconds if found.newest_seconds is not None and found.late(window[1]) else window[1]
+
+
 def _client(settings: ProfilerSettings) -> Client:
     from profiler.prometheus.client import Client
 
     return Client(settings.prometheus)
-
-
-def _survey(settings: ProfilerSettings, now_seconds: int) -> Survey:
-    source = _source(settings)
-    try:
-        return source.survey((now_seconds - DAY_SECONDS, now_seconds))
-    finally:
-        source.close()
 
 
 def _source(settings: ProfilerSettings) -> PrometheusSource:
