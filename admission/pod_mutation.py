@@ -26,13 +26,13 @@ from admission.reservation_gate import gated
 from admission.resources import renamed, translated, with_extended_spec
 from admission.view import ClusterView
 from cotenant.model.errors import UsageError
-from cotenant.model.protocol import MUTATING_UPDATE_LABEL, SUB_PRIORITY_LABEL
+from cotenant.model.protocol import MUTATING_UPDATE_LABEL, SKIP_HOOKS_LABEL, SUB_PRIORITY_LABEL
 from cotenant.model.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 """On the mirrors of a kubelet's own static pods, which cannot be changed."""
-FIXED_LABELS: Final = (QOS_LABEL, PRIORITY_CLASS_LABEL, SUB_PRIORITY_LABEL)
-"""Labels that a pod keeps for life."""
+FIXED_LABELS: Final = (QOS_LABEL, PRIORITY_CLASS_LABEL, SUB_PRIORITY_LABEL, SKIP_HOOKS_LABEL)
+"""Labels that a pod keeps for life: who may patch a running pod could otherwise take its limits off."""
 
 Json = dict[str, Any]
 

@@ -32,7 +32,7 @@ import msgspec
 
 from cotenant.model.errors import QuantityError
 from cotenant.model.node_policy import NodePolicy
-from cotenant.model.protocol import EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION
+from cotenant.model.protocol import EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
 from cotenant.model.qos import QosClass
 from cotenant.model.quantity import LARGEST, parse_bytes
 from cotenant.model.reclaimable import Band
@@ -48,7 +48,6 @@ QUOTA_MAX_MICROSECONDS: Final = 2**43
 """About half of what the kernel takes; more CPUs than any machine has."""
 MICROSECONDS_PER_MILLICORE: Final = 100
 """Of a period of 100 ms."""
-SKIP_LABEL: Final = "runtimeproxy.koordinator.sh/skip-hookserver"
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 
@@ -144,7 +143,7 @@ def _knowingly_overclaims(pod: PodSpec) -> bool:
 
 def skipped(pod: PodSpec) -> bool:
     """Whether the pod asks that hooks leave it alone."""
-    return pod.labels.get(SKIP_LABEL) == "true"
+    return pod.labels.get(SKIP_HOOKS_LABEL) == "true"
 
 
 def shares_of(millicores: int) -> int:

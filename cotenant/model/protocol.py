@@ -56,6 +56,7 @@ ORIGIN_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/originExtendedAlloca
 EXTENDED_SPEC_ANNOTATION: Final = "node.koordinator.sh/extended-resource-spec"
 ANNOTATION_ALIASES: Final[dict[str, str]] = {"koordinator.sh/resource-limit": EXTENDED_SPEC_ANNOTATION}
 SKIP_RESOURCES_ANNOTATION: Final = "config.koordinator.sh/skip-update-resources"
+SKIP_HOOKS_LABEL: Final = "runtimeproxy.koordinator.sh/skip-hookserver"
 MUTATING_UPDATE_LABEL: Final = "pod.koordinator.sh/mutating-update"
 RESOURCE_STATUS_ANNOTATION: Final = "scheduling.koordinator.sh/resource-status"
 CPU_BURST_ANNOTATION: Final = "koordinator.sh/cpuBurst"

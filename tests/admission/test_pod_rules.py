@@ -100,9 +100,15 @@ def test_a_pod_may_not_use_a_parent_quota() -> None:
 
 
 @pytest.mark.parametrize(
-    "label", ["koordinator.sh/qosClass", "koordinator.sh/priority-class", "koordinator.sh/priority"]
+    "label",
+    [
+        "koordinator.sh/qosClass",
+        "koordinator.sh/priority-class",
+        "koordinator.sh/priority",
+        "runtimeproxy.koordinator.sh/skip-hookserver",
+    ],
 )
-def test_labels_of_qos_and_priority_are_for_life(label: str) -> None:
+def test_labels_that_limits_rest_on_are_for_life(label: str) -> None:
     old, new = pod(labels={label: "koord-mid"}), pod(labels={label: "koord-batch"})
     assert [p.field for p in problems_of_change(old, new)] == [f"metadata.labels[{label}]"]
     assert [p.field for p in problems_of_change(pod(), new)] == [f"metadata.labels[{label}]"]

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from cotenant.model.node_policy import decode
-from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION
+from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
 from cotenant.model.qos import QosClass
-from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY, SKIP_LABEL
+from enforcer.container_resources import BATCH_CPU, BATCH_MEMORY
 from enforcer.contract import Knob, KubeQos, Level, Plan, PodReading
 from enforcer.strategies.be_totals import BeTotals
 from tests.enforcer.readings import MIB, container, node, seen
@@ -58,7 +58,7 @@ def test_pods_that_leave_ended_or_want_to_be_left_alone_are() -> None:
     pods = [
         pod("a", deleting=True),
         pod("b", phase="Succeeded"),
-        pod("c", labels={SKIP_LABEL: "true"}),
+        pod("c", labels={SKIP_HOOKS_LABEL: "true"}),
     ]
     assert plan(*pods) == Plan()
 

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.node_policy import NodePolicy, decode
-from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from cotenant.model.protocol import EXTENDED_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION, SKIP_HOOKS_LABEL
 from cotenant.model.qos import QosClass
 from enforcer.container_resources import (
     BATCH_CPU,
     BATCH_MEMORY,
     LEAVE,
     SHARES_MIN,
-    SKIP_LABEL,
     ContainerResources,
     container_resources,
     decision,
@@ -187,7 +186,7 @@ def test_a_best_effort_pod_without_batch_resources_is_left_alone() -> None:
 
 
 def test_a_pod_may_ask_to_be_left_alone() -> None:
-    spec = pod(batch(500, MIB), labels={SKIP_LABEL: "true"})
+    spec = pod(batch(500, MIB), labels={SKIP_HOOKS_LABEL: "true"})
     assert of(spec) == LEAVE == pod_resources(spec, PLAIN)
 
 
