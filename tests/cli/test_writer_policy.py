@@ -65,6 +65,7 @@ def test_the_manager_touches_only_pods_that_wait_or_that_it_labels_and_no_image(
     labelled = {"metadata": {"labels": {LABEL: "r"}}}
     assert refused(manager, runs, labelled) == ""
     swapped = {**labelled, "spec": {"containers": [{"name": "app", "image": "example.invalid/evil:1"}]}}
-    assert "changes no image" in refused(manager, runs, swapped)
+    assert "changes no pod that runs" in refused(manager, runs, swapped)
+    assert "changes no image" in refused(manager, waits, {"spec": swapped["spec"]})
     # Others are not its business.
     assert refused(admin, runs, note) == ""
