@@ -26,10 +26,9 @@ from enforcer.cgroupfs import Hierarchy, Lack
 from enforcer.changes import Done, Note, Notes, Outcome, Place, Settled, Write
 from enforcer.contract import CgroupPath, GroupReading, Knob, Level, MemoryUse, NodeReading, Observation, Plan, Value
 from enforcer.journal import Journal
-from enforcer.knobs import Version, same
+from enforcer.knobs import same
 from enforcer.kubelet_values import lost_notes
 from enforcer.ordering import SETS, ancestors, within
-from enforcer.rates import memory_use
 from enforcer.settle import Circumstances, settle
 
 TOLD_SECONDS: Final = 60.0
@@ -172,12 +171,7 @@ class Applier:
 
     def _memory(self, path: CgroupPath, knobs: Iterable[Knob]) -> MemoryUse | None:
         """What is used now, where a knob depends on it; None = not known."""
-        if Knob.MEMORY_LIMIT not in knobs:
-            return None
-        v1 = self._hierarchy.dialect.version(Knob.MEMORY_LIMIT) is Version.V1
-        used = self._hierarchy.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current")
-        stat = self._hierarchy.read(path, "memory", "memory.stat")
-        return None if isinstance(used, Lack) or isinstance(stat, Lack) else memory_use(used, stat, v1)
+        return self._hierarchy.memory_use(path) if Knob.MEMORY_LIMIT in knobs else None
 
     def _newer(self, settled: Settled, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
         """Cgroups whose knobs that are to be written, or memory in use, are not what they were when they were read."""

@@ -25,9 +25,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from cotenant.model.errors import NodeUnreadable, UsageError
-from enforcer.contract import CgroupPath, Knob, Value
+from enforcer.contract import CgroupPath, Knob, MemoryUse, Value
 from enforcer.knobs import PERIOD_MICROSECONDS, SPECS, Dialect, Version, as_text, from_text
 from enforcer.layout import Detection, checked_path, detect
+from enforcer.rates import memory_use
 
 V1_CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", "perf_event")
 PRESSURE: Final = "pressure"
@@ -170,6 +171,13 @@ class Hierarchy:
         else:
             os.close(descriptor)
         return found
+
+    def memory_use(self, path: CgroupPath) -> MemoryUse | None:
+        """What a cgroup uses now; None = not known."""
+        v1 = self.dialect.version(Knob.MEMORY_LIMIT) is Version.V1
+        used = self.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current")
+        stat = self.read(path, "memory", "memory.stat")
+        return None if isinstance(used, Lack) or isinstance(stat, Lack) else memory_use(used, stat, v1)
 
     def read_knob(self, path: CgroupPath, knob: Knob, hold: bool = False) -> Value | Lack:
         """Present value of a knob; Lack.UNREADABLE also for a value that the knob does not have, as idle's weight."""

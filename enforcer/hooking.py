@@ -98,4 +98,4 @@ class Decision:
             return LEAVE
         policy, cpu_ratio = known
         resources = container_resources(self.agent.admitted(pod), container, policy, cpu_ratio)
-        return self.parents.fitted(resources, cgroup_parent)
+        return self.parents.fitted(resources, cgroup_parent, container.id)

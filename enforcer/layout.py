@@ -72,12 +72,14 @@ class Layout:
 
     def container(self, uid: str, qos: KubeQos, container_id: str) -> CgroupPath:
         """A container's cgroup; container_id as the runtime gives it, without "containerd://"."""
+        return f"{self.pod(uid, qos)}/{self.container_name(container_id)}"
+
+    def container_name(self, container_id: str) -> str:
+        """The last part of a container's cgroup. UsageError when container_id is not one."""
         name = checked_container_id(container_id)
         if self.driver is Driver.SYSTEMD:
-            name = f"{'crio' if self.runtime is Runtime.CRIO else 'cri-containerd'}-{name}.scope"
-        elif self.runtime is Runtime.CRIO:
-            name = f"crio-{name}"
-        return f"{self.pod(uid, qos)}/{name}"
+            return f"{'crio' if self.runtime is Runtime.CRIO else 'cri-containerd'}-{name}.scope"
+        return f"crio-{name}" if self.runtime is Runtime.CRIO else name
 
     def _path(self, below: tuple[str, ...]) -> CgroupPath:
         parts = (*self.base, "kubepods", *below)

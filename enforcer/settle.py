@@ -189,13 +189,19 @@ def limit_floor(memory: MemoryUse) -> int:
     return max(int(memory.working_set * MEMORY_ROOM), memory.working_set + cache // 2)
 
 
-def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob, of: str) -> None:
-    """A target that takes memory away is held at the floor, or left at what stands there where that is lower."""
-    target, present = targets[group.path, knob], group.knobs.get(knob, NO_LIMIT)
+def at_least(floor: Value, value: Value, present: Value) -> Value:
+    """A value that takes memory away, held at the floor, or at what stands there where that is lower or near."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
-    if wider(present, target.value) and wider(floor, target.value):
-        value = present if wider(floor, present) or _near(floor, present) else floor
+    if not wider(present, value) or not wider(floor, value):
+        return value
+    return present if wider(floor, present) or _near(floor, present) else floor
+
+
+def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob, of: str) -> None:
+    target = targets[group.path, knob]
+    value = at_least(floor, target.value, group.knobs.get(knob, NO_LIMIT))
+    if value != target.value:
         _adjust(targets, group, knob, value, f"not below what is used or {of}")
 
 

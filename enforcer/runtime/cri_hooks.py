@@ -179,8 +179,9 @@ class CriHooks:
         if found is None:
             return Passage(raw)
         facts, container = found
-        decided = await self._decided(facts, container.name, seconds)
-        held = container.held if decided is None else decided
+        decided = await self._decided(facts, container.name, seconds, container.id)
+        # a memory limit of earlier may be below what is used now; without ours the present one stays
+        held = replace(container.held, memory_limit=None) if decided is None else decided
         answered = hook.Resources.FromString(container.answered)
         changed = lay_over(request.linux, held) or bool(container.answered)
         merge_resources(request.linux, answered)
@@ -256,7 +257,7 @@ class CriHooks:
             raise failure
 
     async def _repair_one(self, facts: PodFacts, container: KnownContainer, update: Update) -> None:
-        held = await self._decided(facts, container.name, self._bounded.seconds)
+        held = await self._decided(facts, container.name, self._bounded.seconds, container.id)
         if held is None:
             raise Late(f"there is no decision on {container.name} of {facts.namespace}/{facts.name} yet")
         resources = cri.Resources.FromString(container.undecided or b"")
@@ -291,12 +292,17 @@ class CriHooks:
         self.store.add_sandbox(facts)
         return facts, found[1]
 
-    async def _decided(self, facts: PodFacts, container: str, seconds: float) -> ContainerResources | None:
-        """The decision; None when it fails or is late, and the pod has not asked to be left alone."""
+    async def _decided(
+        self, facts: PodFacts, container: str, seconds: float, container_id: str = ""
+    ) -> ContainerResources | None:
+        """The decision; None when it fails or is late, and the pod has not asked to be left alone.
+
+        container_id: of a container that has been made.
+        """
         spec = pod_spec(facts)
         try:
             wanted = await self._bounded.wait(
-                lambda: self._decide(spec, ContainerSpec(container), facts.cgroup_parent), seconds
+                lambda: self._decide(spec, ContainerSpec(container, container_id), facts.cgroup_parent), seconds
             )
         except Exception as error:  # noqa: BLE001 - fail open
             self.counters.failed += 1

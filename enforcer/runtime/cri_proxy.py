@@ -170,7 +170,8 @@ class PolicyDecision:
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
         """The decision for one container."""
         self._refresh()
-        return self._parents.fitted(container_resources(pod, container, self._policy), cgroup_parent)
+        resources = container_resources(pod, container, self._policy)
+        return self._parents.fitted(resources, cgroup_parent, container.id)
 
     def _refresh(self) -> None:
         if self._path is None:

@@ -19,7 +19,10 @@ from enforcer.contract import ContainerSpec, KubeQos, PodSpec
 from enforcer.cpusets import NO_JSON
 
 Decide = Callable[[PodSpec, ContainerSpec, str], ContainerResources]
-"""What a container shall have, below this cgroup parent ("" = not known); called while its creation waits."""
+"""What a container shall have, below this cgroup parent ("" = not known); called while its creation waits.
+
+A ContainerSpec with an id is of a container that has been made: it may use memory already.
+"""
 
 PRINTED: Final = 80
 _TIERS: Final = (("besteffort", KubeQos.BEST_EFFORT), ("burstable", KubeQos.BURSTABLE))

@@ -34,7 +34,8 @@ def facts_of(pod: Any) -> PodFacts:
 def created(request: Any, decide: Decide) -> Any:
     """The answer to CreateContainer; empty when nothing is to be changed."""
     answer = nri.CreateContainerResponse()
-    wanted = _wanted(facts_of(request.pod), request.container, decide)
+    facts = facts_of(request.pod)
+    wanted = decide(pod_spec(facts), ContainerSpec(request.container.name), facts.cgroup_parent)
     changes = changes_to(request.container.linux.resources, wanted)
     if changes is not None:
         answer.adjust.linux.resources.CopyFrom(changes)
@@ -86,6 +87,7 @@ def _differs(current: int, wanted: int | None) -> bool:
 
 
 def _wanted(facts: PodFacts, container: Any, decide: Decide) -> ContainerResources:
+    """Of a container that has been made."""
     return decide(pod_spec(facts), ContainerSpec(container.name, container.id), facts.cgroup_parent)
 
 

@@ -1,8 +1,9 @@
-"""EDGE: what the cgroups above a new container allow, so that no hook makes a container fail to start.
+"""EDGE: what a container's cgroups allow, so that no hook makes one fail to start, or ends one that runs.
 
 On cgroup v1 the kernel refuses a quota above an ancestor's and CPUs that the parent does not have; runc then fails, and
 with it the container. The loop moves those of whole tiers every second, so they are read when a container is made: a
-few small files of a file system in memory. cgroup v2 has no such rule.
+few small files of a file system in memory. cgroup v2 has no such rule; but there a memory limit below what a container
+uses ends one of its tasks at once, so that the limit of one that runs falls behind its use, as the loop's does.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cotenant.model.errors import CotenantError
+from enforcer.cgroupfs import Hierarchy
 from enforcer.container_resources import ContainerResources
-from enforcer.contract import NO_LIMIT
+from enforcer.contract import NO_LIMIT, Knob
 from enforcer.cpusets import parse_cpus
+from enforcer.layout import Driver, Layout, Runtime
+from enforcer.settle import at_least, limit_floor
 
 _PERIOD_MICROSECONDS = 100_000
 """Of our quotas."""
@@ -26,12 +30,16 @@ class Parents:
 
     root: Path
 
-    def fitted(self, wanted: ContainerResources, cgroup_parent: str) -> ContainerResources:
-        """The decision less what the cgroups above would not take; all of it on cgroup v2.
+    def fitted(self, wanted: ContainerResources, cgroup_parent: str, container_id: str = "") -> ContainerResources:
+        """The decision less what the cgroups above would not take, and no memory limit below use.
 
-        A quota that does not fit becomes none: the ancestor's is the narrower one anyway. What cannot be checked,
-        because no parent is known or its files cannot be read, is left as the kubelet says.
+        container_id: of a container that has been made; "" for a new one, which uses nothing yet. A quota that does not
+        fit becomes none: the ancestor's is the narrower one anyway. What cannot be checked, because no parent is known
+        or its files cannot be read, is left as the kubelet says.
         """
+        if container_id and wanted.memory_limit not in (None, NO_LIMIT):
+            limit = self._memory_limit(wanted.memory_limit or 0, cgroup_parent, container_id)
+            wanted = replace(wanted, memory_limit=limit)
         if wanted.empty or (self.root / "cgroup.controllers").exists():
             return wanted
         above = tuple(chain(cgroup_parent))
@@ -40,6 +48,17 @@ class Parents:
         if wanted.cpuset_cpus:
             wanted = replace(wanted, cpuset_cpus=self._cpus(wanted.cpuset_cpus, above))
         return wanted
+
+    def _memory_limit(self, limit: int, cgroup_parent: str, container_id: str) -> int | None:
+        try:
+            with Hierarchy(self.root, held_limit=0) as node:
+                for path in container_paths(cgroup_parent, container_id):
+                    memory, present = node.memory_use(path), node.read_knob(path, Knob.MEMORY_LIMIT)
+                    if memory is not None and isinstance(present, int):
+                        return int(at_least(limit_floor(memory), limit, present))
+        except CotenantError:
+            return None
+        return None
 
     def _quota(self, quota: int, above: tuple[str, ...]) -> int | None:
         narrowest: float | None = None
@@ -77,6 +96,13 @@ def chain(cgroup_parent: str) -> Iterator[str]:
         parts = ["-".join(words[:end]) + ".slice" for end in range(1, len(words) + 1)]
     for end in range(1, len(parts) + 1):
         yield "/".join(parts[:end])
+
+
+def container_paths(cgroup_parent: str, container_id: str) -> Iterator[str]:
+    """Where a container's cgroup may be, by drivers and runtimes. UsageError when container_id is not one."""
+    pod = list(chain(cgroup_parent))[-1:]
+    names = {Layout(driver, runtime).container_name(container_id) for driver in Driver for runtime in Runtime}
+    return (f"{path}/{name}" for path in pod for name in sorted(names))
 
 
 def _number(path: Path) -> int | None:

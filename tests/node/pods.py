@@ -46,4 +46,4 @@ def decide(pod: PodSpec, container: ContainerSpec, cgroup_parent: str = "") -> C
 
 def decide_as_a_node(pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
     """The same, fitted to this machine's cgroups, as agent and proxy do."""
-    return Parents(CGROUPS).fitted(decide(pod, container), cgroup_parent)
+    return Parents(CGROUPS).fitted(decide(pod, container), cgroup_parent, container.id)

@@ -202,6 +202,27 @@ def test_what_was_set_is_kept_when_a_later_decision_fails() -> None:
 
     linux = cri.UpdateContainerResourcesRequest.FromString(run(life()).request).linux
     assert (linux.cpu_shares, linux.cpu_quota) == (pods.SHARES, pods.QUOTA)
+    assert linux.memory_limit_in_bytes == 0, "not said: the present limit stays, whatever is used by now"
+
+
+def test_a_decision_knows_whether_the_container_has_been_made() -> None:
+    """What has been made may use more than its memory limit; the real decision looks at its cgroup."""
+    asked: list[str] = []
+
+    def decide(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+        asked.append(of.id)
+        return pods.decide(pod, of)
+
+    async def life() -> None:
+        at = hooks(decide)
+        created = await at.enter("CreateContainer", creation(batch_pod()))
+        assert created.done is not None
+        await created.done(cri.ContainerId(container_id="c").SerializeToString())
+        update = cri.UpdateContainerResourcesRequest(container_id="c", linux=cri.Resources(cpu_shares=2))
+        await at.enter("UpdateContainerResources", update.SerializeToString())
+
+    run(life())
+    assert asked == ["", "c"]
 
 
 def test_an_update_of_a_container_that_nobody_knows_passes() -> None:

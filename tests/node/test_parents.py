@@ -80,3 +80,46 @@ def test_systemds_names_are_paths_too() -> None:
 def test_no_path_leads_out_of_the_root(text: str) -> None:
     parts = [part for path in chain(text) for part in path.split("/")]
     assert not {"", ".", ".."} & set(parts)
+
+
+LIMITED = ContainerResources(memory_limit=64 << 20)
+
+
+def container_on(root: Path, version: int, name: str, used: int, cache: int, limit: str) -> Parents:
+    """A tree of one container with so many bytes in use, `cache` of them page cache that is not needed."""
+    base = root / "memory" if version == 1 else root
+    folder = base / POD.strip("/") / name
+    folder.mkdir(parents=True)
+    usage, most = ("usage_in_bytes", "limit_in_bytes") if version == 1 else ("current", "max")
+    (folder / f"memory.{usage}").write_text(f"{used}\n")
+    (folder / f"memory.{most}").write_text(f"{limit}\n")
+    (folder / "memory.stat").write_text(f"{'total_' if version == 1 else ''}inactive_file {cache}\n")
+    if version == 2:
+        (root / "cgroup.controllers").write_text("cpu memory\n")
+    return Parents(root)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", ["c1", "cri-containerd-c1.scope", "crio-c1.scope"])
+def test_a_memory_limit_is_not_set_below_what_a_container_uses(tmp_path: Path, version: int, name: str) -> None:
+    no_limit = "max" if version == 2 else str(2**63 - 4096)
+    parents = container_on(tmp_path, version, name, used=200 << 20, cache=0, limit=no_limit)
+    # 105 % of 200 MiB are 210 MiB
+    assert parents.fitted(LIMITED, POD, "c1").memory_limit == 210 << 20
+    assert parents.fitted(LIMITED, POD).memory_limit == 64 << 20, "a new container uses nothing yet"
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "expected"),
+    [(10 << 20, "max", 64 << 20), (200 << 20, str(100 << 20), 100 << 20), (200 << 20, str(32 << 20), 64 << 20)],
+    ids=["it fits", "what stands is below use", "a raise"],
+)
+def test_a_memory_limit_that_takes_nothing_away_is_set(tmp_path: Path, used: int, limit: str, expected: int) -> None:
+    parents = container_on(tmp_path, 2, "c1", used, 0, limit)
+    assert parents.fitted(LIMITED, POD, "c1").memory_limit == expected
+
+
+@pytest.mark.parametrize("container_id", ["other", "../c1"])
+def test_a_memory_limit_stays_where_the_use_is_not_known(tmp_path: Path, container_id: str) -> None:
+    parents = container_on(tmp_path, 2, "c1", 200 << 20, 0, "max")
+    assert parents.fitted(LIMITED, POD, container_id).memory_limit is None
