@@ -15,6 +15,7 @@ from cotenant.edges.clock import SystemClock
 from cotenant.edges.ledger import Ledger
 from cotenant.settings.actions import ActionSettings
 from tests.actions.world import Kubelet, own_node
+from tests.cluster.accounts import applier
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.webhook import running
@@ -42,16 +43,22 @@ def kubelet(own: Kubelet) -> Kubelet:
 
 
 @pytest.fixture
-def make(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Make]:
+def person(control_plane: ControlPlane, namespace: str) -> Path:
+    """Kubeconfig of somebody who may accept recommendations in the test's namespace, and nothing else."""
+    return applier(control_plane, namespace)
+
+
+@pytest.fixture
+def make(control_plane: ControlPlane, person: Path, tmp_path: Path) -> Iterator[Make]:
     """`make(soak_minutes=5)` gives actions by these settings; all of a test share one ledger."""
     ledger = Ledger(tmp_path / "ledger.db")
-    client = control_plane.client()
-    person = who(client)
+    client = control_plane.client(person)
+    accepting = who(client)
 
     def made(clock: object = None, **settings: object) -> Actions:
         asked = ActionSettings(**{"soak_minutes": 0.0, "resize_seconds": 60.0, **settings})  # type: ignore[arg-type]
-        journal = Journal(ledger, clock or SystemClock(), person.name)  # type: ignore[arg-type]
-        return Actions(client, journal, asked, person)
+        journal = Journal(ledger, clock or SystemClock(), accepting.name)  # type: ignore[arg-type]
+        return Actions(client, journal, asked, accepting)
 
     yield made
     ledger.close()

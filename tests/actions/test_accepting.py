@@ -81,11 +81,11 @@ def recommended(workload: WorkloadRef, amount: int = 800) -> Recommendation:
 
 
 @pytest.fixture
-def actions(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Actions]:
-    client = control_plane.client()
-    person = who(client)
+def actions(control_plane: ControlPlane, person: Path, tmp_path: Path) -> Iterator[Actions]:
+    client = control_plane.client(person)
+    accepting = who(client)
     ledger = Ledger(tmp_path / "ledger.db")
-    yield Actions(client, Journal(ledger, SystemClock(), person.name), SETTINGS, person)
+    yield Actions(client, Journal(ledger, SystemClock(), accepting.name), SETTINGS, accepting)
     ledger.close()
 
 
@@ -259,15 +259,16 @@ if back == "yes":
     ],
 )
 def test_a_kill_at_each_named_point_loses_and_doubles_nothing(  # noqa: PLR0917
-    control_plane: ControlPlane, namespace: str, tmp_path: Path, point: str, back: str, becomes: ChangeState, cpu: str
-) -> None:
+    control_plane: ControlPlane, namespace: str, person: Path, tmp_path: Path, point: str, back: str,
+    becomes: ChangeState, cpu: str,
+) -> None:  # fmt: skip
     workload = deployed(control_plane, namespace)
     found = msgspec.json.encode(recommended(workload)).decode()
-    words = [str(control_plane.kubeconfig), str(tmp_path / "l.db"), point, back, found]
+    words = [str(person), str(tmp_path / "l.db"), point, back, found]
     done = subprocess.run([sys.executable, "-c", KILLED, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     generation = live(control_plane, namespace)["metadata"]["generation"]
-    client = control_plane.client()
+    client = control_plane.client(person)
     journal = Journal(Ledger(tmp_path / "l.db"), SystemClock(), "bob")
     (before,) = journal.standings().values()
     assert before.state.settled is (point == "told")
@@ -280,10 +281,12 @@ def test_a_kill_at_each_named_point_loses_and_doubles_nothing(  # noqa: PLR0917
     assert journal.ledger.verify().wrong_seq is None
 
 
-def test_the_commands_tell_the_whole_story(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+def test_the_commands_tell_the_whole_story(
+    control_plane: ControlPlane, namespace: str, person: Path, tmp_path: Path
+) -> None:
     workload = deployed(control_plane, namespace)
     ledger = Ledger(tmp_path / "l.db")
-    client = control_plane.client()
+    client = control_plane.client(person)
     made = Actions(client, Journal(ledger, SystemClock(), who(client).name), SETTINGS, who(client))
     (done,) = made.accept(reviewed(made, recommended(workload)), TERMS)
     ledger.close()
@@ -295,10 +298,10 @@ def test_the_commands_tell_the_whole_story(control_plane: ControlPlane, namespac
 
     rows = json.loads(run("recs", "changes", "-o", "json").stdout)
     assert [(r["change"], r["state"], r["workload"]) for r in rows] == [(done.change.id, "applied", "web")]
-    back = run("recs", "rollback", done.change.id[:6], "--kubeconfig", str(control_plane.kubeconfig), "-o", "json")
+    back = run("recs", "rollback", done.change.id[:6], "--kubeconfig", str(person), "-o", "json")
     assert back.returncode == 0, back.stderr
     assert json.loads(back.stdout)[0]["state"] == "rolled-back" and request_of(control_plane, workload) == "1"
-    checked = run("audit", "verify", "--kubeconfig", str(control_plane.kubeconfig))
+    checked = run("audit", "verify", "--kubeconfig", str(person))
     said = (
         f"4 rows of ledger {ledger.id} are what was written, and its row 4 is the head that the cluster keeps of it\n"
     )

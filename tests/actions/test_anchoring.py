@@ -18,8 +18,8 @@ from tests.cluster.control_plane import ControlPlane
 
 
 @pytest.fixture
-def client(control_plane: ControlPlane) -> KubeClient:
-    return control_plane.client()
+def client(control_plane: ControlPlane, person: Path) -> KubeClient:
+    return control_plane.client(person)
 
 
 def grown(path: Path, rows: int) -> Ledger:
@@ -37,10 +37,10 @@ def cut(path: Path, after: int) -> Ledger:
     return Ledger(path)
 
 
-def verify(plane: ControlPlane, namespace: str, ledger: Path) -> Result:
+def verify(person: Path, namespace: str, ledger: Path) -> Result:
     sets = {"actions.ledger": ledger, "manager.namespace": namespace}
     words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-    return CliRunner().invoke(root, [*words, "audit", "verify", "--kubeconfig", str(plane.kubeconfig)])
+    return CliRunner().invoke(root, [*words, "audit", "verify", "--kubeconfig", str(person)])
 
 
 def test_two_ledgers_keep_their_heads_beside_each_other(client: KubeClient, namespace: str, tmp_path: Path) -> None:
@@ -92,24 +92,25 @@ def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(
 
 
 def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
-    control_plane: ControlPlane, client: KubeClient, namespace: str, tmp_path: Path
+    person: Path, client: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     one, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
     anchor(client, one, namespace)
     assert (
-        f"3 rows of ledger {one.id} are what was written, and its row 3"
-        in verify(control_plane, namespace, one.path).output
+        f"3 rows of ledger {one.id} are what was written, and its row 3" in verify(person, namespace, one.path).output
     )
-    told = verify(control_plane, namespace, two.path)
+    told = verify(person, namespace, two.path)
     assert told.exit_code == 0 and f"({two.id}), but of others: {one.id}" in " ".join(told.output.split())
     shutil.copy(tmp_path / "one.key", tmp_path / "copy.key")
-    wrong = verify(control_plane, namespace, grown(tmp_path / "copy.db", 1).path)
+    wrong = verify(person, namespace, grown(tmp_path / "copy.db", 1).path)
     assert (wrong.exit_code, f"WRONG at row 2 of ledger {one.id}" in wrong.output) == (3, True)
 
 
-def test_an_entry_that_is_no_head_is_said(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+def test_an_entry_that_is_no_head_is_said(
+    control_plane: ControlPlane, person: Path, namespace: str, tmp_path: Path
+) -> None:
     ledger = grown(tmp_path / "l.db", 1)
     body = {"metadata": {"name": ANCHOR}, "data": {ledger.id: "{}"}}
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/configmaps", body)
-    told = verify(control_plane, namespace, ledger.path)
+    told = verify(person, namespace, ledger.path)
     assert f"holds no head of ledger {ledger.id}" in " ".join(told.output.split())

@@ -40,11 +40,11 @@ SETTINGS = {"soak_minutes": 0.0, "resize_seconds": 20.0}
     ],
 )
 def test_a_kill_in_a_gap_is_settled_by_what_the_cluster_holds(  # noqa: PLR0917
-    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make, tmp_path: Path, method: Method, gap: str,
-    becomes: ChangeState,
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make, person: Path, tmp_path: Path,
+    method: Method, gap: str, becomes: ChangeState,
 ) -> None:  # fmt: skip
     workload = deployed(control_plane, namespace, nodeSelector={"test/own": kubelet.node})
-    where = Where(str(control_plane.kubeconfig), tmp_path / "ledger.db", gap, SETTINGS)
+    where = Where(str(person), tmp_path / "ledger.db", gap, SETTINGS)
     killed(acting, where, workload, method, 800)
     actions = make(LATER)
     settle(actions)
@@ -58,11 +58,11 @@ def test_a_kill_in_a_gap_is_settled_by_what_the_cluster_holds(  # noqa: PLR0917
 
 @pytest.mark.parametrize("gap", ["answered", "taken-back"])
 def test_a_kill_after_a_node_has_refused_is_settled_as_refused(
-    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make, tmp_path: Path, gap: str
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make, person: Path, tmp_path: Path, gap: str
 ) -> None:
     workload = deployed(control_plane, namespace, nodeSelector={"test/own": kubelet.node})
     kubelet.says = "Infeasible"
-    where = Where(str(control_plane.kubeconfig), tmp_path / "ledger.db", gap, SETTINGS)
+    where = Where(str(person), tmp_path / "ledger.db", gap, SETTINGS)
     killed(acting, where, workload, Method.IN_PLACE, 3000)
     actions = make(LATER, resize_seconds=20.0)
     settle(actions)

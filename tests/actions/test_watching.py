@@ -131,14 +131,14 @@ def test_harm_to_the_first_takes_them_back_and_the_rest_is_never_done(
 
 @pytest.mark.parametrize("dies_after", ["resumed", "sent", "judged", "cancelled", "rollback-accepted", "rollback-sent"])
 def test_a_watcher_that_dies_is_gone_on_with(
-    control_plane: ControlPlane, three: list[WorkloadRef], make: Make, tmp_path: Path, dies_after: str
+    control_plane: ControlPlane, three: list[WorkloadRef], make: Make, person: Path, tmp_path: Path, dies_after: str
 ) -> None:
     watched, harm = Watched(make), dies_after not in ("resumed", "sent", "judged")
     accepted(watched.actions(), *three)
     settled(control_plane, *three)
     watched.compared = (Compared(Measure.THROTTLED, 0.0, 0.9),) if harm else ()
     where = Where(
-        str(control_plane.kubeconfig),
+        str(person),
         tmp_path / "ledger.db",
         dies_after,
         watched.settings,
@@ -208,12 +208,12 @@ def test_a_regression_is_taken_back_only_where_that_is_wanted(
     assert [one.title.split(" ", 3)[-1] for one in watched.news] == ["did harm", "was taken back"]
 
 
-def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, person: Path, tmp_path: Path) -> None:
     seen = threading.Event()
 
     @contextmanager
     def opened() -> Iterator[Actions]:
-        ledger, client = Ledger(tmp_path / "l.db"), control_plane.client()
+        ledger, client = Ledger(tmp_path / "l.db"), control_plane.client(person)
         yield Actions(client, Journal(ledger, SystemClock(), "watcher"), ActionSettings(), Person("watcher"))
         ledger.close()
         client.close()

@@ -17,23 +17,21 @@ import pytest
 from admission.authority import Policy
 from admission.certificates import FolderStore, Injector, Keeper, SecretStore
 from admission.service import WebhookService
-from cotenant.cli.installation.manifests import manifests
 from cotenant.edges.clock import SystemClock
-from cotenant.edges.kube import Writer
-from cotenant.model.intent import Apply
 from cotenant.settings.admission import AdmissionSettings
 from tests.admission.bodies import PODS, QUOTAS, pod, quota
+from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
-from tests.cluster.webhook import prepare, register, running, unregister
+from tests.cluster.webhook import WEBHOOK, prepare, register, running, unregister
 
 pytestmark = pytest.mark.server
 
 
 def test_replicas_agree_on_one_certificate_in_the_secret(control_plane: ControlPlane, webhook: WebhookService) -> None:
     settings = AdmissionSettings()
-    stores = [SecretStore(control_plane.client(), settings) for _ in range(4)]
+    stores = [SecretStore(control_plane.client(account(control_plane, WEBHOOK)), settings) for _ in range(4)]
     shown: list[Any] = []
     policy = Policy(("another.name",))
     keepers = [Keeper(store, policy, SystemClock(), shown.append, None) for store in stores]
@@ -59,7 +57,7 @@ def test_an_authority_rolls_over_without_a_failed_call(
         # An hour of life and a minute of overlap: an authority is due after 40 minutes, and what is issued for the next
         # minutes is valid now already, being backdated by an hour.
         policy = Policy(("127.0.0.1",), 1 / 24, 1 / 24, 60)
-        injector = Injector(control_plane.client(), AdmissionSettings())
+        injector = Injector(control_plane.client(account(control_plane, WEBHOOK)), AdmissionSettings())
         clock = JumpingClock()
         keeper = Keeper(FolderStore(tmp_path / "short"), policy, clock, service.server.show, injector)
         first = keeper.step()
@@ -144,14 +142,8 @@ def test_without_the_webhook_pods_are_created_and_enforced_quotas_wait(
 
 
 def test_the_rights_that_we_ship_are_enough(control_plane: ControlPlane, namespace: str) -> None:
-    writer = Writer(control_plane.client(), "cotenant-install")
-    for found in manifests(("rbac",)):
-        if "manager" not in str(found.address):
-            writer.send(Apply(found.address, found.body))
-    account = "system:serviceaccount:cotenant:cotenant-webhook"
-    client = control_plane.client(control_plane.user(account, ("system:serviceaccounts",)))
     api = control_plane.api()
-    with running(control_plane, client=client) as service:
+    with running(control_plane) as service:
         assert service.keeper.error is None
         assert service.app.checks.report("readyz")[0]
         path = QUOTAS.format(namespace)
@@ -166,7 +158,7 @@ def test_the_command_serves_until_it_is_ended(control_plane: ControlPlane, names
     prepare(control_plane, settings)
     command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
     command += ["--set", "admission.certificate_check_seconds=0.5", "webhook", "--port", "0"]
-    command += ["--kubeconfig", str(control_plane.kubeconfig), "--cert-dir", str(tmp_path), "--self-signed"]
+    command += ["--kubeconfig", str(account(control_plane, WEBHOOK)), "--cert-dir", str(tmp_path), "--self-signed"]
     process = subprocess.Popen([*command, "--url", "https://127.0.0.1"], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

@@ -2,6 +2,8 @@
 
     account(plane, "cotenant-manager")             # kubeconfig with a token of that ServiceAccount
     account(plane, "cotenant-manager", namespace)  # what it may do in koordinator-system it may do in `namespace` too
+    certified(plane, "cotenant-manager")           # the same account by a certificate, for a FaultProxy
+    applier(plane, namespace)                      # somebody who may accept recommendations in `namespace`
 
 An administrator hides a right that is missing, and the policies of deploy/ that hold an account to what it needs.
 """
@@ -13,11 +15,13 @@ from pathlib import Path
 import yaml
 
 from cotenant.cli.installation.manifests import manifests
-from cotenant.edges.kube import Writer
+from cotenant.edges.kube import KubeClient, Writer, access_review
+from cotenant.model.errors import ClusterForbidden
 from cotenant.model.intent import Address, Apply
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
 
-RIGHTS = ("rbac", "reservations", "extender", "enforcer")
+RIGHTS = ("rbac", "reservations", "extender", "enforcer", "applier")
 KINDS = frozenset(
     {
         "Namespace",
@@ -67,7 +71,53 @@ def account(plane: ControlPlane, name: str, namespace: str = "") -> Path:
         document = yaml.safe_load(plane.kubeconfig.read_text())
         document["users"][0]["user"] = {"token": token["status"]["token"]}
         file.write_text(yaml.safe_dump(document))
+        _await_right(plane, file, ("list", "pods"))
+    if name == "cotenant-manager" and namespace:
+        client = plane.client(file)
+        path = f"/api/v1/namespaces/{namespace}/configmaps/cotenant-status"
+        wait_for(f"the manager's rights in {namespace}", lambda: _may_get(client, path))
+        client.close()
     return file
+
+
+def certified(plane: ControlPlane, name: str, namespace: str = "") -> Path:
+    """The same account, proven by a client certificate: a proxy between it and the API server cannot pass a token on."""
+    account(plane, name, namespace)
+    return plane.user(f"system:serviceaccount:cotenant:{name}", ["system:serviceaccounts"])
+
+
+def applier(plane: ControlPlane, namespace: str, name: str = "ann") -> Path:
+    """Kubeconfig of a person bound to the roles of deploy/applier.yaml: workloads and the ledger's head in `namespace`."""
+    install_rights(plane)
+    group, looks = "rbac.authorization.k8s.io", "cotenant-applier-looks"
+    api, subjects = plane.api(), [{"apiGroup": group, "kind": "User", "name": name}]
+    for role, inside in ((looks, ""), ("cotenant-ledger-anchor", namespace), ("cotenant-applier", namespace)):
+        plural = f"namespaces/{inside}/rolebindings" if inside else "clusterrolebindings"
+        path, bound = f"/apis/{group}/v1/{plural}", f"{role}-{name}"
+        if not api.exists(f"{path}/{bound}"):
+            reference = {"apiGroup": group, "kind": "ClusterRole", "name": role}
+            api.create(path, {"metadata": {"name": bound}, "roleRef": reference, "subjects": subjects})
+    file = plane.user(name)
+    _await_right(plane, file, ("list", "nodes"))
+    _await_right(plane, file, ("patch", "deployments", "apps", namespace))
+    return file
+
+
+def _await_right(plane: ControlPlane, file: Path, asked: tuple[str, ...]) -> None:
+    """The API server learns of a new role a moment after it was written."""
+    client = plane.client(file)
+    try:
+        wait_for(f"the right to {' '.join(asked)}", lambda: access_review(client, *asked))
+    finally:
+        client.close()
+
+
+def _may_get(client: KubeClient, path: str) -> bool:
+    try:
+        client.get(path)
+    except ClusterForbidden:
+        return False
+    return True
 
 
 def _also_in(plane: ControlPlane, namespace: str) -> None:

@@ -17,11 +17,14 @@ from cotenant.edges.kube import KubeClient, Writer
 from cotenant.edges.telemetry import Metrics
 from cotenant.model.intent import Apply
 from cotenant.settings.admission import AdmissionSettings
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
+WEBHOOK = "cotenant-webhook"
+"""The account's name."""
 CRDS = ("clustercolocationprofiles.config.koordinator.sh", "elasticquotas.scheduling.sigs.k8s.io")
 
 
@@ -50,12 +53,12 @@ def running(
 ) -> Iterator[WebhookService]:
     """A webhook that the API server calls; its certificate is in the Secret unless a folder is given.
 
-    client: as whom the webhook speaks to the API server, an administrator unless given.
+    client: as whom the webhook speaks to the API server, its documented account unless given.
     """
     settings = AdmissionSettings(**{"port": 0, **options})
     prepare(plane, settings)
     service = WebhookService(
-        client or plane.client(),
+        client or plane.client(account(plane, WEBHOOK)),
         settings,
         Certificates(certificates, True, "https://127.0.0.1"),
         SystemClock(),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from cotenant.settings.kube import KubeSettings
 from cotenant.settings.manager import ManagerSettings
 from cotenant.settings.root import Settings
 from cotenant.settings.store import StoreSettings
+from tests.cluster.accounts import account
 from tests.cluster.api import Api, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -56,13 +58,21 @@ QUICK = {
 
 
 class Scene:
-    """One test's cluster: its namespace holds the Lease and the ConfigMap."""
+    """One test's cluster: its namespace holds the Lease and the ConfigMap.
+
+    People and agents write as administrator; managers have the rights of the documented account.
+    """
 
     def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
         self.plane, self.namespace, self.folder = plane, namespace, folder
         self.api: Api = plane.api()
         for name in KINDS:
             install_crd(self.api, name)
+
+    @cached_property
+    def account(self) -> Path:
+        """Kubeconfig of the manager's account."""
+        return account(self.plane, "cotenant-manager", self.namespace)
 
     # --- what people and agents write ---------------------------------------------------------------------------------
     def configure(self, **keys: Any) -> None:
@@ -129,7 +139,7 @@ class Scene:
         return msgspec.structs.replace(
             Settings(),
             manager=msgspec.convert({**QUICK, **own}, ManagerSettings),
-            kube=KubeSettings(kubeconfig=str(kubeconfig or self.plane.kubeconfig), watch_backoff_seconds=2.0),
+            kube=KubeSettings(kubeconfig=str(kubeconfig or self.account), watch_backoff_seconds=2.0),
             store=StoreSettings(url=self.folder.as_uri()),
         )
 
@@ -137,7 +147,7 @@ class Scene:
         """One in this process, not started; it watches with the settings' own patience."""
         settings = self.settings(kubeconfig, **manager)
         patience = {"watch_backoff_seconds": settings.kube.watch_backoff_seconds}
-        client = self.plane.client(kubeconfig, **patience)
+        client = self.plane.client(kubeconfig or self.account, **patience)
         return Manager(client, settings, Metrics("test", "3"), Options("test", elect))
 
     @contextmanager

@@ -61,7 +61,7 @@ def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene
     scene.api.create("/api/v1/nodes", {"metadata": {"name": gone}, "status": {"capacity": size, "allocatable": size}})
     scene.report([gone, left])
     settings = Settings(manager=ManagerSettings(namespace=scene.namespace))
-    mirrors = mirrors_of(scene.plane.client(), settings, ["colocation"], threading.Event())
+    mirrors = mirrors_of(scene.plane.client(scene.account), settings, ["colocation"], threading.Event())
     feature = Colocating(mirrors, Pipeline(settings, "test", Unled()).results, 60.0)
     for mirror in mirrors.values():
         mirror.start()

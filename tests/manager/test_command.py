@@ -22,7 +22,7 @@ def once(scene: Scene, *words: str) -> tuple[int, list[dict[str, Any]], str]:
         "--set",
         "manager.features_off=[recommendations,forecasts,plans]",
     ]
-    command += ["--log-format", "json", "manager", "--once", "-o", "json", "--kubeconfig", str(scene.plane.kubeconfig)]
+    command += ["--log-format", "json", "manager", "--once", "-o", "json", "--kubeconfig", str(scene.account)]
     done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -66,7 +66,7 @@ def test_a_run_that_writes_says_so_and_leaves_an_audit(scene: Scene, fake_nodes:
 
 def test_an_unknown_feature_is_refused_with_the_known_ones(scene: Scene) -> None:
     command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "--set", "manager.features_off=[colo]"]
-    command += ["manager", "--once", "--kubeconfig", str(scene.plane.kubeconfig)]
+    command += ["manager", "--once", "--kubeconfig", str(scene.account)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "no feature is named 'colo'" in done.stderr

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from cotenant.manager.feature import Standing
+from tests.cluster.accounts import certified
 from tests.cluster.faults import FaultProxy
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, Scene
@@ -13,12 +15,16 @@ Nodes = Callable[..., list[str]]
 
 
 def test_features_freeze_without_the_api_server_and_go_on_when_it_is_back(
-    scene: Scene, fault_proxy: FaultProxy, fake_nodes: Nodes
+    scene: Scene, fake_nodes: Nodes, tmp_path: Path
 ) -> None:
     nodes = fake_nodes(2, cpu="16")
     scene.report(nodes)
     scene.configure(colocation_config={"enable": True})
-    with scene.manager(fault_proxy.kubeconfig, elect=False) as manager:
+    documented = certified(scene.plane, "cotenant-manager", scene.namespace)
+    with (
+        FaultProxy(scene.plane, tmp_path, documented) as fault_proxy,
+        scene.manager(fault_proxy.kubeconfig, elect=False) as manager,
+    ):
 
         def standing() -> Standing:
             return manager.board.states["colocation"].standing

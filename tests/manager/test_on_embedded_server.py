@@ -33,7 +33,9 @@ def small(tmp_path: Path) -> Iterator[Scene]:
         amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
         status = {"capacity": amounts, "allocatable": amounts}
         target.admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": status})
-        yield Scene(plane, "small", tmp_path)  # type: ignore[arg-type]
+        scene = Scene(plane, "small", tmp_path)  # type: ignore[arg-type]
+        scene.account = kubeconfig  # that server knows no accounts
+        yield scene
 
 
 def test_the_manager_does_its_work_on_the_embedded_server(small: Scene) -> None:

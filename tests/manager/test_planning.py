@@ -121,10 +121,10 @@ class Plans(Scene):
             manager=msgspec.convert(
                 {"namespace": self.namespace, "write": True, "features_off": off, **QUICK}, ManagerSettings
             ),
-            kube=KubeSettings(kubeconfig=str(self.plane.kubeconfig), watch_backoff_seconds=2.0),
+            kube=KubeSettings(kubeconfig=str(self.account), watch_backoff_seconds=2.0),
             plans=msgspec.convert({"interval_seconds": 1.0, "cluster_budget_fraction": 1.0, **plans}, PlanSettings),
         )
-        client = self.plane.client(watch_backoff_seconds=2.0)
+        client = self.plane.client(self.account, watch_backoff_seconds=2.0)
         manager = Manager(client, settings, Metrics("test", "3"), Options("test", elect=False), clock)
         manager.pipeline.accept(results or RunResults(int(clock.seconds)))
         manager.pipeline.start = lambda: None  # type: ignore[method-assign] - results come from the test

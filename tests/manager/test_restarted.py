@@ -13,7 +13,6 @@ from cotenant.edges.kube import KubeClient
 from cotenant.edges.telemetry import Metrics
 from cotenant.manager.run import Manager, Options
 from cotenant.model.errors import ClusterForbidden, CotenantError
-from tests.cluster.accounts import account
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene
 
@@ -53,7 +52,7 @@ def asking(client: KubeClient) -> Iterator[list[str]]:
 
 def test_a_restart_is_not_taken_for_a_missing_right(scene: Scene, fake_nodes: Nodes) -> None:
     fake_nodes(1)
-    file = account(scene.plane, "cotenant-manager", scene.namespace)
+    file = scene.account
     off = ["recommendations", "forecasts", "node-metric"]
     settings = scene.settings(file, features_off=off, feature_retry_seconds=PATIENCE_SECONDS)
     client = scene.plane.client(file, watch_backoff_seconds=PATIENCE_SECONDS)

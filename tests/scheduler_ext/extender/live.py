@@ -15,10 +15,13 @@ from cotenant.edges.telemetry import Metrics
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.configuration import Reach, extenders
 from scheduler_ext.extender.service import ExtenderService
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 
+EXTENDER = "cotenant-extender"
+"""The account's name."""
 CRDS = (
     "nodemetrics.slo.koordinator.sh",
     "usageforecasts.cotenant.dev",
@@ -37,8 +40,9 @@ def install_crds(plane: ControlPlane) -> None:
 
 @contextmanager
 def service(plane: ControlPlane, settings: ExtenderSettings) -> Iterator[ExtenderService]:
-    """A running extender with a complete view."""
-    with ExtenderService(plane.client(), settings, SystemClock(), Metrics("test", "3")) as running:
+    """A running extender with a complete view, with the rights of the documented account."""
+    client = plane.client(account(plane, EXTENDER))
+    with ExtenderService(client, settings, SystemClock(), Metrics("test", "3")) as running:
         wait_for("a complete view", lambda: bool(running.view.snapshot.sources) and not running.view.snapshot.problem())
         yield running
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from scheduler_ext.extender.bind import Binder, binding
 from scheduler_ext.extender.wire import BindArgs
+from tests.cluster.accounts import account, certified
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import CUT, LOST_ANSWER, FaultProxy, Request, always, first
 from tests.cluster.fixtures import FakeNodes
+from tests.scheduler_ext.extender.live import EXTENDER
+
+
+@pytest.fixture
+def fault_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[FaultProxy]:
+    """Between the documented account and the API server."""
+    with FaultProxy(control_plane, tmp_path, certified(control_plane, EXTENDER)) as proxy:
+        yield proxy
 
 
 def waiting(plane: ControlPlane, namespace: str, name: str = "asks") -> BindArgs:
@@ -71,7 +84,7 @@ def test_a_pod_of_the_same_name_that_came_in_between_is_not_bound_in_its_stead(
     path = f"/api/v1/namespaces/{namespace}/pods/{former.name}"
     control_plane.api().delete(path, gracePeriodSeconds="0")
     successor = waiting(control_plane, namespace)
-    binder = Binder(control_plane.client().sibling)
+    binder = Binder(control_plane.client(account(control_plane, EXTENDER)).sibling)
     assert "not there any more" in binder.bind(on(former, node))
     assert node_of(control_plane, successor) is None
     assert binding(on(former, node)).body["metadata"]["uid"] == former.uid

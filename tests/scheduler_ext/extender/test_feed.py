@@ -7,31 +7,28 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from cotenant.edges.kube import access_review
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.columns import Column
 from scheduler_ext.extender.feed import Feed, View
 from scheduler_ext.extender.reading import look
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.cluster.waiting import wait_for
-from tests.scheduler_ext.extender.live import install_crds
-
-RIGHTS = Path(__file__).resolve().parents[3] / "deploy" / "rbac" / "extender.yaml"
+from tests.scheduler_ext.extender.live import EXTENDER, install_crds
 
 
 @contextmanager
 def feeding(plane: ControlPlane, **settings: Any) -> Iterator[tuple[View, Feed]]:
     """A feed whose view is complete."""
     view = View()
-    feed = Feed(view, plane.client(), ExtenderSettings(**settings))
+    feed = Feed(view, plane.client(account(plane, EXTENDER)), ExtenderSettings(**settings))
     feed.start()
     try:
         wait_for("a complete view", lambda: bool(view.snapshot.names) and not view.snapshot.problem())
@@ -92,7 +89,7 @@ def test_one_look_gives_the_view_that_a_watcher_has(
     install_crds(control_plane)
     (node,) = fake_nodes(1)
     create(control_plane, namespace, "p", node)
-    seen = look(control_plane.client(), ExtenderSettings())
+    seen = look(control_plane.client(account(control_plane, EXTENDER)), ExtenderSettings())
     assert [n.name for n in seen.nodes] == list(seen.snapshot.names)
     assert seen.snapshot.column(Column.REQUESTED_CPU)[seen.snapshot.rows[node]] == 100.0
     assert seen.snapshot.problem() == ""
@@ -114,7 +111,7 @@ def test_the_watcher_ends_when_nobody_reads_it(control_plane: ControlPlane) -> N
     from cotenant.settings.telemetry import TelemetrySettings
     from scheduler_ext.extender.watcher import Job
 
-    job = Job(control_plane.client().settings, ExtenderSettings(), TelemetrySettings())
+    job = Job(control_plane.client(account(control_plane, EXTENDER)).settings, ExtenderSettings(), TelemetrySettings())
     command = [sys.executable, "-m", "scheduler_ext.extender.watcher"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -129,26 +126,9 @@ def test_the_watcher_ends_when_nobody_reads_it(control_plane: ControlPlane) -> N
         assert process.poll() is not None
 
 
-def test_the_shipped_rights_are_enough_and_no_more(control_plane: ControlPlane, fake_nodes: FakeNodes) -> None:
-    """The service account's roles, given to a user: its view completes, and it may change nothing."""
-    install_crds(control_plane)
-    fake_nodes(1)
-    api, user = control_plane.api(), "extender-rights"
-    roles = [one for one in yaml.safe_load_all(RIGHTS.read_text()) if one["kind"].startswith("ClusterRole")]
-    for body in roles:
-        path = f"/apis/rbac.authorization.k8s.io/v1/{body['kind'].lower()}s"
-        if body["kind"] == "ClusterRoleBinding":
-            body["subjects"] = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
-        if not api.exists(f"{path}/{body['metadata']['name']}"):
-            api.create(path, body)
-    client = control_plane.client(control_plane.user(user))
-    view = View()
-    feed = Feed(view, client, ExtenderSettings(watcher="thread"))
-    feed.start()
-    try:
-        wait_for("a complete view", lambda: bool(view.snapshot.names) and not view.snapshot.problem())
-    finally:
-        feed.stop()
+def test_the_shipped_rights_are_no_more_than_it_needs(control_plane: ControlPlane) -> None:
+    """Every feed of this file has them and its view completes; besides binding pods they change nothing."""
+    client = control_plane.client(account(control_plane, EXTENDER))
     assert access_review(client, "create", "pods", subresource="binding")
     for verb, resource in (("delete", "pods"), ("patch", "pods"), ("patch", "nodes"), ("list", "secrets")):
         assert not access_review(client, verb, resource)

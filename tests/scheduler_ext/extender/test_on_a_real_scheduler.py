@@ -23,13 +23,14 @@ from scheduler_ext.extender.server import ExtenderServer
 from scheduler_ext.extender.service import ExtenderService
 from scheduler_ext.extender.wire import EXTENDER_ARGS, BindArgs
 from tests.cluster import needing
+from tests.cluster.accounts import account
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
-from tests.scheduler_ext.extender.live import Recorder, install_crds, service
+from tests.scheduler_ext.extender.live import EXTENDER, Recorder, install_crds, service
 from tests.scheduler_ext.extender.worlds import metric_json
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
@@ -244,7 +245,7 @@ def test_a_binding_whose_answer_was_lost_is_done_once(scheduling: Scheduling, pl
     path = create(scheduling.api, place, "lost", requests=ours, limits=ours)
     chosen = bound(scheduling.api, path)
     uid = scheduling.api.get(path)["metadata"]["uid"]
-    binder = Binder(scheduling.plane.client().sibling)
+    binder = Binder(scheduling.plane.client(account(scheduling.plane, EXTENDER)).sibling)
     assert binder.bind(BindArgs("lost", place, uid, chosen)) == ""
     other = next(node for node in NODES if node != chosen)
     assert f"is bound to {chosen} already" in binder.bind(BindArgs("lost", place, uid, other))
@@ -253,7 +254,7 @@ def test_a_binding_whose_answer_was_lost_is_done_once(scheduling: Scheduling, pl
 
 def test_a_pod_that_did_not_ask_is_not_bound_by_us(scheduling: Scheduling, place: str) -> None:
     path = create(scheduling.api, place, "gated", schedulingGates=[{"name": "test.example/wait"}])
-    binder = Binder(scheduling.plane.client().sibling)
+    binder = Binder(scheduling.plane.client(account(scheduling.plane, EXTENDER)).sibling)
     uid = scheduling.api.get(path)["metadata"]["uid"]
     assert "does not ask to be bound" in binder.bind(BindArgs("gated", place, uid, "node-0"))
     assert node_of(scheduling.api, path) == ""
