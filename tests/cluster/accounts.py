@@ -10,11 +10,13 @@ An administrator hides a right that is missing, and the policies of deploy/ that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import yaml
 
-from cotenant.cli.installation.manifests import manifests
+from cotenant.cli.installation.manifests import Manifest, manifests
 from cotenant.edges.kube import KubeClient, Writer, access_review
 from cotenant.model.errors import ClusterForbidden
 from cotenant.model.intent import Address, Apply
@@ -40,13 +42,18 @@ CONFIG_NAMESPACE = "koordinator-system"
 TOKEN_SECONDS = 7200
 
 
+@cache
+def _shipped() -> Sequence[Manifest]:
+    return manifests(RIGHTS)
+
+
 def install_rights(plane: ControlPlane) -> None:
     """Accounts, rights and policies as `cotenant install` makes them, once a control plane."""
     done = plane.folder / "rights-installed"
     if done.exists():
         return
     writer = Writer(plane.client(), "cotenant-install", cap_bytes=1 << 20)
-    for manifest in manifests(RIGHTS):
+    for manifest in _shipped():
         if manifest.kind in KINDS:
             writer.send(Apply(manifest.address, manifest.body))
     done.touch()
@@ -81,17 +88,21 @@ def account(plane: ControlPlane, name: str, namespace: str = "") -> Path:
 
 
 def certified(plane: ControlPlane, name: str, namespace: str = "") -> Path:
-    """The same account, proven by a client certificate: a proxy between it and the API server cannot pass a token on."""
+    """The same account proven by a client certificate, which a FaultProxy shows to the API server on its behalf."""
     account(plane, name, namespace)
     return plane.user(f"system:serviceaccount:cotenant:{name}", ["system:serviceaccounts"])
 
 
-def applier(plane: ControlPlane, namespace: str, name: str = "ann") -> Path:
-    """Kubeconfig of a person bound to the roles of deploy/applier.yaml: workloads and the ledger's head in `namespace`."""
+def applier(plane: ControlPlane, namespace: str, name: str = "ann", heads_in: str = "") -> Path:
+    """Kubeconfig of a person bound to the roles of deploy/applier.yaml in a namespace.
+
+    heads_in: the namespace that keeps the heads of ledgers, the same one unless given.
+    """
     install_rights(plane)
     group, looks = "rbac.authorization.k8s.io", "cotenant-applier-looks"
     api, subjects = plane.api(), [{"apiGroup": group, "kind": "User", "name": name}]
-    for role, inside in ((looks, ""), ("cotenant-ledger-anchor", namespace), ("cotenant-applier", namespace)):
+    roles = {looks: "", "cotenant-ledger-anchor": heads_in or namespace, "cotenant-applier": namespace}
+    for role, inside in roles.items():
         plural = f"namespaces/{inside}/rolebindings" if inside else "clusterrolebindings"
         path, bound = f"/apis/{group}/v1/{plural}", f"{role}-{name}"
         if not api.exists(f"{path}/{bound}"):
@@ -123,7 +134,7 @@ def _may_get(client: KubeClient, path: str) -> bool:
 def _also_in(plane: ControlPlane, namespace: str) -> None:
     """Grant in a namespace what is granted in koordinator-system."""
     writer = Writer(plane.client(), "cotenant-install", cap_bytes=1 << 20)
-    for manifest in manifests(RIGHTS):
+    for manifest in _shipped():
         address = manifest.address
         if address.namespace == CONFIG_NAMESPACE and manifest.kind in ("Role", "RoleBinding"):
             body = {**manifest.body, "metadata": {**manifest.body["metadata"], "namespace": namespace}}

@@ -46,6 +46,7 @@ from dashboard.view import Given
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 from recommender.changing import address_of
 from recommender.patches import kubectl_command
+from tests.cluster.accounts import applier
 from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -149,7 +150,10 @@ def embedded(folder: Path, made: Prepared | None = None, actions: ActionSettings
 
 @contextmanager
 def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTIONS) -> Iterator[Scene]:
-    """On a real control plane, in a namespace of its own, on nodes that kwok plays; waits until all is ready."""
+    """On a real control plane, in a namespace of its own, on nodes that kwok plays; waits until all is ready.
+
+    Who acts has the documented rights, and no more.
+    """
     name = f"act-{secrets.token_hex(4)}"
     scene = Scene(prepared(folder, name), settings_of(folder, plane.kubeconfig, actions))
     found = (replace(node, name=f"{name}-{node.name}") for node in scene.inventory.nodes)
@@ -158,7 +162,10 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
         _send_whole(scene, nodes)
         _place(scene, pods=False)
         wait_for("every workload to be ready", lambda: not _unready(scene))
-        yield scene
+        yield replace(
+            scene,
+            settings=settings_of(folder, applier(plane, name, heads_in=scene.settings.manager.namespace), actions),
+        )
     finally:
         client = plane.api()
         for path in (f"/api/v1/namespaces/{scene.namespace}", *(f"/api/v1/nodes/{i.address.name}" for i in nodes)):
