@@ -118,6 +118,8 @@ class Planning:
         """The plan's workload and its pods; None when it does not exist."""
         owner = plan.owner
         parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
+        if not all(map(_names_an_object, parts)):
+            return None
         found = self._client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
         if found is None:
             return None
@@ -201,6 +203,15 @@ class Planning:
 def _waits(pod: Json) -> bool:
     phase = (pod.get("status") or {}).get("phase")
     return phase == "Pending" and not (pod.get("spec") or {}).get("nodeName")
+
+
+def _names_an_object(part: str) -> bool:
+    """Whether Kubernetes takes it as a segment of a path.
+
+    The API server resolves an escaped "/" before it looks at rights: a name such as "a/../../x" asks for another
+    resource, and its 403 would be taken for a right that the manager lacks.
+    """
+    return part not in {"", ".", ".."} and not {"/", "%"} & set(part)
 
 
 def _start_seconds(pod: Json) -> float | None:

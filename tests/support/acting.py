@@ -164,7 +164,9 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
         wait_for("every workload to be ready", lambda: not _unready(scene))
         yield replace(
             scene,
-            settings=settings_of(folder, applier(plane, name, heads_in=scene.settings.manager.namespace), actions),
+            settings=settings_of(
+                folder, applier(plane, scene.namespace, heads_in=scene.settings.manager.namespace), actions
+            ),
         )
     finally:
         client = plane.api()
