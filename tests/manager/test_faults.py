@@ -86,9 +86,10 @@ def test_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes(
     scene = Scene(plane, create_namespace(plane.api(), unique_name("leaders")), tmp_path)
     nodes = create_nodes(plane, 30, NodeShape(cpu="16"))
     scene.report(nodes)
-    with scene.process(user_without(scene, "none", 0, "manager-a")) as first:
+    admins = ["system:masters"]
+    with scene.process(plane.user("manager-a", admins)) as first:
         first.wait_state("colocation", "Up")
-        with scene.process(user_without(scene, "none", 0, "manager-b")) as second:
+        with scene.process(plane.user("manager-b", admins)) as second:
             second.wait_state("colocation", "Standby")
             scene.configure(colocation_config={"enable": True})
             wait_for("the leader's first writes", lambda: written(log, "manager-a"))
@@ -126,9 +127,9 @@ def named(kind: str, index: int) -> str:
     return " ".join([*rule.get("resources", rule.get("nonResourceURLs", [])), *rule.get("resourceNames", [])])
 
 
-def user_without(scene: Scene, kind: str, index: int, user: str = "") -> Path:
+def user_without(scene: Scene, kind: str, index: int) -> Path:
     """Kubeconfig of a user with all rights of deploy/rbac/manager.yaml but one rule, in the scene's namespace."""
-    user, rbac = user or unique_name("manager"), "/apis/rbac.authorization.k8s.io/v1"
+    user, rbac = unique_name("manager"), "/apis/rbac.authorization.k8s.io/v1"
     for role in ROLES:
         kept = [r for i, r in enumerate(role["rules"]) if (role["kind"], i) != (kind, index)]
         inside = "" if role["kind"] == "ClusterRole" else f"/namespaces/{scene.namespace}"
