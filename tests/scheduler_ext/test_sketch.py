@@ -98,7 +98,7 @@ def test_todays_object_comes_back_as_it_is() -> None:
         ("spec.resourceOwners.controller.name", "web", "ReplicaSets"),
         ("spec.timeToLiveInSeconds", -1, "-1"),
         ("spec.timeToLiveInSeconds", "5m", "5m"),
-        ("spec.timeToLiveInSeconds", True, "True"),
+        ("spec.timeToLiveInSeconds", True, "true"),
         ("spec.timeToLiveInSeconds", LONGEST_SECONDS + 1, "seconds"),
         ("spec.template", "pod", "spec.template"),
         ("spec.priority", 3, "spec.priority"),
