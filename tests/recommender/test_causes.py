@@ -217,7 +217,7 @@ def test_injected_and_init_containers_are_told_apart() -> None:
     # criterion: an injected container's proposal says that a patch of the template does not reach it
     assert not vpa["web/mesh"].notes
     assert any("patch of the workload's template does not reach it" in n for n in ours["web/mesh"].notes)
-    # criterion: the pod's floor is shared by the containers that stay, by VPA too: it takes no samples of init containers
+    # criterion: the pod's floor is shared by the containers that stay, by VPA too, which samples no init containers
     staying = 64 * MIB / 2
     assert amount(ours["web/app"], MEMORY) == amount(ours["web/mesh"], MEMORY) == staying
     assert amount(vpa["web/app"], MEMORY) == 250 * MIB // 2
