@@ -46,10 +46,7 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         pytest.fail("Chromium is missing: apt-get install chromium, or name it in COTENANT_CHROMIUM")
     with sync_playwright() as playwright:
-        # Playwright hides scrollbars, which take 15 pixels of everybody's page.
-        browser = playwright.chromium.launch(
-            executable_path=path, args=list(FLAGS), ignore_default_args=["--hide-scrollbars"]
-        )
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()
 

@@ -25,7 +25,7 @@ def installed(plane: ControlPlane) -> None:
     for name in CRDS:
         install_crd(plane.api(), name)
     for name in FILES:
-        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "deploy" / name))
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
     wait_for("the agent's account", lambda: plane.api().exists(account))
 
