@@ -29,7 +29,7 @@ from cotenant.settings.enforcer import EnforcerSettings
 from cotenant.settings.load import load
 from cotenant.settings.root import Settings
 from enforcer.assembly import assembled
-from enforcer.handover import Departure, node_turn
+from enforcer.handover import AgentStop, node_turn
 from enforcer.hooking import hooked
 
 QUIET_SECONDS: Final = 0.1
@@ -68,20 +68,20 @@ def run(settings: Settings) -> int:
     configure_logging(settings.telemetry)
     with Ending() as ending, node_turn(settings, ending.wait) as turn:
         if turn is not None:
-            _run(settings, Departure(ending, turn, settings.enforcer))
+            _run(settings, AgentStop(ending, turn, settings.enforcer))
     return 0
 
 
-def _run(settings: Settings, departure: Departure) -> None:
+def _run(settings: Settings, agent_stop: AgentStop) -> None:
     with (
         assembled(settings, os.environ) as made,
         watchdog(settings.enforcer),
-        hooked(settings, made.agent, departure),
+        hooked(settings, made.agent, agent_stop),
     ):
         if made.reporter:
             made.reporter.start()
         try:
-            made.agent.run(departure.wait, lambda: departure.hands_over)
+            made.agent.run(agent_stop.wait, lambda: agent_stop.hands_over)
         finally:
             if made.reporter:
                 made.reporter.stop()

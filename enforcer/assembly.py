@@ -41,7 +41,7 @@ from enforcer.cycles import CycleReader
 from enforcer.evicting import FIELD_MANAGER, Evictor
 from enforcer.eviction_queue import EvictionQueue
 from enforcer.journal import Journal
-from enforcer.kernel_switches import KernelFiles
+from enforcer.kernel_switches import SwitchFiles
 from enforcer.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from enforcer.layout import Driver, Layout, checked_path, host_application_path
 from enforcer.observe import HostApplicationSpec, NodeFacts, Observer
@@ -70,7 +70,7 @@ class Eyes:
     def __init__(self, hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> None:
         """Nothing is read yet."""
         self._around: _Around = (None, None, {})
-        self._kernel = KernelFiles(Path(settings.sysctl_root), Path(settings.sysfs_root))
+        self._kernel = SwitchFiles(Path(settings.sysctl_root), Path(settings.sysfs_root))
         self._looked_seconds = -AROUND_SECONDS
         self._hierarchy, self._settings, self._kubelet = hierarchy, settings, kubelet
         self._observer: Observer | None = None

@@ -22,7 +22,7 @@ WAITING: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EvictionAnswer:
     """What became of one: the outcome in one word, and why."""
 
     eviction: Evict
@@ -37,7 +37,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
         """refusal: outcome of what is not done."""
         self._refusal = refusal
         self._queue: queue.Queue[tuple[Evict, RequestT] | None] = queue.Queue(WAITING)
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[EvictionAnswer] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
 
     @abstractmethod
@@ -55,7 +55,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
         except queue.Full:
             self._refuse(eviction, f"{WAITING} pods wait already")
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[EvictionAnswer]:
         """What came back since the last call."""
         answers = []
         while not self._answers.empty():
@@ -79,7 +79,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
             yield item
 
     def _answer(self, eviction: Evict, outcome: str, message: str = "") -> None:
-        self._answers.put(Answer(eviction, outcome, message))
+        self._answers.put(EvictionAnswer(eviction, outcome, message))
 
     def _refuse(self, eviction: Evict, message: str) -> None:
         self._answer(eviction, self._refusal, message)

@@ -149,7 +149,7 @@ def _stood_by(settings: Settings, turn: NodeTurn, wait: Callable[[float], bool])
     return True
 
 
-class Departure:
+class AgentStop:
     """What a signal means for an agent that runs. `asked`: it ends now; `hands_over`: and leaves its values."""
 
     def __init__(self, signals: Signals, turn: NodeTurn, settings: EnforcerSettings) -> None:

@@ -33,7 +33,7 @@ SETTINGS: Final = frozenset({"vm/min_free_kbytes", "vm/watermark_scale_factor", 
 
 
 @dataclass(frozen=True, slots=True)
-class KernelFiles:
+class SwitchFiles:
     """proc_sys: /proc/sys of the machine; sysfs: its /sys."""
 
     proc_sys: Path = Path("/proc/sys")

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from enforcer.contract import Surface, SurfaceWant
-from enforcer.kernel_switches import KernelFiles, is_setting, is_value
+from enforcer.kernel_switches import SwitchFiles, is_setting, is_value
 from enforcer.whole_files import UNUSABLE, replace_whole
 
 FILE: Final = "sysctl-originals.json"
@@ -39,7 +39,7 @@ class SysctlKeeper:
     surface: Final = Surface.SYSCTL
 
     def __init__(self, folder: Path, root: Path = Path("/proc/sys"), sysfs: Path = Path("/sys")) -> None:
-        self._note, self._files = folder / FILE, KernelFiles(root, sysfs)
+        self._note, self._files = folder / FILE, SwitchFiles(root, sysfs)
         self._kept = self._read_note()
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:

@@ -165,11 +165,11 @@ class Client:
         return answer
 
 
-def _failure(error: SourceError) -> retry.Failure:
+def _failure(error: SourceError) -> retry.FailedTry:
     """What a failed try means for the next one."""
     if isinstance(error, Overloaded):
-        return retry.Failure(silent=False, retry_after_seconds=error.retry_after_seconds)
-    return retry.Failure(silent=True, slow=isinstance(error, _TooSlow))
+        return retry.FailedTry(silent=False, retry_after_seconds=error.retry_after_seconds)
+    return retry.FailedTry(silent=True, slow=isinstance(error, _TooSlow))
 
 
 def _method(url: str) -> str:

@@ -71,7 +71,7 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedTry:
     """How a try failed. silent: there was no answer at all. slow: no whole answer in time, so a smaller may pass."""
 
     silent: bool
@@ -110,7 +110,7 @@ class RetryPolicy:
                 self._exhausted = False
             self.silence, self._answered_before = 0, True
 
-    def pause_seconds(self, attempts: Attempts, failure: Failure) -> float | None:
+    def pause_seconds(self, attempts: Attempts, failure: FailedTry) -> float | None:
         """Note a failed try; how long to wait before the next one, None to give the question up."""
         with self._lock:
             now = self.timer.monotonic_seconds()
@@ -132,7 +132,7 @@ class RetryPolicy:
         self._stopped = True
         self.timer.stop()
 
-    def _note(self, now: float, attempts: Attempts, failure: Failure) -> None:
+    def _note(self, now: float, attempts: Attempts, failure: FailedTry) -> None:
         if not attempts.failures:
             attempts.first_failure_seconds = now
             _log.warning("prometheus_failed", silent=failure.silent, retry_after_seconds=failure.retry_after_seconds)

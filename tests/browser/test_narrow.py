@@ -33,7 +33,8 @@ def test_no_page_scrolls_sideways_on_a_laptop(address: str, open_page: Open, pat
     page = settled(open_page(f"{address}{path}", size={"width": 1440, "height": 900}))
     for width, height in ((1440, 900), (1366, 768)):
         page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_function("() => document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        fits = "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        assert page.wait_for_function(fits).json_value()
 
 
 @pytest.mark.parametrize("size", [TELEPHONE, {"width": 1440, "height": 900}], ids=["narrow", "wide"])

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from cotenant.cli import main
 from cotenant.cli.installation.manifests import DEFAULT, manifests
 from scheduler_ext.sketch import converted
+from tests.cli.documented_rights import MAY, MAY_NOT
 from tests.cluster import needing
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
@@ -448,50 +449,6 @@ def test_kubectl_explains_a_field(plane: ControlPlane, installed: Api) -> None:
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------
-SYSTEM, HELD = "koordinator-system", "cotenant-reservations"
-MANAGER, WEBHOOK = "cotenant-manager", "cotenant-webhook"
-MAY = [
-    (MANAGER, "list", "", "pods", "", ""),
-    (MANAGER, "watch", "", "nodes", "", ""),
-    (MANAGER, "patch", "", "nodes/status", "", "n1"),
-    (MANAGER, "patch", "slo.koordinator.sh", "nodemetrics/status", "", "n1"),
-    (MANAGER, "create", "slo.koordinator.sh", "nodeslos", "", "n1"),
-    (MANAGER, "create", "analysis.koordinator.sh", "recommendations", "shop", "deployment-web"),
-    (MANAGER, "patch", "cotenant.dev", "usageforecasts", "", "n1"),
-    *[(MANAGER, verb, "coordination.k8s.io", "leases", SYSTEM, MANAGER) for verb in ("patch", "create")],
-    (MANAGER, "watch", "", "configmaps", SYSTEM, "slo-controller-config"),
-    (MANAGER, "create", "events.k8s.io", "events", "default", ""),
-    *[(MANAGER, *right) for right in (("create", "", "pods", HELD, ""), ("patch", "", "pods", "shop", ""))],
-    (WEBHOOK, "list", "config.koordinator.sh", "clustercolocationprofiles", "", ""),
-    (WEBHOOK, "watch", "scheduling.sigs.k8s.io", "elasticquotas", "", ""),
-    (WEBHOOK, "patch", "", "secrets", "cotenant", "cotenant-webhook-certificate"),
-    (WEBHOOK, "patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "cotenant-webhook"),
-    # Our scheduling gate alone: the policy cotenant-gate-lifter refuses everything else (reservations/test_gates.py).
-    (WEBHOOK, "patch", "", "pods", "shop", ""),
-]
-NOBODY_MAY = [
-    *[(verb, "", "secrets", place, "") for verb in ("list", "get", "create") for place in ("", "cotenant", SYSTEM)],
-    *[(verb, "", "pods", "shop", "") for verb in ("create", "update", "delete")],
-    *[(verb, "", "nodes", "", "n1") for verb in ("patch", "update", "delete")],
-    *[(verb, "rbac.authorization.k8s.io", "clusterroles", "", "") for verb in ("bind", "escalate", "create")],
-    ("create", "", "pods/exec", "shop", ""),
-    ("get", "", "nodes/proxy", "", "n1"),
-    ("impersonate", "", "users", "", ""),
-    ("create", "", "serviceaccounts/token", "cotenant", ""),
-]
-MAY_NOT = [
-    *[(who, *right) for who in (MANAGER, WEBHOOK) for right in NOBODY_MAY],
-    (MANAGER, "patch", "coordination.k8s.io", "leases", SYSTEM, "kube-scheduler"),
-    (MANAGER, "create", "coordination.k8s.io", "leases", SYSTEM, ""),
-    (MANAGER, "list", "", "configmaps", SYSTEM, ""),
-    (MANAGER, "get", "", "configmaps", "shop", "slo-controller-config"),
-    (MANAGER, "delete", "analysis.koordinator.sh", "recommendations", "shop", "deployment-web"),
-    (MANAGER, "patch", "apps", "deployments", "shop", "web"),
-    (WEBHOOK, "patch", "", "nodes/status", "shop", ""),
-    (WEBHOOK, "patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "other"),
-    (WEBHOOK, "create", "admissionregistration.k8s.io", "validatingwebhookconfigurations", "", ""),
-    (WEBHOOK, "patch", "scheduling.sigs.k8s.io", "elasticquotas", "shop", "a"),
-]
 
 
 def can(api: Api, right: tuple[str, str, str, str, str, str]) -> bool:

@@ -25,7 +25,7 @@ from cotenant.settings.kube import KubeSettings
 from enforcer.contract import CpuUse, Evict, MemoryUse
 from enforcer.documents import inventory_of, policy_of
 from enforcer.evicting import Evictor
-from enforcer.eviction_queue import Answer
+from enforcer.eviction_queue import EvictionAnswer
 from enforcer.evictions import request_of
 from enforcer.reporting import NOTE_SECONDS, PATH, Reporter, Whose
 from enforcer.sources import ApiSources
@@ -336,8 +336,8 @@ def test_its_report_is_taken_by_the_api_server_and_the_manager_leaves_the_node_t
         assert there.reporter == "cotenant-enforcer" and there.node_usage[Resource.CPU] == 1000
 
 
-def answered(evictor: Evictor) -> Answer:
-    found: list[Answer] = []
+def answered(evictor: Evictor) -> EvictionAnswer:
+    found: list[EvictionAnswer] = []
     wait_for("an answer", lambda: found.extend(evictor.answers()) or bool(found))
     return found[0]
 

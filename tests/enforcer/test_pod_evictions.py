@@ -13,7 +13,7 @@ from cotenant.settings.best_effort import BestEffortSettings
 from cotenant.settings.enforcer import EnforcerSettings
 from enforcer.acts import EVICTION_REASONS
 from enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
-from enforcer.eviction_queue import Answer
+from enforcer.eviction_queue import EvictionAnswer
 from enforcer.loop import Ages, Memory, Mode, Round, decide
 from enforcer.pod_evictions import UNANSWERED_SECONDS, PodEvictions
 from enforcer.registry import strategies
@@ -29,7 +29,7 @@ class Played:
     """An API server or a runtime as its queue shows it: what it was asked for, and what it answers."""
 
     asked: list[tuple[str, str]] = field(default_factory=list)
-    said: list[Answer] = field(default_factory=list)
+    said: list[EvictionAnswer] = field(default_factory=list)
 
     def start(self) -> None:
         return
@@ -40,7 +40,7 @@ class Played:
     def put(self, eviction: Evict, request: Any) -> None:
         self.asked.append((eviction.name, request if isinstance(request, str) else request.body["kind"]))
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[EvictionAnswer]:
         answers, self.said = self.said, []
         return answers
 
@@ -74,10 +74,10 @@ def test_a_budgets_refusal_while_memory_runs_out_lets_the_runtime_end_the_contai
     evictions = world.evictions()
     evictions.step(tick(), at(0.0))
     assert world.api and world.api.asked == [("job", "Eviction")]
-    world.api.said = [Answer(OUT, "refused", BUDGET)]
+    world.api.said = [EvictionAnswer(OUT, "refused", BUDGET)]
     evictions.step(tick(), at(1.0))
     assert world.runtime and world.runtime.asked == [("job", BUDGET)]
-    world.runtime.said = [Answer(OUT, "stopped", f"{BUDGET}; ended: main")]
+    world.runtime.said = [EvictionAnswer(OUT, "stopped", f"{BUDGET}; ended: main")]
     evictions.step(tick(), at(2.0))
     assert world.told == [("refused", BUDGET), ("stopped", f"{BUDGET}; ended: main")]
     assert len(world.runtime.asked) == 1
@@ -90,7 +90,7 @@ def test_the_runtime_is_not_asked_when(when: str) -> None:
     evictions = world.evictions()
     evictions.step(tick(out=out), at(0.0))
     assert world.api
-    world.api.said = [Answer(out, "refused", BUDGET)]
+    world.api.said = [EvictionAnswer(out, "refused", BUDGET)]
     then = at(1.0)
     if when == "the pod leaves":
         then = seen(replace(JOB, spec=replace(JOB.spec, deleting=True)), at=1.0)

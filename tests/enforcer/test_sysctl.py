@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from enforcer.contract import Surface, SurfaceWant
-from enforcer.kernel_switches import KernelFiles
+from enforcer.kernel_switches import SwitchFiles
 from enforcer.sysctl import SysctlKeeper
 
 KEY = "vm/min_free_kbytes"
@@ -61,7 +61,7 @@ def test_what_somebody_else_sets_is_told_and_stays(root: Path, tmp_path: Path) -
 
 
 @pytest.fixture
-def vendor(root: Path, tmp_path: Path) -> KernelFiles:
+def vendor(root: Path, tmp_path: Path) -> SwitchFiles:
     """A stand-in for a vendor kernel's files: two switches, and two scheduler features."""
     files = {
         root / IDENTITY: "0\n",
@@ -71,10 +71,10 @@ def vendor(root: Path, tmp_path: Path) -> KernelFiles:
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    return KernelFiles(root, tmp_path / "sysfs")
+    return SwitchFiles(root, tmp_path / "sysfs")
 
 
-def test_vendor_switches_are_found_written_and_given_back(vendor: KernelFiles, tmp_path: Path) -> None:
+def test_vendor_switches_are_found_written_and_given_back(vendor: SwitchFiles, tmp_path: Path) -> None:
     before = vendor.present()
     assert before == {
         IDENTITY: "0",
@@ -95,7 +95,7 @@ def test_vendor_switches_are_found_written_and_given_back(vendor: KernelFiles, t
     [(EXPEL, "1"), (EXPEL, "OTHER"), ("sched_features/NO_X", "NO_X"), ("sched_features/../x", "../x"), (REAPER, "y")],
 )
 def test_of_features_only_their_own_words_are_written(
-    vendor: KernelFiles, tmp_path: Path, key: str, value: str
+    vendor: SwitchFiles, tmp_path: Path, key: str, value: str
 ) -> None:
     before = vendor.present()
     [wrong] = SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs).apply(want(value, key))
@@ -104,7 +104,7 @@ def test_of_features_only_their_own_words_are_written(
 
 
 def test_a_kernel_without_switches_has_none(tmp_path: Path) -> None:
-    assert KernelFiles(tmp_path, tmp_path).present() == {}
+    assert SwitchFiles(tmp_path, tmp_path).present() == {}
 
 
 @pytest.mark.parametrize(

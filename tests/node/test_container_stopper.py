@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from enforcer.contract import Evict
-from enforcer.eviction_queue import Answer
+from enforcer.eviction_queue import EvictionAnswer
 from enforcer.runtime.container_stopper import ContainerStopper
 from tests.cluster.waiting import wait_for
 from tests.node.containerd import Containerd
 from tests.node.cri import Pod
 
 
-def answer_of(socket: Path, pod_uid: str, because: str = "no answer") -> Answer:
+def answer_of(socket: Path, pod_uid: str, because: str = "no answer") -> EvictionAnswer:
     stopper = ContainerStopper(str(socket))
     stopper.start()
     try:

@@ -65,6 +65,7 @@ def test_where_koordinator_hands_room_over_nobody_waits_for_us(scene: Scene) -> 
     with scene.manager(handled_by="koordinator"):
         wait_for("the gate is gone", lambda: not gates(scene, "waiting"))
         wait_for("the promise is withdrawn", lambda: served_until(scene) <= time.time())
+    assert gates(scene, "waiting") == ()
 
 
 def test_the_webhook_lifts_gates_a_minute_after_the_promise_ran_out(scene: Scene) -> None:
