@@ -71,17 +71,19 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     }
   }
   window.cotenant.amount = amount;
-  functions.cotenantAmount = (params, kind) => amount(params.value, kind);
+  // A row that is still on its way is blank: a dash says that a value is missing.
+  const loaded = (draw) => (params, ...rest) => (params.data === undefined ? "" : draw(params, ...rest));
+  functions.cotenantAmount = loaded((params, kind) => amount(params.value, kind));
   functions.cotenantText = (params) => (params.value === null || params.value === undefined ? "" : visible(params.value));
-  functions.cotenantByResource = (params) => amount(params.value, params.data && params.data.resource === "memory" ? "bytes" : "millicores");
+  functions.cotenantByResource = loaded((params) => amount(params.value, params.data.resource === "memory" ? "bytes" : "millicores"));
   functions.cotenantReason = (params) => (params.context.sentences || {})[params.value] || params.value;
   // A moment to the second, in the zone that is shown: "19 Nov 18:00:05".
-  functions.cotenantStamp = (params) => {
+  functions.cotenantStamp = loaded((params) => {
     if (params.value === null || params.value === undefined) return MISSING;
     const at = new Date(1000 * params.value), zone = window.cotenant.zone === "local" ? {} : { timeZone: "UTC" };
     const form = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", ...zone };
     return at.toLocaleString("en-GB", form).replace(",", "");
-  };
+  });
   const kindOf = (field) => (field.startsWith("cpu") ? "millicores" : "bytes");
 
   // --- cells; text from the cluster only ever becomes text nodes ---
@@ -96,20 +98,20 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   components.CotenantMode = (props) =>
     props.value === "dry-run" ? h("span", { className: "chip dry", title: "A dry run: nothing was done" }, "dry-run") : h("span", { className: "dim" }, props.value);
 
-  components.CotenantRatio = (props) => {
+  components.CotenantRatio = loaded((props) => {
     if (props.value === null || props.value === undefined) return MISSING;
     const share = Math.max(0, Math.min(1, props.value));
     return h("span", { className: "ratio" },
       h("span", { className: "ratio-bar" + (props.value > 1 ? " over" : ""), style: { width: 100 * share + "%" } }),
       h("span", { className: "ratio-text" }, amount(props.value, "ratio")));
-  };
+  });
 
-  components.CotenantDelta = (props) => {
+  components.CotenantDelta = loaded((props) => {
     if (props.value === null || props.value === undefined) return MISSING;
     if (!props.value) return "0";
     const down = props.value < 0;
     return h("span", { className: down ? "delta-down" : "delta-up" }, (down ? "−" : "+") + amount(Math.abs(props.value), props.unit));
-  };
+  });
 
   components.CotenantChange = (props) => {
     if (!props.data) return null;
@@ -121,7 +123,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     return h("span", null, h("span", { className: "dim" }, now), h("span", { className: "arrow" }, "→"), h("strong", null, next));
   };
 
-  components.CotenantSparkline = (props) => {
+  components.CotenantSparkline = loaded((props) => {
     const values = props.value || [], known = values.filter((v) => v !== null);
     if (known.length < 2) return MISSING;
     const width = 120, height = 24, top = Math.max(...known) || 1;
@@ -134,7 +136,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const say = props.words ? digits : cores, low = Math.min(...known), high = Math.max(...known);
     const label = (props.words || "CPU of the last 7 days") + ": from " + say(low) + " to " + say(high);
     return h("svg", { className: "spark", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, h("path", { d: path }));
-  };
+  });
 
   // --- the feed ---
   const fed = {}; // grid id -> what it shows now: {filters, version}
@@ -234,7 +236,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   // An export link leads to exactly what is shown: these columns, and the selected rows if there are any.
   document.addEventListener("click", (event) => {
     const link = event.target.closest && event.target.closest("a.export");
-    const api = link && window.dash_ag_grid.getApi("grid-" + link.dataset.grid);
+    const api = link && window.cotenant.apiOf(link.dataset.grid);
     if (!api) return;
     const url = new URL(link.href);
     url.searchParams.set("columns", idsOf(api));
@@ -244,7 +246,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   }, true);
 
   window.cotenant.redraw = () => document.querySelectorAll(".grid-frame").forEach((frame) => {
-    const api = window.dash_ag_grid && window.dash_ag_grid.getApi("grid-" + frame.id.slice("frame-".length));
+    const api = window.cotenant.apiOf(frame.id.slice("frame-".length));
     if (api) api.refreshCells({ force: true });
   });
 

@@ -31,10 +31,19 @@ window.cotenant = Object.assign(window.cotenant || {}, {
     return text ? "?" + text : "";
   },
 
+  // The API of a grid by its name; none while the grid is not ready, which the component answers with an error.
+  apiOf(name) {
+    try {
+      return window.dash_ag_grid ? window.dash_ag_grid.getApi("grid-" + name) : null;
+    } catch (notReady) {
+      return null;
+    }
+  },
+
   // The grid of the page, if it has one, and its row with the focus.
   grid() {
     const frame = document.querySelector(".grid-frame");
-    const api = frame && window.dash_ag_grid && window.dash_ag_grid.getApi("grid-" + frame.id.slice("frame-".length));
+    const api = frame && window.cotenant.apiOf(frame.id.slice("frame-".length));
     const cell = api && api.getFocusedCell();
     return { api, name: frame && frame.id.slice("frame-".length), row: cell ? cell.rowIndex : -1 };
   },

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from cotenant.edges.store import Store
 from cotenant.model.views import RECOMMENDATIONS, Overview
@@ -282,6 +282,29 @@ def test_the_whole_way_works_by_keyboard(open_page: Open, address: str) -> None:
     page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["workloads", "recommendations", "nodes", "pods"])
+def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, address: str, path: str) -> None:
+    page = open_page("about:blank")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(f"**/api/v1/{path}?*", hold)
+    with page.expect_request(f"**/api/v1/{path}?*"):
+        page.goto(f"{address}/{path}")
+        for _ in range(20):  # from before the grid is ready on
+            page.keyboard.press("j")
+    expect(page.locator(".ag-center-cols-container .ag-row").first).to_be_visible()
+    assert not any(page.locator(".ag-center-cols-container .ag-cell").all_text_contents())
+    page.keyboard.press("Enter")
+    for route in held:
+        route.continue_()
+    page.unroute_all()
+    settled(page)
+    assert page.url == f"{address}/{path}"
 
 
 def test_the_theme_is_kept_and_grid_and_charts_follow(open_page: Open, address: str) -> None:
