@@ -83,6 +83,21 @@ def test_no_role_holds_a_power_that_reaches_beyond_its_work(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_no_role_grants_the_same_twice(path: Path) -> None:
+    """Whoever takes a rule away takes the right away."""
+    for body in yaml.safe_load_all(path.read_text()):
+        rights = [
+            (verb, group, resource, name)
+            for rule in body.get("rules", [])
+            for group in rule.get("apiGroups", [])
+            for resource in rule["resources"]
+            for name in rule.get("resourceNames", [""])
+            for verb in rule["verbs"]
+        ]
+        assert len(set(rights)) == len(rights), body["metadata"]["name"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_every_role_is_given_to_the_account_of_its_file(path: Path) -> None:
     found = list(yaml.safe_load_all(path.read_text()))
     accounts = {(d["metadata"]["name"], d["metadata"]["namespace"]) for d in found if d["kind"] == "ServiceAccount"}
