@@ -14,7 +14,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 from tests.support import dashboard as support
 from tools import fetch_plotly
 
-expect.set_options(timeout=30_000)
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS: Final = (
     "--no-sandbox",
@@ -26,7 +25,13 @@ FLAGS: Final = (
     "--disable-sync",
 )
 SIZE: Final = {"width": 1440, "height": 900}
+BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser")
+"""The first that is installed is used: without its windows Chromium takes half the processor time."""
+PATIENCE_MS: Final = 60_000
+"""How long anything may take to appear: on a loaded machine a page needs half a minute."""
 Open = Callable[..., Page]
+
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +47,7 @@ def address(made: support.Results) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    path = os.environ.get("COTENANT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    path = os.environ.get("COTENANT_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.fail("Chromium is missing: apt-get install chromium, or name it in COTENANT_CHROMIUM")
     with sync_playwright() as playwright:
@@ -76,7 +81,7 @@ def open_page(chromium: Browser) -> Iterator[Open]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(PATIENCE_MS)
         if not quiet:
             page.on("console", note)
             page.on("pageerror", lambda error: record(str(error)))
