@@ -31,8 +31,8 @@ def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
     """The workload behind a pod, and the uid that it must have ("" when the pod does not say); None for other kinds."""
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences")
-    found = owners if isinstance(owners, list) else ()
-    owner = next((o for o in found if isinstance(o, Mapping) and o.get("controller")), None)
+    references = owners if isinstance(owners, list) else ()
+    owner = next((o for o in references if isinstance(o, Mapping) and o.get("controller")), None)
     if owner is None:
         return None
     kind, name = str(owner.get("kind", "")), str(owner.get("name", ""))
@@ -45,14 +45,14 @@ def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
 
 def with_annotated(pod: Json, noted: Mapping[Key, Noted], namespace: str) -> list[str]:
     """Give the pod (a copy that may be written on) what its workload's annotation says; warnings."""
-    found = owner_of(pod, namespace) if noted else None
-    note = noted.get(found[0]) if found else None
-    if found is None or note is None or (found[1] and note.uid != found[1]):
+    owner = owner_of(pod, namespace) if noted else None
+    note = noted.get(owner[0]) if owner else None
+    if owner is None or note is None or (owner[1] and note.uid != owner[1]):
         return []
     annotations = pod["metadata"].get("annotations") or {}
     if annotations.get(CHANGE_ANNOTATION) == note.change and note.change:
         return []  # an earlier call of this request has done it
-    name = "/".join(found[0])
+    name = "/".join(owner[0])
     if note.wrong:
         return [f"{name}: {note.wrong}"]
     warnings, new = _decided(pod["spec"], note)
@@ -94,12 +94,12 @@ def _write(pod: Json, new: Mapping[str, Any], note: Noted) -> None:
 
 def _with(container: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
     """The container with its new requests and limits; claims and the like stay."""
-    given = new.get(container.get("name", ""))
-    if given is None:
+    sides_of_container = new.get(container.get("name", ""))
+    if sides_of_container is None:
         return dict(container)
-    kept = {k: v for k, v in (container.get("resources") or {}).items() if k not in ("requests", "limits")}
-    sides = {side: dict(given[side]) for side in ("requests", "limits") if given.get(side)}
-    return {**container, "resources": {**kept, **sides}}
+    other_fields = {k: v for k, v in (container.get("resources") or {}).items() if k not in ("requests", "limits")}
+    sides = {side: dict(sides_of_container[side]) for side in ("requests", "limits") if sides_of_container.get(side)}
+    return {**container, "resources": {**other_fields, **sides}}
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

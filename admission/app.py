@@ -99,16 +99,16 @@ class WebhookApp:
 
     def _answer(self, request: Request) -> Response:
         began = perf_counter()
-        found = self._judged(request.path, request.body)
+        answer = self._judged(request.path, request.body)
         self._counts.duration.labels(request.path).observe(perf_counter() - began)
-        self._counts.reviews.labels(request.path, found.outcome).inc()
-        for name in found.profiles:
+        self._counts.reviews.labels(request.path, answer.outcome).inc()
+        for name in answer.profiles:
             self._counts.applied.labels(name).inc()
-        return Response(found.status, found.body, "application/json" if found.status == 200 else "text/plain")
+        return Response(answer.status, answer.body, "application/json" if answer.status == 200 else "text/plain")
 
     def _judged(self, path: str, body: bytes) -> review.Answer:
         """The answer; a fault of our own lets pods through and refuses quotas."""
-        asked = review.Asked(
+        context = review.Asked(
             self._view(),
             self._clock.now_seconds(),
             self._settings.translate_overhead,
@@ -118,7 +118,7 @@ class WebhookApp:
             self._config_place,
         )
         try:
-            return review.answer(path, body, asked)
+            return review.answer(path, body, context)
         except ClusterError as error:
             return review.Answer(500, f"{error.message}\n".encode("utf-8", "replace"), "cluster-error")
         except Exception:  # noqa: BLE001 - a fault of our own must not stop the cluster's pods

@@ -59,24 +59,24 @@ class Policy:
     overlap_seconds: float = 600.0
 
 
-def renewed(held: Material | None, policy: Policy, now_seconds: float, trusted: bytes | None = None) -> Material:
+def renewed(stored: Material | None, policy: Policy, now_seconds: float, trusted: bytes | None = None) -> Material:
     """What should be stored at this moment; the same object when nothing is due.
 
     now_seconds: Unix time. trusted: bundle that callers hold now, None when that cannot be asked; the next authority
     does not sign before it is in there.
     """
-    if held is None or not _usable(held.authority, now_seconds):
+    if stored is None or not _usable(stored.authority, now_seconds):
         return _fresh(policy, now_seconds)
-    if held.following is None and _due(held.authority, now_seconds):
-        return replace(held, following=_authority(policy, now_seconds))
-    if held.following is not None and _spread(held.following, policy, now_seconds, trusted):
-        serving = _signed(held.following, policy, now_seconds)
-        return Material(held.following, serving, None, held.authority.certificate)
-    if held.former and now_seconds >= _issued_at(held.serving) + policy.overlap_seconds:
-        held = replace(held, former=b"")
-    if _due(held.serving, now_seconds) or not _fits(held, policy):
-        held = replace(held, serving=_signed(held.authority, policy, now_seconds))
-    return held
+    if stored.following is None and _due(stored.authority, now_seconds):
+        return replace(stored, following=_authority(policy, now_seconds))
+    if stored.following is not None and _spread(stored.following, policy, now_seconds, trusted):
+        serving = _signed(stored.following, policy, now_seconds)
+        return Material(stored.following, serving, None, stored.authority.certificate)
+    if stored.former and now_seconds >= _issued_at(stored.serving) + policy.overlap_seconds:
+        stored = replace(stored, former=b"")
+    if _due(stored.serving, now_seconds) or not _fits(stored, policy):
+        stored = replace(stored, serving=_signed(stored.authority, policy, now_seconds))
+    return stored
 
 
 def readable(material: Material) -> bool:
@@ -115,15 +115,15 @@ def _spread(following: Pair, policy: Policy, now_seconds: float, trusted: bytes 
     return in_time and (trusted is None or following.certificate.strip() in trusted)
 
 
-def _fits(held: Material, policy: Policy) -> bool:
+def _fits(stored: Material, policy: Policy) -> bool:
     """Whether the serving certificate is for these names and signed by the present authority."""
-    certificate = x509.load_pem_x509_certificate(held.serving.certificate)
+    certificate = x509.load_pem_x509_certificate(stored.serving.certificate)
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(held.authority.certificate))
+        alternative_names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(stored.authority.certificate))
     except (x509.ExtensionNotFound, InvalidSignature, ValueError, TypeError):
         return False
-    return list(found) == _alternative_names(policy.names)
+    return list(alternative_names) == _alternative_names(policy.names)
 
 
 def _issued_at(pair: Pair) -> float:
@@ -202,13 +202,13 @@ def _named(text: str) -> x509.Name:
 
 
 def _alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
-    found: list[x509.GeneralName] = []
+    general_names: list[x509.GeneralName] = []
     for name in names:
         try:
-            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+            general_names.append(x509.IPAddress(ipaddress.ip_address(name)))
         except ValueError:
-            found.append(x509.DNSName(name))
-    return found
+            general_names.append(x509.DNSName(name))
+    return general_names
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:

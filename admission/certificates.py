@@ -64,12 +64,12 @@ class SecretStore:
 
     def read(self) -> tuple[Material | None, str]:
         """The Secret's content and resourceVersion ("" when there is no Secret)."""
-        found = self._client.get(self._address.path)
-        if found is None:
+        secret = self._client.get(self._address.path)
+        if secret is None:
             return None, ""
-        version = str(found["metadata"].get("resourceVersion", ""))
+        version = str(secret["metadata"].get("resourceVersion", ""))
         try:
-            data = {key: base64.b64decode(text) for key, text in (found.get("data") or {}).items()}
+            data = {key: base64.b64decode(text) for key, text in (secret.get("data") or {}).items()}
         except ValueError:
             return None, version
         return _material(data), version
@@ -98,10 +98,10 @@ class FolderStore:
         """The files' content; a folder has no versions."""
         names = [*(name for pair in _FILES.values() for name in pair), _FORMER]
         try:
-            found = {n: (self._folder / n).read_bytes() for n in names if (self._folder / n).is_file()}
+            contents = {n: (self._folder / n).read_bytes() for n in names if (self._folder / n).is_file()}
         except OSError as error:
             raise self._failed("read", error) from error
-        return _material(found), ""
+        return _material(contents), ""
 
     def write(self, material: Material, version: str) -> None:  # noqa: ARG002 - one writer only
         """Replace file by file, each atomically, readable by us alone."""
@@ -117,8 +117,8 @@ class FolderStore:
             raise self._failed("written", error) from error
 
     def _failed(self, verb: str, error: OSError) -> StoreError:
-        words = f"certificates in {self._folder} cannot be {verb}: {error.strerror or error}"
-        return StoreError(words, fix="Name another --cert-dir, or make room there.")
+        message = f"certificates in {self._folder} cannot be {verb}: {error.strerror or error}"
+        return StoreError(message, fix="Name another --cert-dir, or make room there.")
 
 
 class Injector:
@@ -132,19 +132,19 @@ class Injector:
 
     def trusted(self) -> bytes | None:
         """What all webhooks trust in common now (their one bundle); None when no configuration is installed."""
-        found = [bundle for address in self._addresses for bundle in self._bundles(address).values()]
-        if not found:
+        bundles = [bundle for address in self._addresses for bundle in self._bundles(address).values()]
+        if not bundles:
             return None
-        return found[0] if len(set(found)) == 1 else b""
+        return bundles[0] if len(set(bundles)) == 1 else b""
 
     def inject(self, bundle: bytes) -> int:
         """Apply the bundle where it differs; how many configurations were written."""
         written = 0
         text = base64.b64encode(bundle).decode()
         for address in self._addresses:
-            held = self._bundles(address)
-            if held and set(held.values()) != {bundle}:
-                hooks = [{"name": name, "clientConfig": {"caBundle": text}} for name in held]
+            bundles = self._bundles(address)
+            if bundles and set(bundles.values()) != {bundle}:
+                hooks = [{"name": name, "clientConfig": {"caBundle": text}} for name in bundles]
                 body = {
                     "apiVersion": REGISTRATION,
                     "kind": CONFIGURATIONS[address.resource],
@@ -157,8 +157,8 @@ class Injector:
 
     def _bundles(self, address: Address) -> dict[str, bytes]:
         """Webhook name -> the bundle it has."""
-        found: Any = self._client.get(address.path)
-        hooks = (found or {}).get("webhooks") or []
+        configuration: Any = self._client.get(address.path)
+        hooks = (configuration or {}).get("webhooks") or []
         return {h["name"]: base64.b64decode((h.get("clientConfig") or {}).get("caBundle") or "") for h in hooks}
 
 
@@ -188,13 +188,13 @@ class Keeper:
     def _agreed(self) -> Material:
         """What is stored once nothing is due any more, whoever renewed it."""
         for _ in range(TRIES):
-            held, version = self._store.read()
-            wanted = renewed(held, self._policy, self._clock.now_seconds(), self._trusted(held))
-            if wanted is held:
-                return held
+            stored, version = self._store.read()
+            due = renewed(stored, self._policy, self._clock.now_seconds(), self._trusted(stored))
+            if due is stored:
+                return stored
             try:
-                self._store.write(wanted, version)
-                return wanted
+                self._store.write(due, version)
+                return due
             except ClusterConflict:
                 continue  # another replica was faster: take what it stored
         raise ClusterError(
@@ -202,12 +202,12 @@ class Keeper:
             fix="Is another program using it?",
         )
 
-    def _trusted(self, held: Material | None) -> bytes | None:
+    def _trusted(self, stored: Material | None) -> bytes | None:
         """The bundle that callers hold, where the next authority waits for it; none while it cannot be asked for.
 
         The authority then goes on waiting, and the certificate is renewed by the present one.
         """
-        if self._injector is None or held is None or held.following is None:
+        if self._injector is None or stored is None or stored.following is None:
             return None
         try:
             return self._injector.trusted()
@@ -263,17 +263,17 @@ def _material(data: dict[str, bytes]) -> Material | None:
     pairs = {part: Pair(data[c], data[k]) for part, (c, k) in _FILES.items() if data.get(c) and data.get(k)}
     if "authority" not in pairs or "serving" not in pairs:
         return None
-    found = Material(pairs["authority"], pairs["serving"], pairs.get("following"), data.get(_FORMER, b""))
-    return found if readable(found) else None
+    material = Material(pairs["authority"], pairs["serving"], pairs.get("following"), data.get(_FORMER, b""))
+    return material if readable(material) else None
 
 
 def _contents(material: Material) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for part, (certificate, key) in _FILES.items():
         pair: Pair | None = getattr(material, part)
         if pair is not None:
-            found |= {certificate: pair.certificate, key: pair.key}
-    return {**found, **({_FORMER: material.former} if material.former else {})}
+            files |= {certificate: pair.certificate, key: pair.key}
+    return {**files, **({_FORMER: material.former} if material.former else {})}
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -127,22 +127,22 @@ class ClusterState:
 
     def view(self) -> ClusterView:
         """The cluster as it is known now; the same object while nothing changed."""
-        seen = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
-        known = {name: _known(mirror) for name, mirror in self.mirrors.items()}
-        synced = all(known[name] for name in _PATHS if name not in _OPTIONAL)
-        same = self._seen and all(seen[name] is self._seen[name] for name in _PATHS)
-        if not same or (self._view.synced, self._view.quotas_synced) != (synced, known["quotas"]):
+        snapshots = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
+        ready = {name: _known(mirror) for name, mirror in self.mirrors.items()}
+        synced = all(ready[name] for name in _PATHS if name not in _OPTIONAL)
+        same = self._seen and all(snapshots[name] is self._seen[name] for name in _PATHS)
+        if not same or (self._view.synced, self._view.quotas_synced) != (synced, ready["quotas"]):
             self._view = ClusterView(
-                profiles=tuple(sorted(seen["profiles"].values(), key=lambda profile: profile.name)),
-                namespaces={name: labels for (_, name), labels in seen["namespaces"].items()},
-                priority_classes={name: entry for (_, name), entry in seen["priority_classes"].items()},
-                quotas=QuotaTree({name: quota for (_, name), quota in seen["quotas"].items()}),
-                offers=_offers(seen),
-                annotated={(kind, *place): noted for kind in KINDS for place, noted in seen[kind].items()},
+                profiles=tuple(sorted(snapshots["profiles"].values(), key=lambda profile: profile.name)),
+                namespaces={name: labels for (_, name), labels in snapshots["namespaces"].items()},
+                priority_classes={name: entry for (_, name), entry in snapshots["priority_classes"].items()},
+                quotas=QuotaTree({name: quota for (_, name), quota in snapshots["quotas"].items()}),
+                offers=_offers(snapshots),
+                annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
                 synced=synced,
-                quotas_synced=known["quotas"],
+                quotas_synced=ready["quotas"],
             )
-            self._seen = seen
+            self._seen = snapshots
         return self._view
 
     def pods_of_quota(self, name: str) -> int:
@@ -159,24 +159,24 @@ def _known(mirror: Mirror[Any]) -> bool:
     return mirror.wait_synced(0) or isinstance(mirror.error, ClusterAbsent)
 
 
-def _entry(found: _PriorityClass) -> PriorityClassEntry:
-    return PriorityClassEntry(found.value, found.preemptionPolicy or "PreemptLowerPriority")
+def _entry(priority_class: _PriorityClass) -> PriorityClassEntry:
+    return PriorityClassEntry(priority_class.value, priority_class.preemptionPolicy or "PreemptLowerPriority")
 
 
-def _served_until(found: _Guard) -> float:
-    return moment_of(found.spec.served_until, "swapguards") or 0.0
+def _served_until(guard: _Guard) -> float:
+    return moment_of(guard.spec.served_until, "swapguards") or 0.0
 
 
-def _noted(found: _Workload) -> Noted:
-    annotations = found.metadata.annotations or {}
+def _noted(workload: _Workload) -> Noted:
+    annotations = workload.metadata.annotations or {}
     change = annotations.get(CHANGE_ANNOTATION, "")
     try:
-        return Noted(found.metadata.uid, decoded(annotations.get(RESOURCES_ANNOTATION, "{}")), change)
+        return Noted(workload.metadata.uid, decoded(annotations.get(RESOURCES_ANNOTATION, "{}")), change)
     except UsageError as error:
-        return Noted(found.metadata.uid, {}, change, error.message)
+        return Noted(workload.metadata.uid, {}, change, error.message)
 
 
-def _offers(seen: Mapping[str, Mapping[Any, Any]]) -> Offers:
+def _offers(snapshots: Mapping[str, Mapping[Any, Any]]) -> Offers:
     """Reservations, and running pods that are some."""
-    found = (*seen["reservations"].values(), *seen["standby"].values())
-    return Offers.of(found, seen["swapguards"].get(("", SWAP_GUARD), 0.0))
+    reservations = (*snapshots["reservations"].values(), *snapshots["standby"].values())
+    return Offers.of(reservations, snapshots["swapguards"].get(("", SWAP_GUARD), 0.0))

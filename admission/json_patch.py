@@ -12,36 +12,36 @@ Operation: TypeAlias = dict[str, Any]
 
 def difference(before: Any, after: Any) -> list[Operation]:
     """Operations that turn `before` into `after`; none when they are equal. List elements are compared by place."""
-    found: list[Operation] = []
-    _compare(found, "", before, after)
-    return found
+    operations: list[Operation] = []
+    _compare(operations, "", before, after)
+    return operations
 
 
-def _compare(found: list[Operation], path: str, before: Any, after: Any) -> None:
+def _compare(operations: list[Operation], path: str, before: Any, after: Any) -> None:
     if before is after:  # what was not touched is still the same object
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        _compare_objects(found, path, before, after)
+        _compare_objects(operations, path, before, after)
     elif isinstance(before, list) and isinstance(after, list):
-        _compare_lists(found, path, before, after)
+        _compare_lists(operations, path, before, after)
     elif type(before) is not type(after) or before != after:
-        found.append({"op": "replace", "path": path, "value": after})
+        operations.append({"op": "replace", "path": path, "value": after})
 
 
-def _compare_objects(found: list[Operation], path: str, before: dict[str, Any], after: dict[str, Any]) -> None:
-    found += [{"op": "remove", "path": f"{path}/{escaped(key)}"} for key in before.keys() - after.keys()]
+def _compare_objects(operations: list[Operation], path: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+    operations += [{"op": "remove", "path": f"{path}/{escaped(key)}"} for key in before.keys() - after.keys()]
     for key, value in after.items():
         if key not in before:
-            found.append({"op": "add", "path": f"{path}/{escaped(key)}", "value": value})
+            operations.append({"op": "add", "path": f"{path}/{escaped(key)}", "value": value})
         elif before[key] is not value:
-            _compare(found, f"{path}/{escaped(key)}", before[key], value)
+            _compare(operations, f"{path}/{escaped(key)}", before[key], value)
 
 
-def _compare_lists(found: list[Operation], path: str, before: list[Any], after: list[Any]) -> None:
+def _compare_lists(operations: list[Operation], path: str, before: list[Any], after: list[Any]) -> None:
     for index, (old, new) in enumerate(zip(before, after, strict=False)):
-        _compare(found, f"{path}/{index}", old, new)
-    found += [{"op": "remove", "path": f"{path}/{len(after)}"}] * (len(before) - len(after))
-    found += [{"op": "add", "path": f"{path}/-", "value": value} for value in after[len(before) :]]
+        _compare(operations, f"{path}/{index}", old, new)
+    operations += [{"op": "remove", "path": f"{path}/{len(after)}"}] * (len(before) - len(after))
+    operations += [{"op": "add", "path": f"{path}/-", "value": value} for value in after[len(before) :]]
 
 
 def escaped(key: str) -> str:

@@ -25,11 +25,11 @@ def shared_out(pod: Json) -> list[str]:
     own = pod["spec"].get("resources")
     if not isinstance(own, dict) or not any(isinstance(own.get(side), dict) for side in ("requests", "limits")):
         return []
-    own = {side: dict(held) if isinstance(held, dict) else held for side, held in own.items()}
+    own = {side: dict(amounts) if isinstance(amounts, dict) else amounts for side, amounts in own.items()}
     warnings = [warning for resource in Resource for warning in _shared_out(pod["spec"], own, resource)]
-    left = {side: held for side, held in own.items() if held}
+    remaining = {side: amounts for side, amounts in own.items() if amounts}
     pod["spec"] = {key: value for key, value in pod["spec"].items() if key != "resources"}
-    pod["spec"] |= {"resources": left} if left else {}
+    pod["spec"] |= {"resources": remaining} if remaining else {}
     return warnings
 
 
@@ -40,10 +40,10 @@ def _shared_out(spec: Json, own: Json, resource: Resource) -> list[str]:
         return []
     try:
         parsed = {side: parse_amount(resource, total) for side, total in totals.items()}
-        named, limits = ([_amount(c, side, resource) for c in together] for side in ("requests", "limits"))
+        own_requests, limits = ([_amount(c, side, resource) for c in together] for side in ("requests", "limits"))
     except QuantityError as error:
         return [f"the pod's own {resource} was not translated: {error.message}"]
-    requests = _shared_requests(named, limits, parsed.get("requests", parsed.get("limits", 0)))
+    requests = _shared_requests(own_requests, limits, parsed.get("requests", parsed.get("limits", 0)))
     if "limits" in parsed:
         limits = list[int | None](_shared_limits(requests, limits, parsed["limits"]))
     for container, request, limit in zip(together, requests, limits, strict=True):
@@ -60,11 +60,11 @@ def _shared_requests(requests: Sequence[int | None], limits: Sequence[int | None
     What the containers' own requests leave goes, in equal parts, to those that name nothing; else to the first one
     without a limit; else to each up to its limit, in order.
     """
-    named = [limit if request is None else request for request, limit in zip(requests, limits, strict=True)]
-    shares = [share or 0 for share in named]
+    amounts = [limit if request is None else request for request, limit in zip(requests, limits, strict=True)]
+    shares = [share or 0 for share in amounts]
     rest = max(total - sum(shares), 0)
     free = [i for i, limit in enumerate(limits) if limit is None]
-    takers = [i for i in free if named[i] is None] or free[:1]
+    takers = [i for i in free if amounts[i] is None] or free[:1]
     for place, part in zip(takers, _parts(rest, len(takers)), strict=True):
         shares[place] += part
     for place, limit in enumerate(limits if not takers else ()):
@@ -95,14 +95,14 @@ def _together(spec: Json) -> list[Json]:
 
 def _amount(container: Json, side: str, resource: Resource) -> int | None:
     """None: the container names none."""
-    held = (container.get("resources") or {}).get(side) or {}
-    return parse_amount(resource, held[resource]) if resource in held else None
+    quantities = (container.get("resources") or {}).get(side) or {}
+    return parse_amount(resource, quantities[resource]) if resource in quantities else None
 
 
 def _write(container: Json, side: str, resource: Resource, amount: int | None) -> None:
     resources = container.get("resources") or {}
-    held = resources.get(side) or {}
+    quantities = resources.get(side) or {}
     if amount is not None:
-        same = resource in held and parse_amount(resource, held[resource]) == amount
-        text = held[resource] if same else format_amount(resource, amount)
-        container["resources"] = {**resources, side: {**held, resource.value: text}}
+        same = resource in quantities and parse_amount(resource, quantities[resource]) == amount
+        text = quantities[resource] if same else format_amount(resource, amount)
+        container["resources"] = {**resources, side: {**quantities, resource.value: text}}

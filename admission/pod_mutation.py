@@ -128,7 +128,9 @@ def _own_amounts(container: Mapping[str, Any]) -> Json:
     resources = container.get("resources")
     if not resources:
         return dict(container)
-    own = {side: dict(found) if isinstance(found, dict) else found for side, found in resources.items()}
+    own = {
+        side: dict(quantities) if isinstance(quantities, dict) else quantities for side, quantities in resources.items()
+    }
     return {**container, "resources": own}
 
 
@@ -180,8 +182,8 @@ def _begun(pod: Mapping[str, Any], view: ClusterView, call: Call) -> _Work:
         return _Work(writable(pod), ProfileRecord())
     if not new or outcome_of(pod, _named(view, record.applied)) == record.outcome:
         return _Work(writable(pod), record, dealt_with={*record.applied, *record.skipped})
-    begun = ProfileRecord(record.at, [], list(record.skipped))
-    return _Work(writable(pod), begun, frozenset(record.applied), dealt_with={*record.skipped})
+    fresh_record = ProfileRecord(record.at, [], list(record.skipped))
+    return _Work(writable(pod), fresh_record, frozenset(record.applied), dealt_with={*record.skipped})
 
 
 def _named(view: ClusterView, names: Sequence[str]) -> list[Profile]:

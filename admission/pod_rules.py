@@ -44,15 +44,15 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
 def problems_of_change(old: Pod, new: Pod) -> list[Problem]:
     """What a changed pod may not have changed."""
     before, after = (pod["metadata"].get("labels") or {} for pod in (old, new))
-    found = [
+    problems = [
         _fixed(f"metadata.labels[{key}]", before.get(key), after.get(key))
         for key in FIXED_LABELS
         if before.get(key) != after.get(key)
     ]
     was, now = _priority(old), _priority(new)
-    if was is not now and not found:
-        found.append(_fixed("spec.priority", was, now))
-    return found
+    if was is not now and not problems:
+        problems.append(_fixed("spec.priority", was, now))
+    return problems
 
 
 def _fixed(field: str, was: str | None, now: str | None) -> Problem:
@@ -69,8 +69,10 @@ def _combination(qos: QosClass, priority: PriorityClass) -> Iterator[Problem]:
     refused = REFUSED.get(qos, frozenset())
     if priority in refused:
         allowed = ", ".join(sorted(c for c in PriorityClass if c not in refused and c))
-        named = f"priority class {priority.value}" if priority.value else "no Koordinator priority class"
-        yield Problem(_QOS_FIELD, qos, f"does not go with {named}", f"set spec.priorityClassName to one of {allowed}")
+        class_name = f"priority class {priority.value}" if priority.value else "no Koordinator priority class"
+        yield Problem(
+            _QOS_FIELD, qos, f"does not go with {class_name}", f"set spec.priorityClassName to one of {allowed}"
+        )
 
 
 def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
@@ -78,14 +80,16 @@ def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
         return
     field = "spec.containers[*].resources.requests.cpu"
     try:
-        asked = requests_of(pod["spec"]).get("cpu", 0)
+        request_millicores = requests_of(pod["spec"]).get("cpu", 0)
     except CotenantError as error:
         yield Problem(field, "", error.message, error.fix)
         return
-    if not asked:
+    if not request_millicores:
         yield Problem(field, "0", f"is no CPU, and {qos} binds whole ones", "request a whole number of CPUs")
-    elif asked % 1000:
-        yield Problem(field, f"{asked}m", f"is not a whole number of CPUs, as {qos} needs", "request whole CPUs")
+    elif request_millicores % 1000:
+        yield Problem(
+            field, f"{request_millicores}m", f"is not a whole number of CPUs, as {qos} needs", "request whole CPUs"
+        )
 
 
 def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:
@@ -97,8 +101,10 @@ def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:
                 names = [name for name in BATCH_NAMES if name in amounts(container, side)]
                 if names:
                     field = f"spec.{group}[{index}].resources.{side}"
-                    words = f"belong to QoS BE, the pod is {qos.value or 'without a QoS label'}"
-                    yield Problem(field, ", ".join(names), words, f"set {_QOS_FIELD} to BE, or ask for cpu and memory")
+                    message = f"belong to QoS BE, the pod is {qos.value or 'without a QoS label'}"
+                    yield Problem(
+                        field, ", ".join(names), message, f"set {_QOS_FIELD} to BE, or ask for cpu and memory"
+                    )
                     break
 
 

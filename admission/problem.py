@@ -28,5 +28,5 @@ class Problem:
 def in_words(problems: Sequence[Problem]) -> str:
     """The refusal's message: all problems, at most twenty of them."""
     more = len(problems) - MOST_PROBLEMS
-    said = "; ".join(str(p) for p in problems[:MOST_PROBLEMS])
-    return f"{said}; and {more} more" if more > 0 else said
+    sentences = "; ".join(str(p) for p in problems[:MOST_PROBLEMS])
+    return f"{sentences}; and {more} more" if more > 0 else sentences

@@ -116,8 +116,8 @@ def apply_to(
     was applied in an earlier call of this request, so that a label that ends with its suffix has got it already. The
     pod given is not changed.
     """
-    found = {**pod, "metadata": dict(pod["metadata"]), "spec": dict(pod["spec"])}
-    metadata, spec = found["metadata"], found["spec"]
+    changed = {**pod, "metadata": dict(pod["metadata"]), "spec": dict(pod["spec"])}
+    metadata, spec = changed["metadata"], changed["spec"]
     labels, annotations = dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {})
     labels |= profile.labels
     annotations |= profile.annotations
@@ -137,9 +137,9 @@ def apply_to(
     _put(metadata, "labels", labels)
     _put(metadata, "annotations", annotations)
     if profile.patch:
-        found = merged(found, profile.patch)
-    settle_priority(found["spec"], pod["spec"], classes, profile.name)
-    return Laid(found, tuple(_without_invalid(found["metadata"], pod["metadata"], profile.name)))
+        changed = merged(changed, profile.patch)
+    settle_priority(changed["spec"], pod["spec"], classes, profile.name)
+    return Laid(changed, tuple(_without_invalid(changed["metadata"], pod["metadata"], profile.name)))
 
 
 def settle_priority(
@@ -196,17 +196,17 @@ def _put(metadata: dict[str, Any], key: str, texts: dict[str, str]) -> None:
 
 
 def _selector(spec: Mapping[str, Any], key: str, where: str) -> LabelSelector | None:
-    given = spec.get(key)
-    return None if given is None else LabelSelector.parse(given, where + key)
+    body = spec.get(key)
+    return None if body is None else LabelSelector.parse(body, where + key)
 
 
-def _percent(given: Any, where: str) -> int:
+def _percent(value: Any, where: str) -> int:
     """Of an int-or-string: 30 or "30%"; absent means always."""
-    if given is None:
+    if value is None:
         return 100
-    text = str(given).removesuffix("%") if isinstance(given, str) else str(given)
-    if isinstance(given, bool) or not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= 100):
-        raise _refusal(f"{where}probability", given, "is not a percentage between 0% and 100%")
+    text = str(value).removesuffix("%") if isinstance(value, str) else str(value)
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= 100):
+        raise _refusal(f"{where}probability", value, "is not a percentage between 0% and 100%")
     return int(text)
 
 
@@ -218,69 +218,73 @@ def _qos(spec: Mapping[str, Any], where: str) -> str:
 
 
 def _sub_priority(spec: Mapping[str, Any], where: str) -> int | None:
-    given = spec.get("koordinatorPriority")
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or not -INT32 <= given < INT32):
-        raise _refusal(f"{where}koordinatorPriority", given, "is not a 32-bit whole number")
-    return given
+    sub_priority = spec.get("koordinatorPriority")
+    if sub_priority is not None and (
+        not isinstance(sub_priority, int) or isinstance(sub_priority, bool) or not -INT32 <= sub_priority < INT32
+    ):
+        raise _refusal(f"{where}koordinatorPriority", sub_priority, "is not a 32-bit whole number")
+    return sub_priority
 
 
 def _patch(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The patch, refused where it would make another object of the pod."""
     patch = _mapping(spec, "patch", where)
     metadata = _mapping(patch, "metadata", f"{where}patch.")
-    held = [key for key in _PROTECTED if key in patch] + [f"metadata.{k}" for k in metadata if k in _PROTECTED_METADATA]
+    protected = [key for key in _PROTECTED if key in patch] + [
+        f"metadata.{k}" for k in metadata if k in _PROTECTED_METADATA
+    ]
     inner = [f"{key}.$patch" for key in ("metadata", "spec") if "$patch" in _mapping(patch, key, f"{where}patch.")]
     removed = [key for key in ("metadata", "spec") if key in patch and patch[key] is None]
     odd = [key for key in patch if key.startswith("$")]
-    if found := held + inner + removed + odd:
-        raise _refusal(f"{where}patch", ", ".join(found), "may not be changed by a profile")
+    if refused := protected + inner + removed + odd:
+        raise _refusal(f"{where}patch", ", ".join(refused), "may not be changed by a profile")
     return patch
 
 
 def _mapping(body: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    given = body.get(key)
-    if given is None:
+    value = body.get(key)
+    if value is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise _refusal(where + key, given, "is not an object")
-    return given
+    if not isinstance(value, Mapping):
+        raise _refusal(where + key, value, "is not an object")
+    return value
 
 
 def _texts(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
-    given = _mapping(spec, key, where)
-    for name, value in given.items():
+    texts = _mapping(spec, key, where)
+    for name, value in texts.items():
         if not isinstance(value, str):
             raise _refusal(f"{where}{key}[{name}]", value, "is not a text")
-    return given or _NOTHING
+    return texts or _NOTHING
 
 
 def _labels(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
     """Texts that the API server takes as labels."""
-    found = _texts(spec, key, where)
-    LabelSelector.parse({"matchLabels": found}, where + key)
-    return found
+    labels = _texts(spec, key, where)
+    LabelSelector.parse({"matchLabels": labels}, where + key)
+    return labels
 
 
 def _keyed(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
     """Texts whose keys the API server takes as keys of labels and annotations."""
-    found = _texts(spec, key, where)
-    LabelSelector.parse({"matchLabels": dict.fromkeys(found, "")}, where + key)
-    return found
+    texts = _texts(spec, key, where)
+    LabelSelector.parse({"matchLabels": dict.fromkeys(texts, "")}, where + key)
+    return texts
 
 
 def _mapping_of_keys(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
     """Old key -> new key, the new ones valid."""
-    found = _texts(spec, key, where)
-    LabelSelector.parse({"matchLabels": dict.fromkeys(found.values(), "")}, where + key)
-    return found
+    new_keys = _texts(spec, key, where)
+    LabelSelector.parse({"matchLabels": dict.fromkeys(new_keys.values(), "")}, where + key)
+    return new_keys
 
 
 def _text(spec: Mapping[str, Any], key: str, where: str) -> str:
-    given = spec.get(key) or ""
-    if not isinstance(given, str):
-        raise _refusal(where + key, given, "is not a text")
-    return given
+    text = spec.get(key) or ""
+    if not isinstance(text, str):
+        raise _refusal(where + key, text, "is not a text")
+    return text
 
 
-def _refusal(what: str, given: object, because: str) -> UsageError:
-    return UsageError(f"{what}: {shown(given)} {because}", fix=_FIX)
+def _refusal(what: str, value: object, because: str) -> UsageError:
+    return UsageError(f"{what}: {shown(value)} {because}", fix=_FIX)

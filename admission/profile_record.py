@@ -55,9 +55,9 @@ def read_record(pod: Pod, key: bytes, namespace: str) -> ProfileRecord | None:
         record = msgspec.json.decode(text if isinstance(text, str) else "", type=ProfileRecord)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
-    given = record.signature.encode("utf-8", "replace")
+    signature = record.signature.encode("utf-8", "replace")
     signatures = (_signature(record, key, identity).encode() for identity in _identities(pod, namespace))
-    return record if key and any(hmac.compare_digest(given, ours) for ours in signatures) else None
+    return record if key and any(hmac.compare_digest(signature, ours) for ours in signatures) else None
 
 
 def record_text(record: ProfileRecord, pod: Pod, key: bytes, namespace: str) -> str:

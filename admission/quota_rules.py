@@ -79,12 +79,12 @@ def with_defaults(body: Mapping[str, Any], tree: QuotaTree) -> Json:
 def _weights(text: Any, maximum: Mapping[str, Any]) -> str:
     """Given weights with max's resources and no others; what is no JSON object stays, for the rules to refuse."""
     try:
-        given = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+        weights = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
     except (msgspec.MsgspecError, RecursionError, UnicodeError, TypeError):
         return str(text)
-    if text and given.keys() == maximum.keys():
+    if text and weights.keys() == maximum.keys():
         return str(text)
-    return json.dumps({name: given.get(name, value) for name, value in maximum.items()}, separators=(",", ":"))
+    return json.dumps({name: weights.get(name, value) for name, value in maximum.items()}, separators=(",", ":"))
 
 
 def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tree: QuotaTree) -> list[Problem]:
@@ -92,8 +92,8 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
     try:
         quota = Quota.parse(body)
     except UsageError as error:
-        field, _, words = error.message.partition(": ")
-        return [Problem(field, "", words, error.fix)]
+        field, _, message = error.message.partition(": ")
+        return [Problem(field, "", message, error.fix)]
     old = _old(old_body)
     if quota.name == ROOT_QUOTA and old is None:
         return []
@@ -111,12 +111,14 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
     if name in UNDELETABLE:
         return [Problem("metadata.name", name, "belongs to the system and may not be deleted", "leave it")]
     children = ", ".join(q.name for q in tree.children(name)[:5])
-    found = []
+    problems = []
     if children:
-        found.append(Problem("metadata.name", name, f"still has child quotas: {children}", "delete or move them first"))
+        problems.append(
+            Problem("metadata.name", name, f"still has child quotas: {children}", "delete or move them first")
+        )
     if pods:
-        found.append(Problem("metadata.name", name, f"is still used by {pods} pods", "delete or move them first"))
-    return found
+        problems.append(Problem("metadata.name", name, f"is still used by {pods} pods", "delete or move them first"))
+    return problems
 
 
 def _old(body: Mapping[str, Any] | None) -> Quota | None:
@@ -139,20 +141,20 @@ def _itself(quota: Quota) -> Iterator[Problem]:
         if name not in quota.maximum:
             yield Problem(f"spec.min.{name}", str(amount), "has no max", f"add spec.max.{name}")
         elif amount > quota.maximum[name]:
-            words = f"is more than spec.max.{name} = {quota.maximum[name]}"
-            yield Problem(f"spec.min.{name}", str(amount), words, "lower min or raise max")
+            message = f"is more than spec.max.{name} = {quota.maximum[name]}"
+            yield Problem(f"spec.min.{name}", str(amount), message, "lower min or raise max")
     for name in quota.strict_keys:
         if name in quota.used and quota.used[name] > quota.maximum.get(name, -1):
-            words = f"is less than what is in use ({quota.used[name]}), and {STRICT_KEYS_ANNOTATION} forbids that"
-            yield Problem(f"spec.max.{name}", str(quota.maximum.get(name, "")), words, "raise max or end pods first")
+            message = f"is less than what is in use ({quota.used[name]}), and {STRICT_KEYS_ANNOTATION} forbids that"
+            yield Problem(f"spec.max.{name}", str(quota.maximum.get(name, "")), message, "raise max or end pods first")
 
 
 def _name(change: Change) -> Iterator[Problem]:
     same = change.tree.quotas.get(change.quota.name)
     if change.old is None and same is not None and same.namespace != change.quota.namespace:
-        words = f"is the name of a quota in namespace {same.namespace} too"
+        message = f"is the name of a quota in namespace {same.namespace} too"
         yield Problem(
-            "metadata.name", change.quota.name, words, "choose another name: names are shared by all namespaces"
+            "metadata.name", change.quota.name, message, "choose another name: names are shared by all namespaces"
         )
     for namespace in change.quota.namespaces:
         owner = change.tree.owner_of_namespace(namespace)
@@ -182,8 +184,8 @@ def _place(change: Change) -> Iterator[Problem]:
     elif parent is not None and not parent.is_parent:
         yield Problem(_PARENT, quota.parent, "is no parent quota", f"choose one with {IS_PARENT_LABEL}: true")
     if change.children and not quota.is_parent and (change.old is None or not change.old.is_parent):
-        words = f"but quotas name it as their parent: {', '.join(q.name for q in change.children[:5])}"
-        yield Problem(_IS_PARENT, "false", words, "set it to true")
+        message = f"but quotas name it as their parent: {', '.join(q.name for q in change.children[:5])}"
+        yield Problem(_IS_PARENT, "false", message, "set it to true")
 
 
 def _keys(change: Change) -> Iterator[Problem]:
@@ -193,11 +195,11 @@ def _keys(change: Change) -> Iterator[Problem]:
     for above, below in [*pairs, *((quota, child) for child in change.children)]:
         if above.maximum.keys() != below.maximum.keys():
             odd = ", ".join(sorted(above.maximum.keys() ^ below.maximum.keys()))
-            words = f"differ between parent {above.name} and child {below.name}: {odd}"
-            yield Problem("spec.max", quota.name, words, "name the same resources in both")
+            message = f"differ between parent {above.name} and child {below.name}: {odd}"
+            yield Problem("spec.max", quota.name, message, "name the same resources in both")
         if extra := below.minimum.keys() - above.minimum.keys():
-            words = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
-            yield Problem("spec.min", quota.name, words, "add them to the parent's min, or drop them here")
+            message = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
+            yield Problem("spec.min", quota.name, message, "add them to the parent's min, or drop them here")
 
 
 def _sums(change: Change) -> Iterator[Problem]:
@@ -214,12 +216,12 @@ def _sums(change: Change) -> Iterator[Problem]:
         mine = quota.minimum if field == "min" else quota.maximum
         for name, amount in total([*those, mine]).items():
             if name in mine and amount > INT64_MAX:
-                words = f"with its siblings' is {amount}, more than a 64-bit number holds"
-                yield Problem(f"spec.{field}.{name}", str(mine[name]), words, "write a smaller amount")
+                message = f"with its siblings' is {amount}, more than a 64-bit number holds"
+                yield Problem(f"spec.{field}.{name}", str(mine[name]), message, "write a smaller amount")
 
 
 def _over(parent: Quota, children: list[Quota]) -> Iterator[Problem]:
     for name, amount in total([child.minimum for child in children]).items():
         if amount > parent.minimum.get(name, 0):
-            words = f"of {parent.name}'s children sums to {amount}, {parent.name} has {parent.minimum.get(name, 0)}"
-            yield Problem(f"spec.min.{name}", str(amount), words, "lower the children's min or raise the parent's")
+            message = f"of {parent.name}'s children sums to {amount}, {parent.name} has {parent.minimum.get(name, 0)}"
+            yield Problem(f"spec.min.{name}", str(amount), message, "lower the children's min or raise the parent's")

@@ -26,14 +26,18 @@ class Offers:
     """By a label that owners must have; None: owners that need none."""
 
     @classmethod
-    def of(cls, found: Iterable[Reservation], served_until_seconds: float) -> Offers:
+    def of(cls, reservations: Iterable[Reservation], served_until_seconds: float) -> Offers:
         """Those that are open, and whose owners wait for them."""
-        kept = [r for r in found if r.open_to_owners and r.mode(Mode.PINNED) is Mode.PINNED]
+        open_reservations = [r for r in reservations if r.open_to_owners and r.mode(Mode.PINNED) is Mode.PINNED]
         places: dict[tuple[str, str] | None, list[Reservation]] = {}
-        for reservation in kept:
+        for reservation in open_reservations:
             for label in reservation.owner_labels:
                 places.setdefault(label, []).append(reservation)
-        return cls(tuple(kept), served_until_seconds, {label: tuple(found) for label, found in places.items()})
+        return cls(
+            tuple(open_reservations),
+            served_until_seconds,
+            {label: tuple(reservations) for label, reservations in places.items()},
+        )
 
     def likely(self, labels: Mapping[str, str]) -> Iterator[Reservation]:
         """Those whose owners may have these labels."""

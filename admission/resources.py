@@ -41,8 +41,8 @@ def containers(pod: Mapping[str, Any], *groups: str) -> Iterator[Json]:
 def amounts(container: Mapping[str, Any], side: str) -> Json:
     """Requests or limits of a container; an empty one when there are none."""
     resources = container.get("resources")
-    found = resources.get(side) if isinstance(resources, dict) else None
-    return found if isinstance(found, dict) else {}
+    quantities = resources.get(side) if isinstance(resources, dict) else None
+    return quantities if isinstance(quantities, dict) else {}
 
 
 def renamed(pod: Json) -> list[str]:
@@ -50,18 +50,18 @@ def renamed(pod: Json) -> list[str]:
     warnings = []
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
-            found = amounts(container, side)
+            quantities = amounts(container, side)
             where = f"container {container.get('name')}: {side}"
-            warnings += [_rename(found, old, where) for old in list(found) if old in RESOURCE_ALIASES]
+            warnings += [_rename(quantities, old, where) for old in list(quantities) if old in RESOURCE_ALIASES]
     return warnings
 
 
-def _rename(found: Json, old: str, where: str) -> str:
+def _rename(quantities: Json, old: str, where: str) -> str:
     new = RESOURCE_ALIASES[old]
-    value = found.pop(old)
-    if new in found:
+    value = quantities.pop(old)
+    if new in quantities:
         return f"{where}: {old} is an old name of {new}, which is there too; {old}={value} was dropped"
-    found[new] = value
+    quantities[new] = value
     return f"{where}: {old} is an old name of {new}; write the new one"
 
 
@@ -90,13 +90,17 @@ def translated(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[st
 def _translate(container: Json, resource: Resource, name: str) -> list[str]:
     """Rename one resource of one container in requests and limits; a warning when it has to stay."""
     sides = {side: amounts(container, side) for side in SIDES}
-    if not any(resource in found for found in sides.values()):
+    if not any(resource in quantities for quantities in sides.values()):
         _fill_request(container, sides, name)
         return []
-    if any(name in found for found in sides.values()):
+    if any(name in quantities for quantities in sides.values()):
         return [f"container {container.get('name')}: asks for {name} and for {resource}; {resource} was not translated"]
     try:
-        values = {side: _amount(resource, found[resource]) for side, found in sides.items() if resource in found}
+        values = {
+            side: _amount(resource, quantities[resource])
+            for side, quantities in sides.items()
+            if resource in quantities
+        }
     except QuantityError as error:
         return [f"container {container.get('name')}: {resource} was not translated: {error.message}"]
     for side, value in values.items():
@@ -134,12 +138,12 @@ def with_extended_spec(pod: Json) -> list[str]:
     it: so the protocol has it.
     """
     warnings = _annotation_renamed(pod)
-    found = {str(c.get("name")): spec for c in containers(pod, "containers") if (spec := _extended(c))}
-    if found:
+    specs = {str(c.get("name")): spec for c in containers(pod, "containers") if (spec := _extended(c))}
+    if specs:
         annotations = pod["metadata"].get("annotations") or {}
-        held = annotations.get(EXTENDED_SPEC_ANNOTATION)
-        if held is None or _readable(held) != _comparable(found):
-            text = compact({"containers": found})
+        text_before = annotations.get(EXTENDED_SPEC_ANNOTATION)
+        if text_before is None or _readable(text_before) != _comparable(specs):
+            text = compact({"containers": specs})
             pod["metadata"]["annotations"] = {**annotations, EXTENDED_SPEC_ANNOTATION: text}
     return warnings
 
@@ -150,8 +154,8 @@ def compact(value: Json) -> str:
 
 
 def _extended(container: Mapping[str, Any]) -> dict[str, Json]:
-    found = {side: {n: v for n, v in amounts(container, side).items() if n in BATCH_NAMES} for side in SIDES}
-    return {side: names for side, names in found.items() if names}
+    by_side = {side: {n: v for n, v in amounts(container, side).items() if n in BATCH_NAMES} for side in SIDES}
+    return {side: names for side, names in by_side.items() if names}
 
 
 def _annotation_renamed(pod: Json) -> list[str]:
@@ -172,13 +176,13 @@ def _annotation_renamed(pod: Json) -> list[str]:
 def _modern(text: Any, names: list[str]) -> str | None:
     """The annotation's present shape of an old value; None when it cannot be told which container is meant."""
     try:
-        given = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, Any])
+        body = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
-    if isinstance(given.get("containers"), dict):
+    if isinstance(body.get("containers"), dict):
         return str(text)
     plain = {resource.value: EXTENDED_RESOURCES[Band.BATCH, resource] for resource in Resource}
-    limits = {(plain | RESOURCE_ALIASES).get(key, key): value for key, value in given.items()}
+    limits = {(plain | RESOURCE_ALIASES).get(key, key): value for key, value in body.items()}
     if len(names) != 1 or not limits or not all(isinstance(v, str | int) for v in limits.values()):
         return None
     return compact({"containers": {names[0]: {"limits": limits}}})
@@ -187,16 +191,16 @@ def _modern(text: Any, names: list[str]) -> str | None:
 def _readable(text: Any) -> Any:
     """An annotation's amounts as numbers; None when it says nothing that can be compared."""
     try:
-        given = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, dict[str, Any]])
-        return _comparable(given.get("containers", {}))
+        body = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, dict[str, Any]])
+        return _comparable(body.get("containers", {}))
     except (msgspec.MsgspecError, RecursionError, UnicodeError, AttributeError, TypeError):
         return None
 
 
-def _comparable(found: Mapping[str, Any]) -> Any:
+def _comparable(specs: Mapping[str, Any]) -> Any:
     return {
         name: {side: {n: _number(v) for n, v in (spec.get(side) or {}).items()} for side in SIDES}
-        for name, spec in found.items()
+        for name, spec in specs.items()
     }
 
 

@@ -152,14 +152,14 @@ UNTOUCHED: Final = Verdict()
 NOT_READY: Final = Verdict(outcome="not-ready")
 
 
-def answer(path: str, body: bytes, asked: Asked) -> Answer:
+def answer(path: str, body: bytes, context: Asked) -> Answer:
     """The answer to one POST; 404 for a path we do not serve."""
     judge = ROUTES.get(path)
     if judge is None:
         return Answer(404, b"no such webhook; try " + ", ".join(ROUTES).encode() + b"\n", "unknown-path")
     try:
         request = decode(body)
-        verdict = judge(request, asked)
+        verdict = judge(request, context)
     except BadReview as error:
         return Answer(400, f"{error}\n".encode("utf-8", "replace"), "bad-review")
     return Answer(200, encode(request.uid, verdict), verdict.outcome, verdict.profiles)
@@ -200,7 +200,7 @@ def _short(text: str) -> str:
     return shown if len(shown) <= WARNING_CAP else f"{shown[: WARNING_CAP - 3]}..."
 
 
-def mutate_pod(request: Request, asked: Asked) -> Verdict:
+def mutate_pod(request: Request, context: Asked) -> Verdict:
     """Old names, profiles, translation; and the one rule that needs the quota tree.
 
     Whether a namespace is bound to a quota with children only we know, so the API server cannot tell which pods to send
@@ -208,7 +208,7 @@ def mutate_pod(request: Request, asked: Asked) -> Verdict:
     """
     if not _is(request, "", "pods"):
         return UNTOUCHED
-    if not asked.view.synced:
+    if not context.view.synced:
         return NOT_READY
     pod = _object(request.new, _PodShape)
     if pod is None:
@@ -217,20 +217,20 @@ def mutate_pod(request: Request, asked: Asked) -> Verdict:
         operation=request.operation,
         namespace=request.namespace or "",
         uid=request.uid,
-        now_seconds=asked.now_seconds,
-        translate_overhead=asked.translate_overhead,
-        key=asked.record_key,
+        now_seconds=context.now_seconds,
+        translate_overhead=context.translate_overhead,
+        key=context.record_key,
     )
-    found = mutated(pod, asked.view, call)
+    mutation = mutated(pod, context.view, call)
     if request.operation == "CREATE":
-        labels = found.pod["metadata"].get("labels") or {}
-        if problems := list(pod_rules.leaf_quota(call.namespace, labels, asked.view.quotas)):
+        labels = mutation.pod["metadata"].get("labels") or {}
+        if problems := list(pod_rules.leaf_quota(call.namespace, labels, context.view.quotas)):
             return _judged(problems)
-    patch = tuple(difference(pod, found.pod))
-    return Verdict((), patch, found.warnings, found.applied, "patched" if patch else "untouched")
+    patch = tuple(difference(pod, mutation.pod))
+    return Verdict((), patch, mutation.warnings, mutation.applied, "patched" if patch else "untouched")
 
 
-def validate_pod(request: Request, asked: Asked) -> Verdict:
+def validate_pod(request: Request, context: Asked) -> Verdict:
     """QoS x priority and its kin."""
     if not _is(request, "", "pods"):
         return UNTOUCHED
@@ -240,44 +240,44 @@ def validate_pod(request: Request, asked: Asked) -> Verdict:
     if request.operation == "UPDATE":
         old = _object(request.old, _PodShape)
         return _judged([] if old is None else pod_rules.problems_of_change(old, pod))
-    return _judged(pod_rules.problems_of_new(pod, request.namespace or "", asked.view.quotas))
+    return _judged(pod_rules.problems_of_new(pod, request.namespace or "", context.view.quotas))
 
 
-def mutate_quota(request: Request, asked: Asked) -> Verdict:
+def mutate_quota(request: Request, context: Asked) -> Verdict:
     """Parent, tree id, shared weights."""
     quota = _object(request.new, _QuotaShape) if _is(request, QUOTA_API, "elasticquotas") else None
     if quota is None:
         return UNTOUCHED
-    if not asked.view.quotas_synced:
+    if not context.view.quotas_synced:
         return NOT_READY
-    patch = tuple(difference(quota, quota_rules.with_defaults(quota, asked.view.quotas)))
+    patch = tuple(difference(quota, quota_rules.with_defaults(quota, context.view.quotas)))
     return Verdict((), patch, outcome="patched" if patch else "untouched")
 
 
-def validate_quota(request: Request, asked: Asked) -> Verdict:
+def validate_quota(request: Request, context: Asked) -> Verdict:
     """The rules of the tree; refused while the tree is unknown, for this webhook guards what others promise."""
     if not _is(request, QUOTA_API, "elasticquotas"):
         return UNTOUCHED
-    if not asked.view.quotas_synced:
+    if not context.view.quotas_synced:
         return _judged([Problem("metadata.name", request.name or "", "the quota tree is not read yet", "try again")])
     old = _object(request.old, _QuotaShape)
     if request.operation == "DELETE":
         if old is None:
             return _judged([])
         name = str(old["metadata"].get("name") or "")  # of a whole collection the request names none
-        return _judged(quota_rules.problems_of_deletion(old, asked.view.quotas, asked.pods_of_quota(name)))
+        return _judged(quota_rules.problems_of_deletion(old, context.view.quotas, context.pods_of_quota(name)))
     quota = _object(request.new, _QuotaShape)
-    return _judged([] if quota is None else quota_rules.problems_of(quota, old, asked.view.quotas))
+    return _judged([] if quota is None else quota_rules.problems_of(quota, old, context.view.quotas))
 
 
-def validate_config(request: Request, asked: Asked) -> Verdict:
+def validate_config(request: Request, context: Asked) -> Verdict:
     """The one ConfigMap that configures colocation; keys that did not change are not judged again."""
-    if not _is(request, "", "configmaps") or (request.namespace, request.name) != asked.config_place:
+    if not _is(request, "", "configmaps") or (request.namespace, request.name) != context.config_place:
         return UNTOUCHED
     new, old = _object(request.new, _ConfigShape), _object(request.old, _ConfigShape)
     before = (old or {}).get("data") or {}
     data = (new or {}).get("data") or {}
-    return _judged(asked.config_rules({key: text for key, text in data.items() if before.get(key) != text}))
+    return _judged(context.config_rules({key: text for key, text in data.items() if before.get(key) != text}))
 
 
 QUOTA_API: Final = "scheduling.sigs.k8s.io"
@@ -296,8 +296,8 @@ def _judged(problems: list[Problem]) -> Verdict:
 
 def _is(request: Request, group: str, resource: str) -> bool:
     """Whether a review is about this kind itself, not about a subresource or another kind."""
-    asked = request.resource
-    return not request.sub_resource and asked.group == group and asked.resource == resource
+    target = request.resource
+    return not request.sub_resource and target.group == group and target.resource == resource
 
 
 def _object(raw: msgspec.Raw, shape: type) -> Any:

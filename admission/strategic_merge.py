@@ -55,14 +55,14 @@ def merged(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = (
         return {}
     if directive != "merge":
         raise _refusal(path, f"$patch {shown(directive)} is none of replace, delete, merge")
-    found = _retained(document, patch, path)
+    fields = _retained(document, patch, path)
     for key, value in patch.items():
         if key.startswith(_DELETE_ITEMS):
             field = key.removeprefix(_DELETE_ITEMS)
-            found[field] = _without(found.get(field), value, (*path, field))
+            fields[field] = _without(fields.get(field), value, (*path, field))
         elif not key.startswith("$"):
-            _merge_field(found, key, value, (*path, key))
-    return found
+            _merge_field(fields, key, value, (*path, key))
+    return fields
 
 
 def _retained(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -75,19 +75,19 @@ def _retained(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path)
     return {key: value for key, value in document.items() if key in keep}
 
 
-def _merge_field(found: dict[str, Any], key: str, value: Any, path: Path) -> None:
+def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> None:
     if value is None:
-        found.pop(key, None)
+        fields.pop(key, None)
         return
-    before = found.get(key)
+    before = fields.get(key)
     if before is not None and _shape(before) is not _shape(value):
         raise _refusal(path, f"the pod has {_named(before)} there, the patch {_named(value)}")
     if isinstance(value, Mapping):
-        found[key] = merged(before or {}, value, path)
+        fields[key] = merged(before or {}, value, path)
     elif isinstance(value, list):
-        found[key] = _merged_list(before or [], value, path)
+        fields[key] = _merged_list(before or [], value, path)
     else:
-        found[key] = value
+        fields[key] = value
 
 
 def _merged_list(before: Sequence[Any], patch: Sequence[Any], path: Path) -> list[Any]:
@@ -100,28 +100,28 @@ def _merged_list(before: Sequence[Any], patch: Sequence[Any], path: Path) -> lis
         raise _refusal(path, "an element is not an object")
     if any(item.get("$patch") == "replace" for item in patch):
         return [_plain(item) for item in patch if item.get("$patch") != "replace" or len(item) > 1]
-    found = list(before)
+    items = list(before)
     for item in patch:
-        _merge_element(found, item, merge_key, path)
-    return found
+        _merge_element(items, item, merge_key, path)
+    return items
 
 
-def _merge_element(found: list[Any], item: Mapping[str, Any], merge_key: str, path: Path) -> None:
+def _merge_element(items: list[Any], item: Mapping[str, Any], merge_key: str, path: Path) -> None:
     if merge_key not in item:
         raise _refusal(path, f"an element has no {merge_key}")
-    places = [i for i, old in enumerate(found) if isinstance(old, Mapping) and old.get(merge_key) == item[merge_key]]
+    places = [i for i, old in enumerate(items) if isinstance(old, Mapping) and old.get(merge_key) == item[merge_key]]
     if item.get("$patch") == "delete":
-        found[:] = [old for i, old in enumerate(found) if i not in places]
+        items[:] = [old for i, old in enumerate(items) if i not in places]
     elif places:
-        found[places[0]] = merged(found[places[0]], item, path)
+        items[places[0]] = merged(items[places[0]], item, path)
     else:
-        found.append(merged({}, item, path))
+        items.append(merged({}, item, path))
 
 
-def _without(before: Any, gone: Any, path: Path) -> list[Any]:
-    if not isinstance(gone, list) or not isinstance(before, list | None):
+def _without(before: Any, removed: Any, path: Path) -> list[Any]:
+    if not isinstance(removed, list) or not isinstance(before, list | None):
         raise _refusal(path, "$deleteFromPrimitiveList needs a list")
-    return [item for item in before or [] if item not in gone]
+    return [item for item in before or [] if item not in removed]
 
 
 def _plain(value: Any) -> Any:

@@ -81,8 +81,8 @@ class Reporter:
         if body is None:
             if not self._node.uid():
                 return False
-            self._writer.send(own_object(self._node.name, self._node.uid(), self.policy), whole=False)
-        self._writer.send(made, whole=False)
+            self._writer.send(own_object(self._node.name, self._node.uid(), self.policy), full_response=False)
+        self._writer.send(made, full_response=False)
         return True
 
     def annotate(self, now_seconds: float) -> bool:
@@ -91,7 +91,7 @@ class Reporter:
         if made is None:
             return False
         self._noted_at = now_seconds  # also when it is refused: not each minute
-        self._writer.send(made, whole=False)
+        self._writer.send(made, full_response=False)
         return True
 
     def _run(self) -> None:

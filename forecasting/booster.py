@@ -126,11 +126,11 @@ def train(moments: Sequence[Moment], actual: FloatMatrix, settings: ForecastingS
 
 def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
     """Which known slots to learn from, (moments, n, H)."""
-    known = np.flatnonzero(~np.isnan(actual))
-    if len(known) > most:
-        known = np.random.default_rng(SEED).choice(known, most, replace=False)
+    slots = np.flatnonzero(~np.isnan(actual))
+    if len(slots) > most:
+        slots = np.random.default_rng(SEED).choice(slots, most, replace=False)
     chosen = np.zeros(actual.size, dtype=bool)
-    chosen[known] = True
+    chosen[slots] = True
     return chosen.reshape(actual.shape)
 
 
@@ -180,8 +180,8 @@ def _every_level(away: Floats) -> Floats:
 
 def _mean(values: FloatMatrix) -> Floats:
     """Mean without gaps, 0 where nothing is known, (n,)."""
-    seen = ~np.isnan(values)
-    mean: Floats = np.where(seen, values, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    present = ~np.isnan(values)
+    mean: Floats = np.where(present, values, 0.0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     return mean
 
 

@@ -79,32 +79,32 @@ class Calendar:
         if self.plain:
             return history
         past = slice(0, self.grid.size)
-        made: FloatMatrix = np.where(self.off[past], np.float32(np.nan), history / self.factor[past])
-        return made
+        adjusted: FloatMatrix = np.where(self.off[past], np.float32(np.nan), history / self.factor[past])
+        return adjusted
 
     def special(self, path: Array, history: FloatMatrix) -> Array:
         """Forecast (n, horizon, L) with days of rest after their like, and events scaled."""
         if self.plain:
             return path
         ahead = slice(self.grid.size, None)
-        made = path * self.factor[ahead][None, :, None]
+        adjusted = path * self.factor[ahead][None, :, None]
         rest = np.flatnonzero(self.off[ahead])
         if rest.size:
             like = self._of_rest(history, rest)
-            made[:, rest] = np.where(np.isnan(like), made[:, rest], like)
-        return in_order(made)
+            adjusted[:, rest] = np.where(np.isnan(like), adjusted[:, rest], like)
+        return in_order(adjusted)
 
     def _of_rest(self, history: FloatMatrix, slots: npt.NDArray[np.intp]) -> Array:
         """Quantiles of coming slots from the same times of past days of rest, (n, slots, L); NaN: too few known."""
         day, size = self.grid.slots_per_day, self.grid.size
         idle = np.flatnonzero(self.off[:size] | self.sunday[:size])
-        made = np.full((len(history), len(slots), len(LEVEL_ARRAY)), np.nan, dtype=np.float32)
+        quantiles = np.full((len(history), len(slots), len(LEVEL_ARRAY)), np.nan, dtype=np.float32)
         for place, slot in enumerate(slots.tolist()):
-            apart = (idle - (size + slot)) % day
-            near = history[:, idle[np.minimum(apart, day - apart) <= REACH]]
-            known = (~np.isnan(near)).sum(axis=1) >= FEWEST
-            made[known, place] = row_quantiles(near[known], LEVEL_ARRAY)
-        return made
+            phase = (idle - (size + slot)) % day
+            near = history[:, idle[np.minimum(phase, day - phase) <= REACH]]
+            enough = (~np.isnan(near)).sum(axis=1) >= FEWEST
+            quantiles[enough, place] = row_quantiles(near[enough], LEVEL_ARRAY)
+        return quantiles
 
 
 def _public(country: str, days: Sequence[date]) -> frozenset[date]:
@@ -114,13 +114,13 @@ def _public(country: str, days: Sequence[date]) -> frozenset[date]:
 
     code, _, part = country.partition("-")
     try:
-        found = country_holidays(code, subdiv=part or None, years=range(min(days).year, max(days).year + 1))
+        rest_days = country_holidays(code, subdiv=part or None, years=range(min(days).year, max(days).year + 1))
     except NotImplementedError as error:
         raise SettingsError(
             f"forecasting.holidays: {country!r} is not known: {error}",
             fix="Give a country such as DE, or one with its part such as DE-BY or US-CA.",
         ) from error
-    return frozenset(found)
+    return frozenset(rest_days)
 
 
 def _inside(event: CalendarEvent, times: npt.NDArray[np.int64], zone: ZoneInfo) -> Flags:

@@ -52,24 +52,24 @@ def daily_classes(history: FloatMatrix, day: int) -> npt.NDArray[np.intp]:
     """Class of each series by its autocorrelation at a day's lag, (n,): 0 hardly, 1 weakly, 2 strongly daily."""
     if history.shape[1] <= day:
         return np.zeros(len(history), dtype=np.intp)
-    seen = ~np.isnan(history)
-    mean = np.where(seen, history, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(seen.sum(axis=1), 1)
-    away = np.where(seen, history - mean[:, None], 0.0)
-    both = (seen[:, day:] & seen[:, :-day]).sum(axis=1)
+    present = ~np.isnan(history)
+    mean = np.where(present, history, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
+    away = np.where(present, history - mean[:, None], 0.0)
+    both = (present[:, day:] & present[:, :-day]).sum(axis=1)
     shared = (away[:, day:] * away[:, :-day]).sum(axis=1) / np.maximum(both, 1)
-    variance = (away**2).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    variance = (away**2).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     acf = np.divide(shared, variance, out=np.zeros(len(history)), where=variance > 0)
-    found: npt.NDArray[np.intp] = np.searchsorted(_SEASONAL_FROM, acf, side="right")
-    return found
+    classes: npt.NDArray[np.intp] = np.searchsorted(_SEASONAL_FROM, acf, side="right")
+    return classes
 
 
 def lift(rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: ForecastingSettings) -> npt.NDArray[np.float64]:
     """Lift of each series and level, (n, L), in its scale; 0 below the upper levels."""
-    found = np.zeros((len(classes), len(LEVELS)))
+    lifts = np.zeros((len(classes), len(LEVELS)))
     for index, typical in _LIFTED.items():
         away = (rehearsed.actual - rehearsed.paths[..., index]) / rehearsed.scales[..., None]
         everyone = _ordered(away)
-        known = _trust(len(classes) if len(everyone) else 0)
+        shard_trust = _trust(len(classes) if len(everyone) else 0)
         for name in np.unique(classes):
             rows = np.flatnonzero(classes == name)
             own, trust = _ordered(away[:, rows]), _trust(len(rows))
@@ -77,9 +77,9 @@ def lift(rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: Forecast
             def pooled(level: Any, own: Floats = own, trust: float = trust, all_: Floats = everyone) -> Any:
                 return trust * _at(own, level) + (1 - trust) * _at(all_, level)
 
-            asked = _asked(away[:, rows], float(pooled(LEVELS[index])), LEVELS[index], settings.coverage_step)
-            found[rows, index] = known * pooled(asked) + (1 - known) * typical
-    return found
+            target_levels = _asked(away[:, rows], float(pooled(LEVELS[index])), LEVELS[index], settings.coverage_step)
+            lifts[rows, index] = shard_trust * pooled(target_levels) + (1 - shard_trust) * typical
+    return lifts
 
 
 def lifted(path: Array, by: Floats, scale: Floats, most: Floats) -> Array:
@@ -101,9 +101,9 @@ def _asked(away: Floats, nominal: float, level: float, step: float) -> Floats:
     promised = 1 - level
     misses = np.full(away.shape[1], promised)
     for day in away[::-1]:
-        known = ~np.isnan(day)
-        count = known.sum(axis=1)
-        missed = np.where(known, day > nominal, False).sum(axis=1) / np.maximum(count, 1)
+        present = ~np.isnan(day)
+        count = present.sum(axis=1)
+        missed = np.where(present, day > nominal, False).sum(axis=1) / np.maximum(count, 1)
         misses = np.where(count > 0, misses + step * (promised - missed), misses)
         misses = misses.clip(_FEWEST_MISSES * promised, _MOST_MISSES * promised)
     return 1 - misses

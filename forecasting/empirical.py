@@ -52,8 +52,8 @@ def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array
     last = np.maximum(values.shape[-1] - np.isnan(values).sum(axis=-1) - 1, 0)
     # a rounding error must not lift the answer to the next value
     index = np.minimum(_lower(mass, (levels - 1e-12) * mass[:, -1:]), last[:, None])
-    found: Array = np.take_along_axis(ordered, index, axis=-1).astype(np.float32)
-    return found
+    quantiles: Array = np.take_along_axis(ordered, index, axis=-1).astype(np.float32)
+    return quantiles
 
 
 def smooth_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array:
@@ -75,8 +75,8 @@ def smooth_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array:
     start = np.take_along_axis(middle, below, axis=-1)
     gap = np.take_along_axis(middle, above, axis=-1) - start
     part = np.divide(levels - start, gap, out=np.ones_like(gap), where=gap > 0).clip(0, 1)
-    found: Array = (low + part * (high - low)).astype(np.float32)
-    return found
+    quantiles: Array = (low + part * (high - low)).astype(np.float32)
+    return quantiles
 
 
 def _lower(rising: Floats, bounds: Floats) -> npt.NDArray[np.intp]:

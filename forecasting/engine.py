@@ -69,26 +69,28 @@ def forecast(
     for shard in shards:
         rows = np.array([i for i in range(len(reasons))[shard] if reasons[i] is Reason.OK], dtype=np.intp)
         if rows.size:
-            made = forecast_shard(local[rows], coarse.grid, settings, members)
-            path[rows], losses[rows] = made.path, made.losses
-            cards += [made.card] if made.card else []
-            for row, name, measured in zip(rows.tolist(), made.model, made.error, strict=True):
+            shard_forecast = forecast_shard(local[rows], coarse.grid, settings, members)
+            path[rows], losses[rows] = shard_forecast.path, shard_forecast.losses
+            cards += [shard_forecast.card] if shard_forecast.card else []
+            for row, name, measured in zip(rows.tolist(), shard_forecast.model, shard_forecast.error, strict=True):
                 model[row], error[row] = name, measured
     timing = clock.absolute(peak_timing(local, coarse.grid, path[:, :, _MEDIAN]))
     path = calendar.special(clock.absolute(path), coarse.values)
     peak = peak_quantiles(daily_maxima(past.values, past.grid.slots_per_day), highest, settings) * calendar.busiest
     grid = coarse.grid.following(HORIZON)
-    found = windows(path[:, :, _MEDIAN], grid, settings)
+    day_windows = windows(path[:, :, _MEDIAN], grid, settings)
     return Forecasts(
         refs=usage.refs,
         resource=usage.resource,
         grid=grid,
         quantiles=path,
         peak=_at_least(peak, path),
-        windows=found,
+        windows=day_windows,
         model=tuple(model),
         error=tuple(error),
-        reason=tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, found, strict=True)),
+        reason=tuple(
+            Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, day_windows, strict=True)
+        ),
         cards=tuple(cards),
         members=tuple(member.name for member in members),
         losses=losses,
@@ -104,8 +106,8 @@ def _aligned(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[R
     clean = Usage(usage.refs, recent.grid, values, usage.resource, usage.statistic)
     coarse = clean.coarser(STEP_SECONDS // usage.grid.step_seconds)
     cut = (coarse.grid.end_seconds - recent.grid.start_seconds) // usage.grid.step_seconds
-    kept = TimeGrid(recent.grid.start_seconds, recent.grid.step_seconds, max(0, cut))
-    past = Usage(usage.refs, kept, values[:, : kept.size], usage.resource, usage.statistic)
+    fine_grid = TimeGrid(recent.grid.start_seconds, recent.grid.step_seconds, max(0, cut))
+    past = Usage(usage.refs, fine_grid, values[:, : fine_grid.size], usage.resource, usage.statistic)
     return past, coarse.tail(settings.history_days * HORIZON)
 
 
@@ -119,11 +121,11 @@ def _from_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> tuple[F
 
 def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: ForecastingSettings) -> list[Reason]:
     """OK where a forecast can be tested, else why not."""
-    seen = ~np.isnan(coarse.values)
+    present = ~np.isnan(coarse.values)
     size = coarse.grid.size
-    some = seen.any(axis=1)
-    first = seen.argmax(axis=1) if size else np.zeros(len(seen))
-    last = size - 1 - (seen[:, ::-1].argmax(axis=1) if size else np.zeros(len(seen)))
+    some = present.any(axis=1)
+    first = present.argmax(axis=1) if size else np.zeros(len(present))
+    last = size - 1 - (present[:, ::-1].argmax(axis=1) if size else np.zeros(len(present)))
     silent = (size - 1 - last) * STEP_SECONDS >= settings.stale_hours * HOUR_SECONDS
     young = (size - first) * STEP_SECONDS < settings.minimum_days * DAY_SECONDS
     states = (

@@ -24,12 +24,14 @@ HISTORY_DAYS: Final = (0, 1 / SLOTS_PER_DAY, 1, 3, 14)
 
 def faults(model: Forecaster, seed: int = 0) -> tuple[str, ...]:
     """Sentences about what the model does not keep; it may raise whatever it raises."""
-    found = [f"{days:g} days of history: {fault}" for days in HISTORY_DAYS for fault in _of(model, _days(days, seed))]
+    sentences = [
+        f"{days:g} days of history: {fault}" for days in HISTORY_DAYS for fault in _of(model, _days(days, seed))
+    ]
     gaps = _days(14, seed)
     gaps[0], gaps[1, 100:200] = np.nan, np.nan
-    found += [f"with gaps: {fault}" for fault in _of(model, gaps)]
-    found += _independent(model, _days(14, seed))
-    return tuple(found)
+    sentences += [f"with gaps: {fault}" for fault in _of(model, gaps)]
+    sentences += _independent(model, _days(14, seed))
+    return tuple(sentences)
 
 
 def _of(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
@@ -51,10 +53,10 @@ def _of(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
 
 def _independent(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
     """The same history gives the same answer, whichever other series stand beside it."""
-    whole = _answer(model, history)
-    if not np.array_equal(whole, _answer(model, history), equal_nan=True):
+    answer = _answer(model, history)
+    if not np.array_equal(answer, _answer(model, history), equal_nan=True):
         yield "the same history gives two answers: seed what is random"
-    elif not np.allclose(whole[[1]], _answer(model, history[[1]]), equal_nan=True):
+    elif not np.allclose(answer[[1]], _answer(model, history[[1]]), equal_nan=True):
         yield "a series' answer depends on the series beside it"
 
 

@@ -46,8 +46,8 @@ def winkler(actual: Floats, low: Floats, high: Floats, alpha: float) -> Floats:
 
 def _mean(values: Floats) -> Floats:
     """Mean over the last axis without NaN; NaN where nothing is left."""
-    seen = ~np.isnan(values)
-    total, count = np.where(seen, values, 0.0).sum(axis=-1, dtype=np.float64), seen.sum(axis=-1)
+    present = ~np.isnan(values)
+    total, count = np.where(present, values, 0.0).sum(axis=-1, dtype=np.float64), present.sum(axis=-1)
     return _over(total, count)
 
 

@@ -59,6 +59,6 @@ def measure(tests: BackTests, served: Array) -> tuple[MeasuredError, ...]:
         count += judged
     floor = 1e-6 * level_of(tests.actual)
     relative = np.exp(np.clip(np.log((own + floor) / (base + floor)), -RATIO_LIMIT, RATIO_LIMIT))
-    known = count > 0
-    relative, covered = np.where(known, relative, np.nan), np.where(known, covered / np.maximum(count, 1), np.nan)
+    tested = count > 0
+    relative, covered = np.where(tested, relative, np.nan), np.where(tested, covered / np.maximum(count, 1), np.nan)
     return tuple(MeasuredError(float(r), float(c), int(k)) for r, c, k in zip(relative, covered, count, strict=True))

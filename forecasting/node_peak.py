@@ -69,8 +69,8 @@ class Room:
     @classmethod
     def of(cls, limits: npt.ArrayLike) -> Room:
         """Without cold pods."""
-        known = np.asarray(limits, dtype=np.float64)
-        return cls(known, np.zeros_like(known))
+        warm_limits = np.asarray(limits, dtype=np.float64)
+        return cls(warm_limits, np.zeros_like(warm_limits))
 
 
 def node_peaks(
@@ -88,11 +88,13 @@ def node_peaks(
     slots = usage.grid.slots_per_day
     of = _records(values, slots, settings)
     prepared = Prepared.of(of, limits, usage.resource)
-    made = [calibrate(prepared, risk, settings) for risk in risks]
-    first = made[0] if made else None
+    calibrations = [calibrate(prepared, risk, settings) for risk in risks]
+    first = calibrations[0] if calibrations else None
     short: Flags = np.less(of.days[:, -1], settings.minimum_days if first else RECORD_DAYS + 1)
     fallback = koordinator_peaks(values, slots, usage.resource, pods)
-    peaks = _in_order(np.stack([_column(found, short, fallback, limits) for found in made], axis=1), risks)
+    peaks = _in_order(
+        np.stack([_column(calibration, short, fallback, limits) for calibration in calibrations], axis=1), risks
+    )
     if usage.resource is Resource.MEMORY:
         peaks = np.fmax(peaks, of.day[:, -1:])
     return NodePeaks(
@@ -100,7 +102,7 @@ def node_peaks(
         resource=usage.resource,
         risks=tuple(risks),
         peaks=np.minimum(peaks + room.cold[:, None], limits[:, None]),
-        violation=_violation(made, short),
+        violation=_violation(calibrations, short),
         days=np.where(short, 0, first.days if first else 0),
         model=tuple(FALLBACK if s or first is None else first.shapes for s in short.tolist()),
         reason=_reasons(np.asarray(np.isnan(peaks).all(axis=1)), short),
@@ -119,8 +121,8 @@ def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource, pod
 def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
     """1.1 x the decayed percentile of each pod, (pods,); a pod younger than 24 h counts with its request."""
     cold = np.isfinite(usage).sum(axis=1) < slots_per_day
-    found = MARGIN * _decayed(usage, slots_per_day, resource)
-    result: Floats = np.where(cold | np.isnan(found), requests, found)
+    peaks = MARGIN * _decayed(usage, slots_per_day, resource)
+    result: Floats = np.where(cold | np.isnan(peaks), requests, peaks)
     return result
 
 
@@ -133,10 +135,10 @@ def _records(values: Floats, slots_per_day: int, settings: NodePeakSettings) -> 
     return Records(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _column(found: Calibrated | None, short: Flags, fallback: Floats, limits: Floats) -> Floats:
-    if found is None:
+def _column(calibration: Calibrated | None, short: Flags, fallback: Floats, limits: Floats) -> Floats:
+    if calibration is None:
         return fallback
-    result: Floats = np.where(short, fallback, found.peaks * limits)
+    result: Floats = np.where(short, fallback, calibration.peaks * limits)
     return result
 
 
@@ -148,8 +150,11 @@ def _in_order(peaks: Floats, risks: Sequence[float]) -> Floats:
     return result
 
 
-def _violation(made: Sequence[Calibrated | None], short: Flags) -> Floats:
-    columns = [np.where(short, np.nan, np.nan if found is None else found.violation) for found in made]
+def _violation(calibrations: Sequence[Calibrated | None], short: Flags) -> Floats:
+    columns = [
+        np.where(short, np.nan, np.nan if calibration is None else calibration.violation)
+        for calibration in calibrations
+    ]
     return np.stack(columns, axis=1)
 
 
@@ -160,6 +165,6 @@ def _reasons(nothing: Flags, short: Flags) -> tuple[Reason, ...]:
 
 def _decayed(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
     half_life = _HALF_LIFE_DAYS[resource] * slots_per_day
-    kept = usage[:, -int(_HALF_LIVES_KEPT * half_life) :]
-    weights = np.exp2(-np.arange(kept.shape[1])[::-1] / half_life)
-    return weighted_quantiles(kept, weights, np.array([_PERCENTILE[resource]]))[:, 0]
+    recent = usage[:, -int(_HALF_LIVES_KEPT * half_life) :]
+    weights = np.exp2(-np.arange(recent.shape[1])[::-1] / half_life)
+    return weighted_quantiles(recent, weights, np.array([_PERCENTILE[resource]]))[:, 0]

@@ -27,26 +27,26 @@ KNOWN: Final = 0.5
 def parts(usage: Usage[RefT]) -> dict[RefT, Parts]:
     """Each series, hour by hour; those that are too short or too thin are left out. The step must divide an hour."""
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(LONGEST)
-    made = {}
+    decompositions = {}
     for ref, values in zip(hourly.refs, hourly.values, strict=True):
         series, grid = bridged(values.astype(np.float64), hourly.grid)
         if series.size >= SHORTEST:
-            made[ref] = taken_apart(series, grid)
-    return made
+            decompositions[ref] = taken_apart(series, grid)
+    return decompositions
 
 
 def bridged(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
     """From the first known hour on, gaps bridged in a straight line; empty where half of the hours are not known."""
-    seen = np.isfinite(series)
-    if not seen.any():
+    present = np.isfinite(series)
+    if not present.any():
         return series[:0], grid
-    first = int(seen.argmax())
-    seen, series = seen[first:], series[first:]
-    if seen.mean() < KNOWN:
+    first = int(present.argmax())
+    present, series = present[first:], series[first:]
+    if present.mean() < KNOWN:
         return series[:0], grid
     hours = np.arange(series.size)
     start = grid.start_seconds + first * grid.step_seconds
-    return np.interp(hours, hours[seen], series[seen]), TimeGrid(start, grid.step_seconds, series.size)
+    return np.interp(hours, hours[present], series[present]), TimeGrid(start, grid.step_seconds, series.size)
 
 
 def taken_apart(series: Floats, grid: TimeGrid) -> Parts:
@@ -57,12 +57,12 @@ def taken_apart(series: Floats, grid: TimeGrid) -> Parts:
     if np.ptp(series) == 0:
         return Parts(grid, series, series.copy(), none, none, none, 0.0, 0.0)
     if series.size > 2 * WEEK_HOURS:
-        found = MSTL(series, periods=(DAY, WEEK_HOURS), iterate=1).fit()
-        daily, weekly = (np.asarray(found.seasonal[:, place], dtype=np.float64) for place in range(2))
+        fitted = MSTL(series, periods=(DAY, WEEK_HOURS), iterate=1).fit()
+        daily, weekly = (np.asarray(fitted.seasonal[:, place], dtype=np.float64) for place in range(2))
     else:
-        found = STL(series, period=DAY).fit()
-        daily, weekly = np.asarray(found.seasonal, dtype=np.float64), none
-    trend = np.asarray(found.trend, dtype=np.float64)
+        fitted = STL(series, period=DAY).fit()
+        daily, weekly = np.asarray(fitted.seasonal, dtype=np.float64), none
+    trend = np.asarray(fitted.trend, dtype=np.float64)
     rest = series - trend - daily - weekly
     return Parts(grid, series, trend, daily, weekly, rest, strength(daily, rest), strength(weekly, rest))
 

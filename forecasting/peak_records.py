@@ -30,9 +30,9 @@ def block_maxima(usage: Floats, slots_per_day: int) -> Floats:
     size = slots_per_day // BLOCKS_PER_DAY
     blocks = usage.shape[1] // size
     cut = usage[:, usage.shape[1] - blocks * size :].reshape(len(usage), blocks, size)
-    seen = np.isfinite(cut)
-    highest = np.where(seen, cut, -np.inf).max(axis=2, initial=-np.inf)
-    result: Floats = np.where(2 * seen.sum(axis=2) >= size, highest, np.nan).astype(np.float32)
+    present = np.isfinite(cut)
+    highest = np.where(present, cut, -np.inf).max(axis=2, initial=-np.inf)
+    result: Floats = np.where(2 * present.sum(axis=2) >= size, highest, np.nan).astype(np.float32)
     return result
 
 
@@ -65,9 +65,9 @@ def records(blocks: Floats, decisions: int) -> Records:
     daily = _day_before(blocks)
     back = ends[:, None] - BLOCKS_PER_DAY * np.arange(RECORD_DAYS)
     days = np.where(back >= 0, daily[:, np.maximum(back, 0)], -np.inf)
-    known = np.isfinite(days)
-    count = known.sum(axis=2)
-    rank = known.cumsum(axis=2)
+    present = np.isfinite(days)
+    count = present.sum(axis=2)
+    rank = present.cumsum(axis=2)
     ordered = np.sort(days, axis=2)[:, :, ::-1]
     after = np.full((len(blocks), len(ends)), np.nan)
     later = ends + BLOCKS_PER_DAY
@@ -132,12 +132,12 @@ def _day_before(blocks: Floats) -> Floats:
     """Highest of the day that ends at each border, (n, B + 1); -inf when fewer than half of its blocks are known."""
     n, size = blocks.shape
     wide = np.concatenate([np.full((n, BLOCKS_PER_DAY), np.nan), blocks], axis=1)
-    seen = np.isfinite(wide)
-    filled = np.where(seen, wide, -np.inf)
+    present = np.isfinite(wide)
+    filled = np.where(present, wide, -np.inf)
     parts = [slice(i, i + size + 1) for i in range(BLOCKS_PER_DAY)]
     highest = np.max([filled[:, part] for part in parts], axis=0)
-    known = np.sum([seen[:, part] for part in parts], axis=0)
-    result: Floats = np.where(2 * known >= BLOCKS_PER_DAY, highest, -np.inf)
+    block_count = np.sum([present[:, part] for part in parts], axis=0)
+    result: Floats = np.where(2 * block_count >= BLOCKS_PER_DAY, highest, -np.inf)
     return result
 
 

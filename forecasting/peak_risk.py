@@ -59,12 +59,12 @@ class Prepared:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, found: Records, limits: Floats, resource: Resource = Resource.CPU) -> Prepared:
+    def of(cls, records: Records, limits: Floats, resource: Resource = Resource.CPU) -> Prepared:
         """Of records in the unit of usage."""
         shapes = shapes_of(resource)
-        bases, spreads = (np.stack(p) for p in zip(*(s.base_and_spread(found, limits) for s in shapes), strict=True))
+        bases, spreads = (np.stack(p) for p in zip(*(s.base_and_spread(records, limits) for s in shapes), strict=True))
         names = tuple(shape.name for shape in shapes)
-        return cls(bases, spreads, found.after / limits[:, None], found.days, limits, names)
+        return cls(bases, spreads, records.after / limits[:, None], records.days, limits, names)
 
     def until(self, end: int, length: int) -> Prepared:
         """As it stood at decision `end`, of the last `length` ones before: without outcomes that were still open."""
@@ -76,8 +76,8 @@ class Prepared:
 
     def usable(self, settings: NodePeakSettings) -> Flags:
         """Decisions with record and outcome, (n, E)."""
-        found: Flags = (self.days >= settings.minimum_days) & np.isfinite(self.after)
-        return found
+        mask: Flags = (self.days >= settings.minimum_days) & np.isfinite(self.after)
+        return mask
 
 
 def calibrate(of: Prepared, risk: float, settings: NodePeakSettings) -> Calibrated | None:
@@ -99,23 +99,25 @@ def calibrate(of: Prepared, risk: float, settings: NodePeakSettings) -> Calibrat
     return Calibrated(peaks[:, -1], violation, count // BLOCKS_PER_DAY, names)
 
 
-def served(of: Prepared, known: Flags, risks: Sequence[float], settings: NodePeakSettings) -> list[tuple[str, Floats]]:
+def served(of: Prepared, usable: Flags, risks: Sequence[float], settings: NodePeakSettings) -> list[tuple[str, Floats]]:
     """For each risk the mean of the two shapes that lend most on the known decisions: names, peaks at all (n, E).
 
     Each alone keeps the risk there; their mean is steadier than the better one.
     """
-    days = known.any(axis=0).sum() / BLOCKS_PER_DAY
-    weights = np.where(known, of.limits[:, None], 0.0)
+    days = usable.any(axis=0).sum() / BLOCKS_PER_DAY
+    weights = np.where(usable, of.limits[:, None], 0.0)
     weights /= weights.sum()
-    found: list[list[tuple[float, int, Floats]]] = [[] for _ in risks]
+    candidates: list[list[tuple[float, int, Floats]]] = [[] for _ in risks]
     for index, (base, spread) in enumerate(zip(of.bases, of.spreads, strict=True)):
-        scores = np.where(known, (of.after - base) / spread, np.inf)
-        ordered, own = np.sort(scores[known]), np.sort(scores, axis=1)
-        for one, risk in zip(found, risks, strict=True):
-            added = np.maximum(upper_quantile(ordered, lowered(risk, days, settings)), _own(own, known, risk, settings))
+        scores = np.where(usable, (of.after - base) / spread, np.inf)
+        ordered, own = np.sort(scores[usable]), np.sort(scores, axis=1)
+        for one, risk in zip(candidates, risks, strict=True):
+            added = np.maximum(
+                upper_quantile(ordered, lowered(risk, days, settings)), _own(own, usable, risk, settings)
+            )
             peaks = np.clip(base + added[:, None] * spread, 0, 1)
-            one.append((float((np.where(known, peaks, 0) * weights).sum()), index, peaks))
-    return [_joined(one, of.names) for one in found]
+            one.append((float((np.where(usable, peaks, 0) * weights).sum()), index, peaks))
+    return [_joined(one, of.names) for one in candidates]
 
 
 def lowered(risk: float, days: float, settings: NodePeakSettings) -> float:
@@ -133,10 +135,10 @@ def _joined(candidates: list[tuple[float, int, Floats]], names: Sequence[str]) -
     return " + ".join(names[index] for _, index, _ in best), np.mean([peaks for *_, peaks in best], axis=0)
 
 
-def _own(ordered: Floats, known: Flags, risk: float, settings: NodePeakSettings) -> Floats:
+def _own(ordered: Floats, usable: Flags, risk: float, settings: NodePeakSettings) -> Floats:
     """Each node's own quantile of its rising scores at the rate that is tolerated of one node, (n,); -inf = no say."""
     limit = min(1.0, settings.node_tolerance * risk)
-    count = known.sum(axis=1)
+    count = usable.sum(axis=1)
     index = np.maximum(count - 1 - np.floor(limit * count).astype(np.intp), 0)
     own = ordered[np.arange(len(ordered)), index]
     result: Floats = np.where((count >= _FEWEST_OWN) & np.isfinite(own), own, -np.inf)

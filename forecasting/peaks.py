@@ -27,9 +27,9 @@ def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
     """Maximum of each 24 hours counted back from the end, (n, days), newest last; NaN when half or more is missing."""
     days = values.shape[1] // slots_per_day
     block = values[:, values.shape[1] - days * slots_per_day :].reshape(len(values), days, slots_per_day)
-    seen = ~np.isnan(block)
-    highest = np.where(seen, block, -np.inf).max(axis=2, initial=-np.inf)
-    result: FloatMatrix = np.where(2 * seen.sum(axis=2) > slots_per_day, highest, np.nan).astype(np.float32)
+    present = ~np.isnan(block)
+    highest = np.where(present, block, -np.inf).max(axis=2, initial=-np.inf)
+    result: FloatMatrix = np.where(2 * present.sum(axis=2) > slots_per_day, highest, np.nan).astype(np.float32)
     return result
 
 
@@ -55,13 +55,13 @@ def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], sett
 
 def _base(maxima: FloatMatrix, settings: ForecastingSettings) -> FloatMatrix:
     """Level of the maxima so far, (n,): their geometric mean, newer days weighing more."""
-    seen = ~np.isnan(maxima)
-    some = seen.any(axis=1)
-    filled = np.where(seen, maxima, 0.0).astype(np.float64)
-    mean = filled.sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    present = ~np.isnan(maxima)
+    some = present.any(axis=1)
+    filled = np.where(present, maxima, 0.0).astype(np.float64)
+    mean = filled.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     # A day of nothing counts as a thousandth of the mean, or one such day would pull the level to 0.
     logs = np.log(np.maximum(filled, _LOWEST_SHARE * mean[:, None] + np.finfo(np.float64).tiny))
-    weights = settings.peak_day_decay ** np.arange(maxima.shape[1])[::-1] * seen
+    weights = settings.peak_day_decay ** np.arange(maxima.shape[1])[::-1] * present
     level = np.exp((weights * logs).sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
     result: FloatMatrix = np.where(some, np.where(mean > 0, level, 0.0), np.nan).astype(np.float32)
     return result

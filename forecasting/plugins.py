@@ -37,10 +37,10 @@ class Guarded:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """Its answer made lawful; the history's own quantiles where it raises or answers in another shape."""
         shape = (len(history), horizon, len(LEVELS))
-        given = history.copy()
-        given.flags.writeable = False
+        frozen_history = history.copy()
+        frozen_history.flags.writeable = False
         try:
-            raw = np.asarray(self._inner.quantiles(given, grid, horizon), dtype=np.float32)
+            raw = np.asarray(self._inner.quantiles(frozen_history, grid, horizon), dtype=np.float32)
             if raw.shape != shape:
                 raise ValueError(f"an answer of shape {raw.shape}, not {shape}")
         except Exception as error:  # noqa: BLE001 - whatever it stumbles over, the others go on
@@ -75,15 +75,15 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
 
 def _hint(name: str, installed: dict[str, EntryPoint]) -> str:
     near = difflib.get_close_matches(name, installed, n=1)
-    known = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
-    return f"Did you mean {near[0]}?" if near else f"Installed are {known}."
+    names = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
+    return f"Did you mean {near[0]}?" if near else f"Installed are {names}."
 
 
 def _loaded(point: EntryPoint) -> Forecaster:
     try:
-        made: Forecaster = point.load()()
+        forecaster: Forecaster = point.load()()
     except Exception as error:
         raise CotenantError(
             f"forecaster {point.name} ({point.value}) does not load: {error}", fix="Update or remove the plug-in."
         ) from error
-    return made
+    return forecaster

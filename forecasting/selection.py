@@ -68,8 +68,8 @@ def back_test(
         actual[origin] = history[:, cut : cut + day]
         forecasts[:, origin] = _ahead(members, past, grid, day)
         # Half a day known before and a quarter of a day to compare with, or the comparison says nothing.
-        known, seen = (~np.isnan(past)).sum(axis=1), (~np.isnan(actual[origin])).sum(axis=1)
-        judged[origin] = (known >= day // 2) & (seen >= day // 4)
+        past_count, day_count = (~np.isnan(past)).sum(axis=1), (~np.isnan(actual[origin])).sum(axis=1)
+        judged[origin] = (past_count >= day // 2) & (day_count >= day // 4)
     log_ratio, baseline_loss = _daily(actual, forecasts, judged)
     return BackTests(actual, forecasts, log_ratio, baseline_loss, *_near(members, history, grid, origins))
 
@@ -124,10 +124,10 @@ def log_loss_ratio(actual: FloatMatrix, forecasts: Array, level: Floats) -> Floa
 
 def level_of(values: FloatMatrix) -> Floats:
     """Mean value of each series (..., n, H) over everything known, (n,), never 0: what a loss is large against."""
-    seen = ~np.isnan(values)
+    present = ~np.isnan(values)
     axes = (*range(values.ndim - 2), values.ndim - 1)
-    total = np.where(seen, values, 0.0).sum(axis=axes, dtype=np.float64)
-    return np.asarray(total / np.maximum(seen.sum(axis=axes), 1) + np.finfo(np.float32).tiny)
+    total = np.where(present, values, 0.0).sum(axis=axes, dtype=np.float64)
+    return np.asarray(total / np.maximum(present.sum(axis=axes), 1) + np.finfo(np.float32).tiny)
 
 
 def _ahead(members: Sequence[Forecaster], past: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
@@ -146,9 +146,9 @@ def _near(
     for back in range(ratio.shape[1] - 1, -1, -1):
         cut = grid.size - back * grid.slots_per_day
         actual = history[:, cut - hours : cut]
-        made = _ahead(members, history[:, : cut - hours], grid, hours)
-        ratio[:, back] = np.nan_to_num(log_loss_ratio(actual, made, level))
-    return ratio, made, actual
+        forecasts = _ahead(members, history[:, : cut - hours], grid, hours)
+        ratio[:, back] = np.nan_to_num(log_loss_ratio(actual, forecasts, level))
+    return ratio, forecasts, actual
 
 
 _NEAR_HOURS: Final = 2

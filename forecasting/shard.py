@@ -62,8 +62,8 @@ class _Shard:
         day = self.grid.slots_per_day
         past = self.history[:, : self.grid.size - origin * day]
         change = np.abs(past[:, day:] - past[:, : max(0, past.shape[1] - day)])
-        known = ~np.isnan(change)
-        mean = np.where(known, change, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(known.sum(axis=1), 1)
+        present = ~np.isnan(change)
+        mean = np.where(present, change, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
         least = _LEAST_CHANGE * level_of(self.history) + np.finfo(np.float64).tiny
         return np.asarray(np.maximum(mean, least))
 
@@ -89,8 +89,8 @@ def forecast_shard(
     lifter = _Lifter(shard, daily_classes(history, grid.slots_per_day))
     error = measure(tests, lifter.each(served))
     losses = np.exp(standing(tests, 0, settings)).T.astype(np.float32)
-    named = _model(shard.names, weights, share)
-    return ShardForecast(lifter.now(path, served), named, error, losses, _card(shard, boosted))
+    model_names = _model(shard.names, weights, share)
+    return ShardForecast(lifter.now(path, served), model_names, error, losses, _card(shard, boosted))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,9 +120,11 @@ def _boosted(shard: _Shard, served: Array, ahead: Array, path: Array) -> _Booste
     near = log_loss_ratio(tests.near_actual, np.stack([near_path, booster.quantiles(before, scale)]), level)[1]
     newest = shard.moment(1, tests.forecasts[:, 0], served[0]).thinned(_HELD_STRIDE)
     both = np.stack([newest.path, booster.quantiles(newest, scale_of(served[0], newest.base))])
-    held = log_loss_ratio(tests.actual[0, :, ::_HELD_STRIDE], both, level)[1]
-    held[np.isnan(tests.log_ratio[0, 0])] = np.nan
-    return _Boosted(booster, booster.quantiles(now, scale), held, booster_share(held, np.nan_to_num(near), settings))
+    newest_ratio = log_loss_ratio(tests.actual[0, :, ::_HELD_STRIDE], both, level)[1]
+    newest_ratio[np.isnan(tests.log_ratio[0, 0])] = np.nan
+    return _Boosted(
+        booster, booster.quantiles(now, scale), newest_ratio, booster_share(newest_ratio, np.nan_to_num(near), settings)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +173,7 @@ def _card(shard: _Shard, boosted: _Boosted | None) -> ModelCard | None:
     if boosted is None:
         return None
     grid, day = shard.grid, shard.grid.slots_per_day * shard.grid.step_seconds
-    known = boosted.log_ratio[~np.isnan(boosted.log_ratio)]
+    log_ratios = boosted.log_ratio[~np.isnan(boosted.log_ratio)]
     return ModelCard(
         name="quantile booster",
         trained_seconds=grid.end_seconds,
@@ -183,6 +185,6 @@ def _card(shard: _Shard, boosted: _Boosted | None) -> ModelCard | None:
         levels=TRAINED_LEVELS,
         seed=SEED,
         settings_digest=digest(shard.settings),
-        relative_loss=float(np.exp(known.mean())) if known.size else float("nan"),
+        relative_loss=float(np.exp(log_ratios.mean())) if log_ratios.size else float("nan"),
         weight=float(boosted.share.mean()),
     )

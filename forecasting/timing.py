@@ -33,15 +33,15 @@ def peak_timing(history: FloatMatrix, grid: TimeGrid, median: Array) -> Array:
     history: (n, grid.size) with gaps as NaN; median: (n, slots per day), the path of the day ahead.
     """
     day, width = grid.slots_per_day, max(1, _RUN_HOURS * HOUR_SECONDS // grid.step_seconds)
-    whole = min(_DAYS, history.shape[1] // day)
+    day_count = min(_DAYS, history.shape[1] // day)
     path = _PATH_WEIGHT * _share_of_highest(median[:, None, :].astype(np.float64), width)[:, 0] ** 2
-    if not whole:
+    if not day_count:
         return path.astype(np.float32)
-    past = history[:, history.shape[1] - whole * day :].reshape(len(history), whole, day).astype(np.float64)
-    known = ~np.isnan(past)
-    mean = np.where(known, past, 0.0).sum(axis=2) / np.maximum(known.sum(axis=2), 1)
-    filled = np.where(known, past, mean[:, :, None])
-    weight = _DAY_DECAY ** np.arange(whole)[::-1] * (known.mean(axis=2) >= _FEWEST_KNOWN)
+    past = history[:, history.shape[1] - day_count * day :].reshape(len(history), day_count, day).astype(np.float64)
+    present = ~np.isnan(past)
+    mean = np.where(present, past, 0.0).sum(axis=2) / np.maximum(present.sum(axis=2), 1)
+    filled = np.where(present, past, mean[:, :, None])
+    weight = _DAY_DECAY ** np.arange(day_count)[::-1] * (present.mean(axis=2) >= _FEWEST_KNOWN)
     says = _share_of_highest(filled, width) ** 2 + _highest_run(filled, width)
     total = (says * weight[:, :, None]).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-9)[:, None]
     curve: Array = (total + path).astype(np.float32)

@@ -33,12 +33,12 @@ class WallClock:
     @classmethod
     def of(cls, grid: TimeGrid, horizon: int, zone: str) -> WallClock:
         """For a history grid and the horizon after it, in a zone that the settings have checked."""
-        there = ZoneInfo(zone)
+        time_zone = ZoneInfo(zone)
         slots = grid.start_seconds + np.arange(grid.size + horizon + 1) * grid.step_seconds
-        daily = {_offset(second, there) for second in (*slots[:: grid.slots_per_day].tolist(), int(slots[-1]))}
+        daily = {_offset(second, time_zone) for second in (*slots[:: grid.slots_per_day].tolist(), int(slots[-1]))}
         if len(daily) == 1:
             return cls(np.zeros(grid.size, dtype=np.intp), np.zeros(horizon, dtype=np.intp))
-        every = np.array([_offset(second, there) for second in slots[:-1].tolist()])
+        every = np.array([_offset(second, time_zone) for second in slots[:-1].tolist()])
         moved = ((every - every[grid.size]) // grid.step_seconds).astype(np.intp)
         return cls(moved[: grid.size], moved[grid.size :])
 
@@ -54,13 +54,13 @@ class WallClock:
         size = history.shape[1]
         target = np.arange(size) + self.past
         inside = (target >= 0) & (target < size)
-        seen = ~np.isnan(history[:, inside])
+        present = ~np.isnan(history[:, inside])
         total = np.zeros_like(history)
         count = np.zeros(history.shape, dtype=np.int8)
-        np.add.at(total.T, target[inside], np.where(seen, history[:, inside], 0).T)
-        np.add.at(count.T, target[inside], seen.T.astype(np.int8))
-        made: FloatMatrix = np.where(count > 0, total / np.maximum(count, 1), np.float32(np.nan)).astype(np.float32)
-        return made
+        np.add.at(total.T, target[inside], np.where(present, history[:, inside], 0).T)
+        np.add.at(count.T, target[inside], present.T.astype(np.int8))
+        shifted: FloatMatrix = np.where(count > 0, total / np.maximum(count, 1), np.float32(np.nan)).astype(np.float32)
+        return shifted
 
     def absolute(self, ahead: Array) -> Array:
         """Forecast (n, horizon, ...) by local slots, read at the slots that really come; a day repeats at its end."""

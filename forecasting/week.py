@@ -105,13 +105,13 @@ def _tried(history: FloatMatrix, grid: TimeGrid) -> Tried:
         none = np.full(size, np.nan)
         return Tried(np.zeros((0, len(MEMBERS), size)), none, none)
     weeks_ahead = [(_ahead(history, grid, cut), history[:, cut : cut + WEEK_HOURS]) for cut in cuts]
-    ratios = np.stack([_ratio(came, made, level_of(history)) for made, came in weeks_ahead])
-    made, came = weeks_ahead[0]
-    served = in_order(combine(made, _weights(ratios[1:])))
+    ratios = np.stack([_ratio(came, member_paths, level_of(history)) for member_paths, came in weeks_ahead])
+    member_paths, came = weeks_ahead[0]
+    served = in_order(combine(member_paths, _weights(ratios[1:])))
     inside = (came >= served[:, :, _LOW]) & (came <= served[:, :, _HIGH])
-    known = ~np.isnan(came)
-    covered = np.where(known.any(axis=1), (inside & known).sum(axis=1) / np.maximum(known.sum(axis=1), 1), np.nan)
-    loss, naive = pinball(came, served), pinball(came, made[0])
+    present = ~np.isnan(came)
+    covered = np.where(present.any(axis=1), (inside & present).sum(axis=1) / np.maximum(present.sum(axis=1), 1), np.nan)
+    loss, naive = pinball(came, served), pinball(came, member_paths[0])
     return Tried(ratios, np.where(naive > 0, loss / np.where(naive > 0, naive, 1), np.nan), covered)
 
 
@@ -120,9 +120,9 @@ def _ahead(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:
     return np.stack([member.quantiles(history[:, :cut], before, WEEK_HOURS) for member in MEMBERS])
 
 
-def _ratio(came: FloatMatrix, made: Sequence[Array] | Array, level: Floats) -> Floats:
+def _ratio(came: FloatMatrix, member_paths: Sequence[Array] | Array, level: Floats) -> Floats:
     """log(loss / the first member's), (M, n); 0 where nothing came."""
-    loss = np.array([pinball(came, one) for one in made]) + 1e-6 * level
+    loss = np.array([pinball(came, one) for one in member_paths]) + 1e-6 * level
     return np.nan_to_num(np.log(loss / loss[:1]))
 
 
@@ -139,9 +139,9 @@ def _weights(ratios: Floats) -> Floats:
 
 def _enough(values: FloatMatrix) -> npt.NDArray[np.bool_]:
     """Whether each series spans SHORTEST_DAYS and is known for half of that span, (n,)."""
-    seen = ~np.isnan(values)
-    span = values.shape[1] - seen.argmax(axis=1)
-    count = seen.sum(axis=1)
+    present = ~np.isnan(values)
+    span = values.shape[1] - present.argmax(axis=1)
+    count = present.sum(axis=1)
     enough: npt.NDArray[np.bool_] = (count > 0) & (span >= SHORTEST_DAYS * DAY) & (2 * count >= span)
     return enough
 

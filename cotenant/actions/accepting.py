@@ -145,8 +145,10 @@ class Actions:
         """Each workload as it is now; never raises for a bad one."""
         changed, near = self._changed_seconds(), Surroundings(self.client)
         return [
-            self._review(Review(w, tuple(found), secrets.token_hex(6), method=method), near, changed, second_person)
-            for w, found in by_workload(recommendations).items()
+            self._review(
+                Review(w, tuple(of_workload), secrets.token_hex(6), method=method), near, changed, second_person
+            )
+            for w, of_workload in by_workload(recommendations).items()
         ]
 
     def dry_run(self, review: Review) -> list[Mapping[str, Any]]:
@@ -165,12 +167,12 @@ class Actions:
             raise
         going = [review for review in reviews if review.writes]
         changes = self._changes(going, terms)
-        asked = self.person.logs_in and SECOND_PERSON not in terms.overridden
-        self.teller.accept(changes, second=asked and any(review.takes_two for review in going))
+        second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
+        self.teller.accept(changes, second=second_required and any(review.takes_two for review in going))
         self.reached("accepted")
         standings = self.journal.standings()
-        found = [standings[change.id] for change in changes]
-        return self._sent(found)
+        accepted = [standings[change.id] for change in changes]
+        return self._sent(accepted)
 
     def confirm(self, standings: Sequence[Standing]) -> list[Standing]:
         """Do what waited for a second person, who is the one that asks; all of it is written down before."""
@@ -185,17 +187,17 @@ class Actions:
         self.finish()
         return done
 
-    def resume(self, standing: Standing, words: str) -> Standing:
+    def resume(self, standing: Standing, message: str) -> Standing:
         """Do what waited; UsageError when it does not."""
-        standing = self.teller.tell(standing, Happened.RESUMED, words)
+        standing = self.teller.tell(standing, Happened.RESUMED, message)
         self.reached("resumed")
         standing = self.send(standing)
         self.finish()
         return standing
 
-    def cancel(self, standing: Standing, words: str) -> Standing:
+    def cancel(self, standing: Standing, message: str) -> Standing:
         """Never do what waits; UsageError when it does not."""
-        standing = self.teller.tell(standing, Happened.CANCELLED, words)
+        standing = self.teller.tell(standing, Happened.CANCELLED, message)
         self.reached("cancelled")
         self.finish()
         return standing
@@ -228,16 +230,16 @@ class Actions:
 
         back: resizes of others that were just sent.
         """
-        kept, sent = 0, list(back)
+        unchanged, sent = 0, list(back)
         for write in born(self.client, change):
             try:
                 self._send(inverse(write, self._live(write), ""), write)
                 sent.append(replace(write, before=write.after, after=write.before))
                 self.reached("rollback-sent")
             except CotenantError:
-                kept += 1
+                unchanged += 1
         bad, _ = judged(answers(self.client, sent, self.settings.resize_seconds))
-        late = f"{kept} pods that came meanwhile keep the values until they are replaced" if kept else ""
+        late = f"{unchanged} pods that came meanwhile keep the values until they are replaced" if unchanged else ""
         return "; ".join(filter(None, (bad and f"asked for, but {bad}", late)))
 
     def take_back(self, done: Sequence[Write], change: Change) -> None:
@@ -253,9 +255,9 @@ class Actions:
                 self._send(write.operations, write)
                 done.append(write)
                 self.reached("sent")
-            why, words = judged(heard) if (heard := self.heard(done)) else ("", "")
+            why, message = judged(resize_answers) if (resize_answers := self.heard(done)) else ("", "")
             if not why:
-                standing = self.teller.tell(standing, Happened.APPLIED, words)
+                standing = self.teller.tell(standing, Happened.APPLIED, message)
                 self.reached("told")
                 return standing
         except ClusterUnreachable as error:
@@ -275,10 +277,10 @@ class Actions:
 
     def heard(self, done: Sequence[Write]) -> list[Any]:
         """What the nodes say of resized pods."""
-        found = answers(self.client, done, self.settings.resize_seconds)
-        if found:
+        resize_answers = answers(self.client, done, self.settings.resize_seconds)
+        if resize_answers:
             self.reached("answered")
-        return found
+        return resize_answers
 
     def finish(self) -> None:
         """Keep the ledger's head, and tell the workloads' Events."""
@@ -294,13 +296,13 @@ class Actions:
             review = replace(review, live=live.workload, impossible=cannot, suggested=suggested(subject))
             if review.method in cannot:
                 raise UsageError(f"method {review.method}: {cannot[review.method]}")
-            found = writes(subject, review.method, review.id)
-            if not found:
+            planned_writes = writes(subject, review.method, review.id)
+            if not planned_writes:
                 return replace(review, error="it says all of that already")
-            found = [*hpa_writes(review.recommendations, live.autoscalers), *found]
+            planned_writes = [*hpa_writes(review.recommendations, live.autoscalers), *planned_writes]
         except CotenantError as error:
             return replace(review, error=str(error))
-        seen = around(
+        situation = around(
             live,
             self.settings,
             seconds=self.journal.clock.now_seconds(),
@@ -309,8 +311,8 @@ class Actions:
             logs_in=self.person.logs_in,
             method=review.method,
         )
-        rules = judge(review.recommendations, seen, self.settings.guardrails)
-        return replace(review, writes=tuple(found), guardrails=tuple(rules))
+        rules = judge(review.recommendations, situation, self.settings.guardrails)
+        return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
 
     def _subject(self, review: Review, live: Live) -> Subject:
         return Subject(
@@ -357,10 +359,10 @@ class Actions:
             saved_bytes=review.saved_bytes,
         )
 
-    def _there(self, found: Sequence[Write]) -> list[Write]:
+    def _there(self, writes: Sequence[Write]) -> list[Write]:
         """All but those of pods that have ended since: there is nothing to change any more."""
         return [
-            w for w in found if w.subresource != RESIZE or (self._live(w).get("metadata") or {}).get("uid") == w.uid
+            w for w in writes if w.subresource != RESIZE or (self._live(w).get("metadata") or {}).get("uid") == w.uid
         ]
 
     def _live(self, write: Write) -> Mapping[str, Any]:
@@ -392,8 +394,8 @@ def _refuse(review: Review, overridden: Sequence[str]) -> None:
     if review.method is Method.BUNDLE:
         raise UsageError(f"{review.workload}: a bundle is written, not applied", fix="cotenant recs bundle -o DIR")
     for rule in review.blocked(overridden):
-        words = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
-        raise UsageError(words, fix=f"Change it, or --override {rule.rule}.")
+        message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
+        raise UsageError(message, fix=f"Change it, or --override {rule.rule}.")
 
 
 def _saved(recommendations: Sequence[Recommendation], resource: Resource) -> int:

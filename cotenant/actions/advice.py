@@ -27,8 +27,10 @@ def advice(error: CotenantError) -> str:
         if part in error.message:
             return step
     kinds = ((ClusterConflict, MOVED), (ClusterForbidden, _RIGHT))
-    known = next((step for kind, step in kinds if isinstance(error, kind)), "")
-    return known or error.fix or ("Change what the server names, or take another method." if _refused(error) else "")
+    kind_step = next((step for kind, step in kinds if isinstance(error, kind)), "")
+    return (
+        kind_step or error.fix or ("Change what the server names, or take another method." if _refused(error) else "")
+    )
 
 
 def _refused(error: CotenantError) -> bool:

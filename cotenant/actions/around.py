@@ -89,16 +89,16 @@ class Surroundings:
     def read(self, recommendations: Sequence[Recommendation]) -> Live:
         """The objects behind one workload's recommendations; NoData when the workload is gone."""
         workload = recommendations[0].container.workload
-        found = self.client.get(address_of(workload).path)
-        if found is None:
+        live = self.client.get(address_of(workload).path)
+        if live is None:
             raise NoData(f"{workload} is not in the cluster any more", fix="Scan again: cotenant scan.")
         names = [move.name for move in targets.moves(list(recommendations))]
         scalers = {name: _autoscaler(self.client, workload, name) for name in names}
         return Live(
-            found,
+            live,
             {name: one for name, one in scalers.items() if one},
-            self._disruptions(workload, found),
-            self.pods(workload, found),
+            self._disruptions(workload, live),
+            self.pods(workload, live),
             self._room(workload),
             self.webhook(),
             self.resizes(),
@@ -108,8 +108,8 @@ class Surroundings:
         """Pods of the workload that run; none where they may not be listed."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(pod_labels(live).items()))
         path = f"/api/v1/namespaces/{workload.namespace}/pods"
-        found = self._list(path, selector) if workload.kind in RESIZABLE else []
-        return owned(found or [], workload, str((live.get("metadata") or {}).get("uid", "")))
+        listed = self._list(path, selector) if workload.kind in RESIZABLE else []
+        return owned(listed or [], workload, str((live.get("metadata") or {}).get("uid", "")))
 
     def webhook(self) -> str:
         """Why new pods would not get what an annotation says; "" when they would."""
@@ -120,8 +120,10 @@ class Surroundings:
     def resizes(self) -> bool:
         """Whether the server has `pods/resize`; every user may ask that."""
         if "resizes" not in self._known:
-            found = self.client.get("/api/v1", _Verbs)
-            self._known["resizes"] = any(one.name == "pods/resize" for one in (found.resources if found else ()))
+            resource_list = self.client.get("/api/v1", _Verbs)
+            self._known["resizes"] = any(
+                one.name == "pods/resize" for one in (resource_list.resources if resource_list else ())
+            )
         return bool(self._known["resizes"])
 
     def _disruptions(self, workload: WorkloadRef, live: Json) -> int | None:
@@ -140,8 +142,8 @@ class Surroundings:
     def _nodes(self) -> list[Mapping[Resource, int]] | None:
         if "nodes" not in self._known:
             try:
-                found = self.client.list("/api/v1/nodes", _Node)
-                self._known["nodes"] = [_amounts(one) for one in found if not one.spec.unschedulable]
+                listed = self.client.list("/api/v1/nodes", _Node)
+                self._known["nodes"] = [_amounts(one) for one in listed if not one.spec.unschedulable]
             except (ClusterForbidden, ClusterAbsent):
                 self._known["nodes"] = None
         nodes: list[Mapping[Resource, int]] | None = self._known["nodes"]
@@ -155,16 +157,16 @@ class Surroundings:
                 self._known[key] = list(self.client.list(path, limit=None, **query))
             except (ClusterForbidden, ClusterAbsent):
                 self._known[key] = None
-        found: list[Json] | None = self._known[key]
-        return found
+        objects: list[Json] | None = self._known[key]
+        return objects
 
 
 def who(client: KubeClient) -> Person:
     """Ask the API server; ClusterError when it does not say."""
     address = Address("authentication.k8s.io/v1", "selfsubjectreviews", "")
     body = {"apiVersion": address.api_version, "kind": "SelfSubjectReview"}
-    found = Writer(client, "cotenant-actions").send(Create(address, body, why="who is this"))
-    user = (found.get("status") or {}).get("userInfo") or {}
+    review = Writer(client, "cotenant-actions").send(Create(address, body, why="who is this"))
+    user = (review.get("status") or {}).get("userInfo") or {}
     return Person(str(user.get("username", "unknown")), tuple(user.get("groups") or ()))
 
 
@@ -208,17 +210,17 @@ def _follows(scaler: Json, workload: WorkloadRef) -> bool:
 
 
 def _amounts(node: _Node) -> dict[Resource, int]:
-    given = node.status.allocatable or {}
-    return {r: parse_amount(r, given[r.value]) for r in Resource if r.value in given}
+    allocatable = node.status.allocatable or {}
+    return {r: parse_amount(r, allocatable[r.value]) for r in Resource if r.value in allocatable}
 
 
 def _webhook(client: KubeClient) -> str:
     path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
     try:
-        found = client.get(path)
+        configuration = client.get(path)
     except ClusterForbidden as error:
         return f"whether new pods get the values cannot be told: {error.message}"
-    if found is None:
+    if configuration is None:
         return (
             "our webhook is not installed, so new pods would not get the values: cotenant install --components webhooks"
         )

@@ -54,32 +54,32 @@ class PrometheusComparison:
         span = int(min(DAY_SECONDS, now_seconds - begun_seconds))
         if span < LEAST_SECONDS:
             return []
-        found = []
+        comparisons = []
         queries = _queries(self._where(change), span)
         if latency:
             queries[Measure.LATENCY] = Template(latency).safe_substitute(_names(change, span))
         for measure, query in queries.items():
             try:
-                found.append(Compared(measure, *self._asked(query, int(begun_seconds), int(now_seconds))))
+                comparisons.append(Compared(measure, *self._asked(query, int(begun_seconds), int(now_seconds))))
             except SourceError as error:
                 if measure is Measure.LATENCY:
-                    found.append(Compared(measure, None, None, error.message))
-        return found
+                    comparisons.append(Compared(measure, None, None, error.message))
+        return comparisons
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[Traced]:
         """Usage and requests as long before the change as after it; a resource that is not answered is left out."""
         span = int(min(DAY_SECONDS, max(now_seconds - begun_seconds, RATE_SECONDS)))
         step = max(TRACE_STEP_SECONDS, span // POINTS)
         start = int(begun_seconds) - span // step * step
-        found = []
+        traces = []
         for resource, (usage, request) in _usages(self._where(change)).items():
             try:
-                used, asked = (self._values(query, start, int(now_seconds), step) for query in (usage, request))
+                used, requested = (self._values(query, start, int(now_seconds), step) for query in (usage, request))
             except SourceError:
                 continue
             if any(value is not None for value in used):
-                found.append(Traced(resource, start, step, used, asked))
-        return found
+                traces.append(Traced(resource, start, step, used, requested))
+        return traces
 
     def _where(self, change: Change) -> str:
         """Label matchers of the pods' containers."""
@@ -87,9 +87,9 @@ class PrometheusComparison:
         own = [f"namespace={quote(change.namespace)}", f"pod=~{quote(_pods(change))}", 'container!=""']
         return ",".join([*own, *more])
 
-    def _asked(self, query: str, begun: int, now: int) -> tuple[float | None, float | None]:
+    def _asked(self, query: str, begin: int, now: int) -> tuple[float | None, float | None]:
         """The value at the change and now; a range of exactly these two moments."""
-        before, *_, after = self._values(query, begun, now, max(1, now - begun))
+        before, *_, after = self._values(query, begin, now, max(1, now - begin))
         return before, after
 
     def _values(self, query: str, start: int, end: int, step: int) -> tuple[float | None, ...]:
@@ -115,10 +115,10 @@ def _usages(where: str) -> dict[Resource, tuple[str, str]]:
     """(usage, request) of each resource."""
     cpu = f"1000 * sum(rate(container_cpu_usage_seconds_total{{{where}}}[{RATE_SECONDS}s]))"
     memory = f"sum(container_memory_working_set_bytes{{{where}}})"
-    asked = f"kube_pod_container_resource_requests{{{where},resource="
+    request = f"kube_pod_container_resource_requests{{{where},resource="
     return {
-        Resource.CPU: (cpu, f'1000 * sum({asked}"cpu"}})'),
-        Resource.MEMORY: (memory, f'sum({asked}"memory"}})'),
+        Resource.CPU: (cpu, f'1000 * sum({request}"cpu"}})'),
+        Resource.MEMORY: (memory, f'sum({request}"memory"}})'),
     }
 
 

@@ -103,33 +103,35 @@ class ClusterDesk:
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._seen = Glance(self._look, Seen(), GLANCE_SECONDS)
 
-    def review(self, who: Someone, wanted: Wanted) -> list[Looked]:
+    def review(self, who: Someone, request: Wanted) -> list[Looked]:
         """Each workload as it is now."""
         with self._asking(who) as actions:
-            return [looked(review) for review in self._reviews(actions, who, wanted)]
+            return [looked(review) for review in self._reviews(actions, who, request)]
 
-    def dry_run(self, who: Someone, wanted: Wanted) -> list[Looked]:
+    def dry_run(self, who: Someone, request: Wanted) -> list[Looked]:
         """The same, tried on the server."""
         with self._asking(who) as actions:
-            reviews = self._reviews(actions, who, wanted)
+            reviews = self._reviews(actions, who, request)
             return [replace(looked(r), tried=None if r.error else tried(actions, r)) for r in reviews]
 
-    def accept(self, who: Someone, wanted: Wanted) -> list[Standing]:
+    def accept(self, who: Someone, request: Wanted) -> list[Standing]:
         """Write down, then do; the same key again does nothing more."""
-        required(Right.ACCEPT, who, wanted)
-        with self._acting(who, f"{len(wanted.workloads)} workloads are changed for {who.name}") as actions:
-            if already := _same(actions.journal.standings(), wanted):
+        required(Right.ACCEPT, who, request)
+        with self._acting(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
+            if already := _same(actions.journal.standings(), request):
                 return already
-            reviews = self._reviews(actions, who, wanted)
+            reviews = self._reviews(actions, who, request)
             requested = self._office.requested_millicores()
-            terms = Terms(wanted.overridden, wanted.second_person, wanted.key, requested, wanted.canary, wanted.because)
+            terms = Terms(
+                request.overridden, request.second_person, request.key, requested, request.canary, request.because
+            )
             return actions.accept(reviews, terms)
 
     def changes(self, who: Someone) -> list[Standing]:
         """The newest first, of the namespaces that the person may read."""
         who.require(Right.READ)
-        found = self._standings().values()
-        mine = [s for s in found if who.may(Right.READ, s.change.namespace)]
+        standings = self._standings().values()
+        mine = [s for s in standings if who.may(Right.READ, s.change.namespace)]
         return sorted(mine, key=lambda s: -s.accepted_seconds)
 
     def story(self, who: Someone, change: str) -> list[Told]:
@@ -146,9 +148,13 @@ class ClusterDesk:
         who.require(Right.READ)
         standings = self._standings()
         hidden = {id_ for id_, s in standings.items() if not who.may(Right.READ, s.change.namespace)}
-        whole = any(not grant.namespaces for grant in who.grants)
+        reads_everywhere = any(not grant.namespaces for grant in who.grants)
         with self._reading() as ledger:
-            return [told(e) for e in ledger.entries() if e.subject not in hidden and (whole or e.subject in standings)]
+            return [
+                told(e)
+                for e in ledger.entries()
+                if e.subject not in hidden and (reads_everywhere or e.subject in standings)
+            ]
 
     def roll_back(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
         """By id; each on its own."""
@@ -172,7 +178,7 @@ class ClusterDesk:
         """Those that have soaked."""
         with self._acting(who, f"{len(changes)} changes are judged for {who.name}") as actions:
             due = [s for s in _chosen(actions, who, changes) if s.state is ChangeState.APPLIED]
-            return [found for s in due if (found := _verified(actions, s)) is not None]
+            return [verified for s in due if (verified := _verified(actions, s)) is not None]
 
     def settle(self, who: Someone) -> list[Standing]:
         """What became of changes without an outcome."""
@@ -180,11 +186,11 @@ class ClusterDesk:
         with self._acting(who, f"changes without an outcome are settled for {who.name}") as actions:
             return settle(actions)
 
-    def bundle(self, who: Someone, wanted: Wanted, form: Form) -> Mapping[str, str]:
+    def bundle(self, who: Someone, request: Wanted, form: Form) -> Mapping[str, str]:
         """Files by path, with a row in the ledger; the cluster is only asked."""
         with self._acting(who, f"a bundle is written for {who.name}") as actions:
-            reviews = self._reviews(actions, who, replace(wanted, method=Method.BUNDLE))
-            return bundled(actions, reviews, form, self._office.recommender, wanted.key)
+            reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
+            return bundled(actions, reviews, form, self._office.recommender, request.key)
 
     def postpone(self, who: Someone, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
@@ -205,13 +211,13 @@ class ClusterDesk:
 
     def ledger(self) -> LedgerHealth:
         """The chain, verified from its first row, and against the head in the cluster where one is kept."""
-        seen = self._seen.fresh(LOOK_SECONDS)
+        cluster_head = self._seen.fresh(LOOK_SECONDS)
         with self._reading() as ledger:
             self._known.upto(ledger)
-            found = ledger.verify(seen.head)
-        notes = (*(passed.why for passed in self._known.passed), *((seen.words,) if seen.words else ()))
-        anchored_there = seen.head is not None and not found.wrong_seq
-        return LedgerHealth(found.rows, found.wrong_seq or 0, found.why, anchored_there, notes)
+            verdict = ledger.verify(cluster_head.head)
+        notes = (*(passed.why for passed in self._known.passed), *((cluster_head.words,) if cluster_head.words else ()))
+        anchored_there = cluster_head.head is not None and not verdict.wrong_seq
+        return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, anchored_there, notes)
 
     def watcher(self, tell: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
@@ -225,18 +231,18 @@ class ClusterDesk:
         """Asked one by one; what is allowed everywhere is not asked again for each namespace."""
         who.require(Right.READ)
         with self._client(who) as client:
-            found = permissions(client, namespaces)
+            permission_list = permissions(client, namespaces)
         if self._office.anchor_namespace:
             with self._client(Someone("")) as client:
-                found.append(head_permission(client, self._office.anchor_namespace))
-        return found
+                permission_list.append(head_permission(client, self._office.anchor_namespace))
+        return permission_list
 
-    def _reviews(self, actions: Actions, who: Someone, wanted: Wanted) -> list[Review]:
-        required(Right.REVIEW, who, wanted)
-        found = [r for workload in wanted.workloads for r in self._office.recommended(workload)]
-        if not found:
+    def _reviews(self, actions: Actions, who: Someone, request: Wanted) -> list[Review]:
+        required(Right.REVIEW, who, request)
+        recommendations = [r for workload in request.workloads for r in self._office.recommended(workload)]
+        if not recommendations:
             raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
-        return actions.review(found, wanted.second_person, wanted.method)
+        return actions.review(recommendations, request.second_person, request.method)
 
     @contextmanager
     def _asking(self, who: Someone) -> Iterator[Actions]:
@@ -261,8 +267,8 @@ class ClusterDesk:
 
     def _actions(self, client: KubeClient, ledger: Ledger, who: Someone) -> Actions:
         office = self._office
-        known = Person(who.name, who.groups, who.way is not Way.LOOPBACK)
-        person = known if who.name else asked_who(client)
+        named_person = Person(who.name, who.groups, who.way is not Way.LOOPBACK)
+        person = named_person if who.name else asked_who(client)
         journal = Journal(ledger, office.clock, person.name, self._known, who.source)
         journal.cluster = client.access.cluster
         actions = Actions(client, journal, office.settings, person)
@@ -317,8 +323,8 @@ class ClusterDesk:
                 with self._reading() as ledger:
                     return _kept(client, ledger, namespace)
         except CotenantError as error:
-            words = f"The API server does not answer: {error.message}."
-            return Seen(trouble=words, words=f"{words} What it keeps of the ledger was not compared.")
+            message = f"The API server does not answer: {error.message}."
+            return Seen(trouble=message, words=f"{message} What it keeps of the ledger was not compared.")
 
     def _log_rows(self, ledger: Ledger, before: int, who: Someone) -> None:
         """Each new row as a line for log collectors, beside the ledger itself."""
@@ -329,25 +335,25 @@ class ClusterDesk:
 
 def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> Seen:
     try:
-        found = anchored(client, ledger, namespace)
+        anchor = anchored(client, ledger, namespace)
     except ClusterForbidden as error:
         return Seen(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
     except ClusterUnreachable:
         raise
     except ClusterError as error:
         return Seen(words=f"What the cluster keeps of the ledger was not compared: {error.message}.")
-    nothing_yet = not found.others and not ledger.head().seq
-    return Seen(head=found.head, words="" if found.head or nothing_yet else unkept(ledger, found))
+    nothing_yet = not anchor.others and not ledger.head().seq
+    return Seen(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
 
 
-def _same(standings: Mapping[str, Standing], wanted: Wanted) -> list[Standing]:
+def _same(standings: Mapping[str, Standing], request: Wanted) -> list[Standing]:
     """What the same key did before; UsageError when it was for other workloads."""
-    found = [s for s in standings.values() if s.change.batch == wanted.key]
-    others = {s.change.workload for s in found} - {str(w) for w in wanted.workloads}
+    earlier = [s for s in standings.values() if s.change.batch == request.key]
+    others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
     if others:
-        words = f"the key {wanted.key!r} was used before, for {sorted(others)[0]}"
-        raise KeyTaken(words, fix="Use a new key for what is new; nothing was done.")
-    return found
+        message = f"the key {request.key!r} was used before, for {sorted(others)[0]}"
+        raise KeyTaken(message, fix="Use a new key for what is new; nothing was done.")
+    return earlier
 
 
 def told(entry: Entry) -> Told:

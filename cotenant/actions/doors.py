@@ -43,7 +43,7 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 def by_way(kube: KubeSettings, access: AccessSettings, own: Door) -> Door:
     """The door for the settings' mode; `own`: our account's, or the kubeconfig's."""
-    known = _Known(kube)
+    credentials = _Known(kube)
 
     @contextmanager
     def door(who: Someone) -> Iterator[KubeClient]:
@@ -51,7 +51,7 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: Door) -> Door:
             with own(who) as client:
                 yield client
             return
-        client = _client_of(who, known, access.proxy)
+        client = _client_of(who, credentials, access.proxy)
         try:
             yield client
         finally:
@@ -60,15 +60,15 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: Door) -> Door:
     return door
 
 
-def _client_of(who: Someone, known: _Known, proxy: ProxySettings) -> KubeClient:
+def _client_of(who: Someone, credentials: _Known, proxy: ProxySettings) -> KubeClient:
     if who.way is Way.OIDC:
         if not who.token:
             raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")
-        return KubeClient(with_token(known.access(), who.token), known.settings)
+        return KubeClient(with_token(credentials.access(), who.token), credentials.settings)
     if who.way is Way.PROXY:
         groups = tuple(f"{proxy.cluster_group_prefix}{group}" for group in who.groups)
         subject = Subject(f"{proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
-        return ReviewedClient(known.access(), known.settings, subject, reload=known.renewed)
+        return ReviewedClient(credentials.access(), credentials.settings, subject, reload=credentials.renewed)
     raise NotAllowed(f"{who.name} did not come by the way that access.mode asks for", fix="Log in.")
 
 
@@ -127,26 +127,26 @@ class ReviewedClient(KubeClient):
         """Asked after the person's rights; what they may themselves is asked about them, not about us."""
         if request.path == SELF_REVIEWS:
             body = about(self._subject, msgspec.json.decode(request.body)["spec"])
-            asked = replace(request, path=REVIEWS, body=msgspec.json.encode(body))
-            return self._asker.request(verb, asked, repeatable=repeatable)
-        for wish in wishes(request):
-            self._require(wish)
+            subject_review = replace(request, path=REVIEWS, body=msgspec.json.encode(body))
+            return self._asker.request(verb, subject_review, repeatable=repeatable)
+        for attributes in wishes(request):
+            self._require(attributes)
         return super().request(verb, request, repeatable=repeatable, before=before)
 
     def stream(self, path: str, idle_seconds: float) -> Stream:
         """A watch, after the same question."""
-        for wish in wishes(Request(path)):
-            self._require(wish)
+        for attributes in wishes(Request(path)):
+            self._require(attributes)
         return super().stream(path, idle_seconds)
 
-    def _require(self, wish: Mapping[str, Any]) -> None:
+    def _require(self, attributes: Mapping[str, Any]) -> None:
         """ClusterForbidden, in words, unless the API server says yes."""
-        key = msgspec.json.encode(wish, order="sorted")
+        key = msgspec.json.encode(attributes, order="sorted")
         if key in self._allowed:
             return
-        found = review(self._asker, REVIEWS, about(self._subject, wish), _Review)
-        if not found.status.allowed:
-            raise _denied(self._subject, wish, found.status.reason)
+        answer = review(self._asker, REVIEWS, about(self._subject, attributes), _Review)
+        if not answer.status.allowed:
+            raise _denied(self._subject, attributes, answer.status.reason)
         self._allowed.add(key)
 
 
@@ -181,9 +181,9 @@ class _Known:
             return self._read[1]
 
 
-def about(subject: Subject, wish: Mapping[str, Any]) -> dict[str, Any]:
-    """A SubjectAccessReview of the person. wish: resourceAttributes or nonResourceAttributes by their names."""
-    spec = {**wish, "user": subject.user, "groups": list(subject.groups)}
+def about(subject: Subject, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """A SubjectAccessReview of the person. attributes: resourceAttributes or nonResourceAttributes by their names."""
+    spec = {**attributes, "user": subject.user, "groups": list(subject.groups)}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 
 
@@ -194,15 +194,15 @@ def wishes(request: Request) -> list[dict[str, Any]]:
     its version and its list of kinds.
     """
     path, _, query = request.path.partition("?")
-    named = _resource(path)
-    if named is None and request.method == "GET" and path.strip("/").partition("/")[0] in DISCOVERY:
+    resource = _resource(path)
+    if resource is None and request.method == "GET" and path.strip("/").partition("/")[0] in DISCOVERY:
         return []
-    if named is None:
+    if resource is None:
         return [{"nonResourceAttributes": {"path": path, "verb": request.method.lower()}}]
-    verbs = [_verb(request.method, named, parse_qs(query))]
+    verbs = [_verb(request.method, resource, parse_qs(query))]
     if request.content_type == APPLY_TYPE and verbs == ["patch"]:
         verbs.append("create")
-    return [{"resourceAttributes": {**named, "verb": verb}} for verb in verbs]
+    return [{"resourceAttributes": {**resource, "verb": verb}} for verb in verbs]
 
 
 def _resource(path: str) -> dict[str, str] | None:
@@ -219,8 +219,8 @@ def _resource(path: str) -> dict[str, str] | None:
         namespace = rest[1]
         rest = rest[2:] if len(rest) > 2 and rest[2] not in _OF_NAMESPACES else rest
     names = dict(zip(("resource", "name", "subresource"), _three(rest), strict=True))
-    found = {"group": group, "version": version, "namespace": namespace, **names}
-    return {key: value for key, value in found.items() if value}
+    attributes = {"group": group, "version": version, "namespace": namespace, **names}
+    return {key: value for key, value in attributes.items() if value}
 
 
 def _three(rest: Sequence[str]) -> tuple[str, str, str]:
@@ -228,27 +228,27 @@ def _three(rest: Sequence[str]) -> tuple[str, str, str]:
     return padded[0], padded[1], "/".join(rest[2:])
 
 
-def _verb(method: str, named: Mapping[str, str], query: Mapping[str, list[str]]) -> str:
+def _verb(method: str, resource: Mapping[str, str], query: Mapping[str, list[str]]) -> str:
     """The verb of the authorization API."""
-    whole = "name" not in named
+    of_collection = "name" not in resource
     if method == "DELETE":
-        return "deletecollection" if whole else "delete"
+        return "deletecollection" if of_collection else "delete"
     if method in _VERBS:
         return _VERBS[method]
     if query.get("watch", [""])[-1] in ("1", "true"):
         return "watch"
-    return "list" if whole else "get"
+    return "list" if of_collection else "get"
 
 
-def _denied(subject: Subject, wish: Mapping[str, Any], reason: str) -> ClusterForbidden:
-    asked = wish.get("resourceAttributes") or wish["nonResourceAttributes"]
-    plural = "/".join(filter(None, (asked.get("resource") or asked.get("path"), asked.get("subresource"))))
-    what = f"{plural}.{asked['group']}" if asked.get("group") else plural
-    namespace = asked.get("namespace", "")
+def _denied(subject: Subject, attributes: Mapping[str, Any], reason: str) -> ClusterForbidden:
+    target = attributes.get("resourceAttributes") or attributes["nonResourceAttributes"]
+    plural = "/".join(filter(None, (target.get("resource") or target.get("path"), target.get("subresource"))))
+    what = f"{plural}.{target['group']}" if target.get("group") else plural
+    namespace = target.get("namespace", "")
     where = f" in namespace {namespace}" if namespace else ""
-    said = f" ({reason})" if reason else ""
+    detail = f" ({reason})" if reason else ""
     return ClusterForbidden(
-        f"the cluster does not let {subject.user} {asked['verb']} {what}{where}{said}",
+        f"the cluster does not let {subject.user} {target['verb']} {what}{where}{detail}",
         fix=f"Bind a role to them there: kubectl create rolebinding NAME -n {namespace or 'NAMESPACE'} "
         f"--clusterrole=cotenant-applier --user={subject.user}",
     )

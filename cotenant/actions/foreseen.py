@@ -27,10 +27,10 @@ def ahead_of(store: Store) -> Callable[[float], Mapping[str, Mapping[str, int]]]
 
 def usage_at(rows: Iterable[Mapping[str, Any]], at_seconds: float) -> dict[str, dict[str, int]]:
     """Node -> resource -> the 0.95 quantile of the half hour in which the moment lies; none beyond the forecast."""
-    found: dict[str, dict[str, int]] = {}
+    usage: dict[str, dict[str, int]] = {}
     for row in rows:
         path = row["q95"] or ()
         place = int((at_seconds - row["start"]) // STEP_SECONDS) if row["start"] is not None else -1
         if 0 <= place < len(path) and path[place] is not None:
-            found.setdefault(str(row["name"]), {})[str(row["resource"])] = round(path[place])
-    return found
+            usage.setdefault(str(row["name"]), {})[str(row["resource"])] = round(path[place])
+    return usage

@@ -27,12 +27,12 @@ _log = structlog.get_logger(__name__)
 class Journal:
     """Changes of one ledger; `actor` is who the cluster says we are. For one thread."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, actor: str, known: Known | None = None, source: str = "") -> None:
-        """Nothing is written yet. known: what was read of this ledger already; source: where the actor asks from."""
+    def __init__(self, ledger: Ledger, clock: Clock, actor: str, cache: Known | None = None, source: str = "") -> None:
+        """Nothing is written yet. cache: what was read of this ledger already; source: where the actor asks from."""
         self.ledger = ledger
         self.actor = actor
         self.clock = clock
-        self._known = known or Known()
+        self._known = cache or Known()
         self._source = {"source": source} if source else {}
         self.cluster = ""
         """Name of the cluster that changes are made in."""
@@ -68,14 +68,14 @@ class Journal:
 
     def note(self, rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
         """Write (event, subject, body) rows that are about no change, all or none."""
-        made = [(event, subject, {**body, **self._source}) for event, subject, body in rows]
-        self.ledger.append(self.clock.now_seconds(), self.actor, made)
+        signed_rows = [(event, subject, {**body, **self._source}) for event, subject, body in rows]
+        self.ledger.append(self.clock.now_seconds(), self.actor, signed_rows)
 
-    def tell(self, standing: Standing, happened: Happened, words: str = "", **more: Any) -> Standing:
+    def tell(self, standing: Standing, happened: Happened, message: str = "", **more: Any) -> Standing:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""
         seconds = self.clock.now_seconds()
-        moved = standing.moved(happened, seconds, self.actor, words)
-        body = {"words": words, **self._source, **more}
+        moved = standing.moved(happened, seconds, self.actor, message)
+        body = {"words": message, **self._source, **more}
         self.ledger.append(seconds, self.actor, [(happened.value, standing.change.id, body)])
         return moved
 
@@ -93,10 +93,10 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
 
     A head that the ledger does not hold is left as it is: it is the proof that rows were rewritten or cut.
     """
-    kept = anchored(client, ledger, namespace).head
-    if kept is not None and not ledger.holds(kept):
+    head = anchored(client, ledger, namespace).head
+    if head is not None and not ledger.holds(head):
         raise ClusterConflict(
-            f"ConfigMap {namespace}/{ANCHOR} keeps row {kept.seq} of ledger {ledger.id}, which {ledger.path} has not",
+            f"ConfigMap {namespace}/{ANCHOR} keeps row {head.seq} of ledger {ledger.id}, which {ledger.path} has not",
             fix="`cotenant audit verify` says what is wrong; once that is settled, remove its entry there.",
         )
     body = {
@@ -107,7 +107,7 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
     }
     # Each ledger is a field manager of its own: an apply takes away what its manager no longer names.
     Writer(client, f"{FIELD_MANAGER}-{ledger.id}").send(
-        Apply(Address("v1", "configmaps", ANCHOR, namespace), body, why="the ledger grew"), whole=False
+        Apply(Address("v1", "configmaps", ANCHOR, namespace), body, why="the ledger grew"), full_response=False
     )
 
 
@@ -124,19 +124,21 @@ def keep_head(door: Callable[[Someone], AbstractContextManager[KubeClient]], led
 
 def anchored(client: KubeClient, ledger: Ledger, namespace: str) -> Kept:
     """What the cluster keeps of this ledger, and of which others it keeps something."""
-    found = client.get(Address("v1", "configmaps", ANCHOR, namespace).path)
-    data: Mapping[str, str] = (found or {}).get("data") or {}
+    config_map = client.get(Address("v1", "configmaps", ANCHOR, namespace).path)
+    data: Mapping[str, str] = (config_map or {}).get("data") or {}
     others = tuple(sorted(set(data) - {ledger.id}))
     if ledger.id not in data:
         return Kept(None, others)
     try:
         return Kept(msgspec.json.decode(data[ledger.id], type=Anchor), others)
     except msgspec.MsgspecError as error:
-        words = f"ConfigMap {namespace}/{ANCHOR} holds no head of ledger {ledger.id}: {error}"
-        raise ClusterError(words, fix="Who wrote it?") from error
+        message = f"ConfigMap {namespace}/{ANCHOR} holds no head of ledger {ledger.id}: {error}"
+        raise ClusterError(message, fix="Who wrote it?") from error
 
 
-def unkept(ledger: Ledger, found: Kept) -> str:
+def unkept(ledger: Ledger, anchor_heads: Kept) -> str:
     """That no head of this ledger is kept, in words; heads of others may be of one that this file took the place of."""
-    words = f"The cluster keeps no head of this ledger ({ledger.id})"
-    return f"{words}, but of others: {', '.join(found.others)}." if found.others else f"{words} yet."
+    sentence = f"The cluster keeps no head of this ledger ({ledger.id})"
+    return (
+        f"{sentence}, but of others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."
+    )

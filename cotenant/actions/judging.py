@@ -31,13 +31,13 @@ def judged_now(actions: Actions, standing: Standing) -> tuple[Happened, str, Jud
     query = _latency_query(live, actions.settings.latency_query)
     compared = actions.compare(change, since, now, query)
     rules = [*_of_pods(actions, change, live, since), *ruled(compared, actions.settings, latency=bool(query))]
-    found = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
-    if found.harm:
-        return Happened.REGRESSED, found.harm, found
+    judgement = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
+    if judgement.harm:
+        return Happened.REGRESSED, judgement.harm, judgement
     if silent := unanswered(rules):
-        return Happened.UNJUDGED, f"not judged: {silent}", found
+        return Happened.UNJUDGED, f"not judged: {silent}", judgement
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
-    return Happened.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", found
+    return Happened.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", judgement
 
 
 def _latency_query(live: Json | None, setting: str) -> str:
@@ -59,17 +59,17 @@ def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds:
     """What the workload's pods say of the time since then."""
     if live is None:
         return [Ruled(GONE, Verdict.NO_DATA, words=GONE)]
-    wanted = int((live.get("spec") or {}).get("replicas") or 0)
+    desired = int((live.get("spec") or {}).get("replicas") or 0)
     ready = int((live.get("status") or {}).get("readyReplicas") or 0)
     pods = _pods(actions, change, pod_labels(live))
     killed, restarts = _kills(pods, since_seconds), _restarts(pods, since_seconds)
     some = actions.settings.most_restarts
-    replicas = f"{ready} of {wanted} replicas" if wanted else "no replicas wanted"
+    replicas = f"{ready} of {desired} replicas" if desired else "no replicas wanted"
     rules = [
         _counted(KILLS, killed, 0, "no OOM kill", f"{killed} containers were OOM-killed since"),
         _counted(RESTARTS, restarts, some, f"{restarts} restarts", f"{restarts} containers restarted since"),
         _counted(
-            MISSING, max(0, wanted - ready), 0, f"{replicas} ready" if wanted else replicas, f"{replicas} are ready"
+            MISSING, max(0, desired - ready), 0, f"{replicas} ready" if desired else replicas, f"{replicas} are ready"
         ),
     ]
     if resized := _resized(pods, change):

@@ -65,9 +65,11 @@ def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permissio
 
     ClusterUnreachable when the server does not answer at all.
     """
-    found = [_of(need, "", need.asked(client, "")) for need in NEEDS]
-    found += _in_each(client, namespaces, {need for need, p in zip(NEEDS, found, strict=True) if p.allowed})
-    return found
+    permission_list = [_of(need, "", need.asked(client, "")) for need in NEEDS]
+    permission_list += _in_each(
+        client, namespaces, {need for need, p in zip(NEEDS, permission_list, strict=True) if p.allowed}
+    )
+    return permission_list
 
 
 def head_permission(client: KubeClient, namespace: str) -> Permission:

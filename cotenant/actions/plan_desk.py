@@ -63,7 +63,7 @@ PATIENCE_SECONDS: Final = 20.0
 
 _log = structlog.get_logger(__name__)
 
-Made = Callable[[KubeClient, str], Intent]
+IntentMaker = Callable[[KubeClient, str], Intent]
 """From a client and the person's name: what to send."""
 
 
@@ -95,15 +95,15 @@ class ClusterPlanDesk:
         where = _namespaces(who)
         key, now = (who.name, who.token, where), self._office.clock.now_seconds()
         with self._listing:
-            at, found = self._lists.get(key, (float("-inf"), ()))
+            at, listed = self._lists.get(key, (float("-inf"), ()))
             if 0 <= now - at < FRESH_SECONDS:
-                return found
+                return listed
             with self._client(who) as client:
-                found = tuple(plans.plans(client, where))
+                listed = tuple(plans.plans(client, where))
             while len(self._lists) >= MOST_LISTS:
                 self._lists.pop(next(iter(self._lists)))
-            self._lists[key] = (now, found)
-        return found
+            self._lists[key] = (now, listed)
+        return listed
 
     def plan(self, who: Someone, ref: PlanRef) -> Plan:
         """One plan as it is now."""
@@ -132,12 +132,12 @@ class ClusterPlanDesk:
         """Windows from now on, the present one first."""
         now, status = self._now(), plan.status
         present = status.window or plan.window
-        there = [present] if present and present.end_seconds > now else []
+        current = [present] if present and present.end_seconds > now else []
         if plan.recurring is None or plan.suspended:
-            return there
+            return current
         until = now + days * DAY_SECONDS
         coming = takewhile(lambda span: span.start_seconds < until, schedule.occurrences(plan.recurring, now))
-        return sorted({*there, *islice(coming, most)})
+        return sorted({*current, *islice(coming, most)})
 
     def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
         """The next windows of a schedule."""
@@ -147,15 +147,15 @@ class ClusterPlanDesk:
     def history(self, who: Someone, ref: PlanRef) -> Sequence[PlanDeed]:
         """The newest first."""
         who.require(Right.READ, ref.namespace)
-        known = set(PlanEvent)
+        plan_events = set(PlanEvent)
         ledger = Ledger(self._office.ledger, reading=True)
         try:
-            found = [e for e in ledger.entries(str(ref)) if e.event in known]
+            entries = [e for e in ledger.entries(str(ref)) if e.event in plan_events]
         finally:
             ledger.close()
         return [
             PlanDeed(e.seconds, e.actor, PlanEvent(e.event), str(msgspec.json.decode(e.body).get("words", "")))
-            for e in reversed(found)
+            for e in reversed(entries)
         ]
 
     # --- acting -------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class ClusterPlanDesk:
     def skip(self, who: Someone, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then."""
 
-        def made(client: KubeClient, by: str) -> Intent:
+        def make_intent(client: KubeClient, by: str) -> Intent:
             one = plans.plan(client, ref.namespace, ref.name)
             if one.source is Source.MANUAL:
                 raise UsageError(f"plan {ref} has one window only", fix="Reject it.")
@@ -181,30 +181,30 @@ class ClusterPlanDesk:
             window = one.status.window or one.window
             if window is None or window.start_seconds != start_seconds:
                 raise UsageError(f"the forecast has moved the window of {ref}", fix="Look at it again.")
-            words = reason.strip() or "skipped"
-            return plans.decided(one, Approval(Decision.REJECTED, Scope.ONCE, by, self._now(), words))
+            message = reason.strip() or "skipped"
+            return plans.decided(one, Approval(Decision.REJECTED, Scope.ONCE, by, self._now(), message))
 
-        return self._do(who, Right.PLAN, ref, PlanEvent.SKIPPED, made)
+        return self._do(who, Right.PLAN, ref, PlanEvent.SKIPPED, make_intent)
 
     def restore(self, who: Someone, ref: PlanRef, start_seconds: float) -> Plan:
         """Let a skipped occurrence of a schedule happen after all."""
 
-        def made(client: KubeClient, _by: str) -> Intent:
+        def make_intent(client: KubeClient, _by: str) -> Intent:
             one = plans.plan(client, ref.namespace, ref.name)
             return plan_terms.restored(one, start_seconds, self._now())
 
-        return self._do(who, Right.PLAN, ref, PlanEvent.RESTORED, made)
+        return self._do(who, Right.PLAN, ref, PlanEvent.RESTORED, make_intent)
 
     def make(self, who: Someone, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved."""
         one = _new(workload, plan_terms.checked(terms, self._now()), name)
         ref = PlanRef(one.namespace, plan_terms.checked_name(one.name))
 
-        def made(client: KubeClient, _by: str) -> Intent:
+        def make_intent(client: KubeClient, _by: str) -> Intent:
             return plans.created(client, one)
 
         try:
-            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, made)
+            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, make_intent)
         except ClusterConflict as error:
             raise UsageError(f"there is a plan {ref} already", fix="Edit that one, or choose another name.") from error
 
@@ -212,39 +212,39 @@ class ClusterPlanDesk:
         """Change it, if it still is the generation that was looked at."""
         plan_terms.checked(terms, self._now())
 
-        def made(client: KubeClient, _by: str) -> Intent:
+        def make_intent(client: KubeClient, _by: str) -> Intent:
             return plan_terms.edited(plans.plan(client, ref.namespace, ref.name), terms, generation)
 
-        return self._do(who, Right.PLAN, ref, PlanEvent.EDITED, made)
+        return self._do(who, Right.PLAN, ref, PlanEvent.EDITED, make_intent)
 
     def set_policy(self, who: Someone, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
         """When it may approve itself."""
         plan_terms.checked_policy(policy)
 
-        def made(client: KubeClient, _by: str) -> Intent:
+        def make_intent(client: KubeClient, _by: str) -> Intent:
             return plan_terms.with_policy(plans.plan(client, ref.namespace, ref.name), policy)
 
-        return self._do(who, Right.ADMINISTER, ref, PlanEvent.POLICY, made)
+        return self._do(who, Right.ADMINISTER, ref, PlanEvent.POLICY, make_intent)
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _decide(self, who: Someone, ref: PlanRef, said: tuple[Decision, Scope, str]) -> Plan:
-        word, scope, reason = said
+    def _decide(self, who: Someone, ref: PlanRef, choice: tuple[Decision, Scope, str]) -> Plan:
+        word, scope, reason = choice
 
-        def made(client: KubeClient, by: str) -> Intent:
+        def make_intent(client: KubeClient, by: str) -> Intent:
             one = plans.plan(client, ref.namespace, ref.name)
             return plans.decided(one, Approval(word, scope, by, self._now(), reason))
 
         event = PlanEvent.APPROVED if word is Decision.APPROVED else PlanEvent.REJECTED
-        return self._do(who, Right.APPROVE, ref, event, made)
+        return self._do(who, Right.APPROVE, ref, event, make_intent)
 
-    def _do(self, who: Someone, right: Right, ref: PlanRef, event: PlanEvent, made: Made) -> Plan:
+    def _do(self, who: Someone, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
         """Ledger, cluster, ledger; the plan as the server has it afterwards."""
         who.require(right, ref.namespace)
         with self._client(who) as client, self._writing(event.value) as ledger:
             by = who.name or asked_who(client).name
             row = _Row(ledger, self._office.clock, by, ref)
             try:
-                intent = made(client, by)
+                intent = make_intent(client, by)
                 row.write(PlanEvent.ASKED, f"{event.value}: {intent.why}", who.groups, _sent(intent))
                 answer = Writer(client, plans.FIELD_MANAGER).send(intent)
             except ClusterUnreachable:
@@ -257,10 +257,10 @@ class ClusterPlanDesk:
         return parse_plan(answer)
 
     def _previewed(self, client: KubeClient, one: Plan) -> Preview:
-        found = plans.previewed(client, one, self._now(), self._office.settings, self._office.ahead)
-        short = one.ttl_seconds is not None and one.ttl_seconds < found.window.seconds + one.lead_seconds
+        preview = plans.previewed(client, one, self._now(), self._office.settings, self._office.ahead)
+        short = one.ttl_seconds is not None and one.ttl_seconds < preview.window.seconds + one.lead_seconds
         early = "The TTL ends before the window does: the room is given back early."
-        return replace(found, notes=(*found.notes, early)) if short else found
+        return replace(preview, notes=(*preview.notes, early)) if short else preview
 
     def _now(self) -> float:
         return self._office.clock.now_seconds()
@@ -296,9 +296,9 @@ class _Row:
     by: str
     ref: PlanRef
 
-    def write(self, event: PlanEvent, words: str, groups: Sequence[str], body: object = None) -> None:
+    def write(self, event: PlanEvent, message: str, groups: Sequence[str], body: object = None) -> None:
         """On the disk when it returns."""
-        row = {"words": words, "groups": list(groups), **({"sent": body} if body is not None else {})}
+        row = {"words": message, "groups": list(groups), **({"sent": body} if body is not None else {})}
         self.ledger.append(self.clock.now_seconds(), self.by, [(event.value, str(self.ref), row)])
 
 

@@ -152,8 +152,8 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
     if terms.lead_seconds != old.lead_seconds:
         yield _set("lead", duration(terms.lead_seconds))
     if terms.ttl_seconds != old.ttl_seconds:
-        gone = terms.ttl_seconds is None
-        yield {"op": "remove", "path": "/spec/ttl"} if gone else _set("ttl", duration(terms.ttl_seconds or 0))
+        removed = terms.ttl_seconds is None
+        yield {"op": "remove", "path": "/spec/ttl"} if removed else _set("ttl", duration(terms.ttl_seconds or 0))
     if terms.realisation != old.realisation:
         yield _set("realisation", terms.realisation.value)
     if terms.allocate_once != old.allocate_once:
@@ -194,10 +194,10 @@ def skipped(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
             f"room is held for the occurrence of {moment(start_seconds)} already",
             fix="Reject the plan: what is held is given back.",
         )
-    kept = [start for start in rule.skip if start >= now_seconds]
-    if len(kept) >= MOST_SKIPPED:
+    coming = [start for start in rule.skip if start >= now_seconds]
+    if len(coming) >= MOST_SKIPPED:
         raise UsageError(f"{MOST_SKIPPED} starts are skipped already", fix="Change the schedule.")
-    starts = [moment(start) for start in sorted({*kept, start_seconds})]
+    starts = [moment(start) for start in sorted({*coming, start_seconds})]
     return _patch(plan, [_set("recurring/skip", starts)], f"skipped the occurrence of {moment(start_seconds)}")
 
 
@@ -205,9 +205,10 @@ def restored(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
     """A skipped start of a schedule back in it; UsageError when it is not skipped, or over."""
     skips = plan.recurring.skip if plan.recurring else ()
     if start_seconds not in skips:
-        known = ", ".join(moment(start) for start in skips) or "none"
+        skipped_starts = ", ".join(moment(start) for start in skips) or "none"
         raise UsageError(
-            f"plan {plan.namespace}/{plan.name} does not skip {moment(start_seconds)}", fix=f"Skipped are: {known}."
+            f"plan {plan.namespace}/{plan.name} does not skip {moment(start_seconds)}",
+            fix=f"Skipped are: {skipped_starts}.",
         )
     if start_seconds < now_seconds:
         raise UsageError(f"the occurrence of {moment(start_seconds)} has begun without us", fix="Choose a later one.")
@@ -222,10 +223,10 @@ def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
         "maximumIdleCoreHours": policy.maximum_idle_core_hours,
         "maximumCost": policy.maximum_cost,
     }
-    given = {name: value for name, value in limits.items() if value is not None}
-    words = ", ".join(f"{name} {value:g}" for name, value in given.items())
-    says = f"approves itself ({words or 'without limits'})" if policy.auto else "does not approve itself"
-    return _patch(plan, [_set("policy", {"autoApprove": policy.auto, **given})], says)
+    bounds = {name: value for name, value in limits.items() if value is not None}
+    text = ", ".join(f"{name} {value:g}" for name, value in bounds.items())
+    says = f"approves itself ({text or 'without limits'})" if policy.auto else "does not approve itself"
+    return _patch(plan, [_set("policy", {"autoApprove": policy.auto, **bounds})], says)
 
 
 def _set(field: str, value: Any) -> Operation:

@@ -48,16 +48,16 @@ def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Plan]:
     """All plans of the namespaces, of all without; by name."""
     root = f"/apis/{OWN_GROUP}"
     paths = [f"{root}/namespaces/{n}/{PLURAL}" for n in namespaces] or [f"{root}/{PLURAL}"]
-    found = [parse_plan(one) for path in paths for one in client.list(path, dict[str, Any])]
-    return sorted(found, key=lambda plan: (plan.namespace, plan.name))
+    listed = [parse_plan(one) for path in paths for one in client.list(path, dict[str, Any])]
+    return sorted(listed, key=lambda plan: (plan.namespace, plan.name))
 
 
 def plan(client: KubeClient, namespace: str, name: str) -> Plan:
     """One plan; NoData when there is none of that name."""
-    found = client.get(f"/apis/{OWN_GROUP}/namespaces/{namespace}/{PLURAL}/{name}")
-    if found is None:
+    body = client.get(f"/apis/{OWN_GROUP}/namespaces/{namespace}/{PLURAL}/{name}")
+    if body is None:
         raise NoData(f"there is no reservation plan {namespace}/{name}", fix="cotenant reservations list shows them.")
-    return parse_plan(found)
+    return parse_plan(body)
 
 
 def decided(one: Plan, approval: Approval) -> Apply:
@@ -67,7 +67,7 @@ def decided(one: Plan, approval: Approval) -> Apply:
             f"the last occurrence of {one.namespace}/{one.name} was missed, and the next is not proposed yet",
             fix="Try again in a minute.",
         )
-    said = {
+    decision = {
         "decision": approval.decision.value,
         "scope": approval.scope.value,
         "by": approval.by,
@@ -77,65 +77,71 @@ def decided(one: Plan, approval: Approval) -> Apply:
         "apiVersion": OWN_GROUP,
         "kind": KIND,
         "metadata": {"name": one.name, "namespace": one.namespace},
-        "spec": {"approval": {**said, **({"reason": approval.reason} if approval.reason else {})}},
+        "spec": {"approval": {**decision, **({"reason": approval.reason} if approval.reason else {})}},
     }
     address = Address(OWN_GROUP, PLURAL, one.name, one.namespace)
     return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
 
 
-def created(client: KubeClient, wanted: Plan) -> Create:
+def created(client: KubeClient, requested: Plan) -> Create:
     """A plan by hand or by schedule, sized by its workload's template where nothing else is said.
 
     UsageError for a schedule that cannot be read, NoData when the workload does not exist.
     """
-    if wanted.recurring:
-        schedule.check(wanted.recurring)
-    size = dict(wanted.per_pod_text) or size_of(client, wanted)
+    if requested.recurring:
+        schedule.check(requested.recurring)
+    size = dict(requested.per_pod_text) or size_of(client, requested)
     spec: dict[str, Any] = {
-        "source": wanted.source.value,
-        "owner": {"apiVersion": wanted.owner.api_version, "kind": wanted.owner.kind, "name": wanted.owner.name},
-        "amount": {"perPod": size, "count": wanted.count},
-        "realisation": wanted.realisation.value,
-        "lead": duration(wanted.lead_seconds),
+        "source": requested.source.value,
+        "owner": {
+            "apiVersion": requested.owner.api_version,
+            "kind": requested.owner.kind,
+            "name": requested.owner.name,
+        },
+        "amount": {"perPod": size, "count": requested.count},
+        "realisation": requested.realisation.value,
+        "lead": duration(requested.lead_seconds),
     }
-    if wanted.recurring:
+    if requested.recurring:
         spec["recurring"] = {
-            "schedule": wanted.recurring.schedule,
-            "timeZone": wanted.recurring.zone,
-            "duration": duration(wanted.recurring.duration_seconds),
+            "schedule": requested.recurring.schedule,
+            "timeZone": requested.recurring.zone,
+            "duration": duration(requested.recurring.duration_seconds),
         }
-    elif wanted.window:
-        spec["window"] = span_body(wanted.window)
-    spec |= _unusual(wanted)
-    meta = {"name": wanted.name, "namespace": wanted.namespace}
+    elif requested.window:
+        spec["window"] = span_body(requested.window)
+    spec |= _unusual(requested)
+    meta = {"name": requested.name, "namespace": requested.namespace}
     body = {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": meta, "spec": spec}
-    return Create(Address(OWN_GROUP, PLURAL, wanted.name, wanted.namespace), body, why="asked for")
+    return Create(Address(OWN_GROUP, PLURAL, requested.name, requested.namespace), body, why="asked for")
 
 
-def _unusual(wanted: Plan) -> dict[str, Any]:
+def _unusual(requested: Plan) -> dict[str, Any]:
     """Fields that differ from what the definition says of itself."""
-    made: dict[str, Any] = {} if wanted.ttl_seconds is None else {"ttl": duration(wanted.ttl_seconds)}
-    if not wanted.allocate_once:
-        made["allocateOnce"] = False
-    if wanted.allocate_policy is AllocatePolicy.RESTRICTED:
-        made["allocatePolicy"] = wanted.allocate_policy.value
-    return made
+    fields: dict[str, Any] = {} if requested.ttl_seconds is None else {"ttl": duration(requested.ttl_seconds)}
+    if not requested.allocate_once:
+        fields["allocateOnce"] = False
+    if requested.allocate_policy is AllocatePolicy.RESTRICTED:
+        fields["allocatePolicy"] = requested.allocate_policy.value
+    return fields
 
 
-def size_of(client: KubeClient, wanted: Plan) -> dict[str, str]:
+def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
     """CPU and memory that one pod of a plan's workload requests; NoData when it is gone, UsageError for nothing."""
-    owner, namespace = wanted.owner, wanted.namespace
-    found = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
-    if found is None:
+    owner, namespace = requested.owner, requested.namespace
+    workload = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
+    if workload is None:
         raise NoData(f"there is no {owner.kind} {namespace}/{owner.name}", fix="Write NAMESPACE/KIND/NAME.")
-    template = ((found.get("spec") or {}).get("template") or {}).get("spec") or {}
-    asked = {n: a for n, a in requests_of(template, str(wanted.owner.name)).items() if n in ("cpu", "memory") and a}
-    if not asked:
+    template = ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
+    requests = {
+        n: a for n, a in requests_of(template, str(requested.owner.name)).items() if n in ("cpu", "memory") and a
+    }
+    if not requests:
         raise UsageError(
             f"pods of {namespace}/{owner.name} request nothing, so there is no room to hold for them",
             fix="Set requests, or give --cpu.",
         )
-    return format_room(asked)
+    return format_room(requests)
 
 
 def new_plan(owner: tuple[str, str, str], name: str, count: int, when: Recurrence | Span) -> Plan:
@@ -169,7 +175,7 @@ def previewed(
         raise NoData(f"plan {one.namespace}/{one.name} has no window to come")
     nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
     used = ahead(max(window.start_seconds, now_seconds))
-    there = Place(
+    place = Place(
         _rooms(client, nodes, used), quota_left(client, one.namespace), settings.recommender.prices.per_core_hour
     )
     others = [p for p in plans(client) if p.key != one.key and p.status.phase and p.status.phase.holds]
@@ -178,10 +184,10 @@ def previewed(
         wanted={name: amount * one.count for name, amount in one.per_pod.items()},
         held=added({n: a * p.status.count for n, a in p.per_pod.items()} for p in others),
         allocatable=added(node.allocatable for node in nodes),
-        quota_left=there.quota_left,
+        quota_left=place.quota_left,
     )
-    asked = tuple(verdict for verdict in judge(situation, settings.plans) if verdict.guard != "forecast skill")
-    return preview(one, window, there, asked)
+    verdicts = tuple(verdict for verdict in judge(situation, settings.plans) if verdict.guard != "forecast skill")
+    return preview(one, window, place, verdicts)
 
 
 def _rooms(
@@ -192,15 +198,15 @@ def _rooms(
     for wire in client.list("/api/v1/pods", PodWire):
         pod = pod_of(wire)
         if pod.node and pod.active:
-            there = taken.setdefault(pod.node, {})
+            of_node = taken.setdefault(pod.node, {})
             for name, amount in {**pod.requests, "pods": 1}.items():
-                there[name] = there.get(name, 0) + amount
+                of_node[name] = of_node.get(name, 0) + amount
     rooms = []
     for node in nodes:
-        held = taken.get(node.name, {})
-        free = {n: amount - held.get(n, 0) for n, amount in node.allocatable.items()}
+        requested = taken.get(node.name, {})
+        free = {n: amount - requested.get(n, 0) for n, amount in node.allocatable.items()}
         then = room_then(free, node.allocatable, used[node.name]) if node.name in used else None
-        rooms.append(NodeRoom(node.name, free, held.get(_BATCH_CPU, 0), not node.unschedulable, then))
+        rooms.append(NodeRoom(node.name, free, requested.get(_BATCH_CPU, 0), not node.unschedulable, then))
     return rooms
 
 
@@ -209,22 +215,22 @@ def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:
 
     Quotas with scopes bound pods of a kind that a plan does not tell: they are left to the API server.
     """
-    left: dict[str, int] = {}
+    remaining: dict[str, int] = {}
     try:
         quotas = list(client.list(f"/api/v1/namespaces/{namespace}/resourcequotas", dict[str, Any]))
     except ClusterAbsent:  # a server without the kind bounds nothing by it
-        return left
+        return remaining
     for quota in quotas:
         if (spec := quota.get("spec") or {}).get("scopes") or spec.get("scopeSelector"):
             continue
         status = quota.get("status") or {}
         hard, used = (_requests(status.get(part) or {}) for part in ("hard", "used"))
         for name, amount in hard.items():
-            left[name] = min(left.get(name, amount), amount - used.get(name, 0))
-    return left
+            remaining[name] = min(remaining.get(name, amount), amount - used.get(name, 0))
+    return remaining
 
 
-def _requests(given: dict[str, Any]) -> dict[str, int]:
+def _requests(quota_amounts: dict[str, Any]) -> dict[str, int]:
     """CPU and memory of a quota's map, which writes them with and without `requests.`."""
-    named = {name.removeprefix("requests."): text for name, text in given.items()}
-    return parse_room({name: text for name, text in named.items() if name in ("cpu", "memory")}, "ResourceQuota")
+    by_resource = {name.removeprefix("requests."): text for name, text in quota_amounts.items()}
+    return parse_room({name: text for name, text in by_resource.items() if name in ("cpu", "memory")}, "ResourceQuota")

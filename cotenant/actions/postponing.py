@@ -32,13 +32,13 @@ class _Body(msgspec.Struct):
 
 def postpone(journal: Journal, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
     """Hide from now on for so many days, None for good; UsageError without a reason, or with days that are none."""
-    said = visible(" ".join(reason.split()))
-    if not said or len(said) > LONGEST_REASON:
+    visible_reason = visible(" ".join(reason.split()))
+    if not visible_reason or len(visible_reason) > LONGEST_REASON:
         raise UsageError(f"a reason of 1 to {LONGEST_REASON} characters is needed", fix="Say why: others will ask.")
     if days is not None and not 0 < days <= MOST_DAYS:
         raise UsageError(f"{days:g} days are none", fix=f"Give more than 0 and at most {MOST_DAYS:g}, or dismiss it.")
     until = None if days is None else journal.clock.now_seconds() + days * DAY_SECONDS
-    body = {"until_seconds": until, "reason": said}
+    body = {"until_seconds": until, "reason": visible_reason}
     journal.note([(POSTPONED, str(workload), body) for workload in workloads])
 
 
@@ -52,21 +52,21 @@ def recall(journal: Journal, workloads: Sequence[WorkloadRef]) -> None:
 
 def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, Postponed]:
     """What is hidden at that moment; a row that cannot be read hides nothing."""
-    found: dict[WorkloadRef, Postponed] = {}
+    hidden: dict[WorkloadRef, Postponed] = {}
     for entry in ledger.entries():
         if entry.event not in (POSTPONED, RECALLED):
             continue
         workload = _workload(entry.subject)
         if workload is None:
             continue
-        found.pop(workload, None)
+        hidden.pop(workload, None)
         if entry.event == POSTPONED:
             try:
                 body = msgspec.json.decode(entry.body, type=_Body)
             except msgspec.MsgspecError:
                 continue
-            found[workload] = Postponed(workload, body.until_seconds, entry.actor, body.reason, entry.seconds)
-    return {w: one for w, one in found.items() if one.until_seconds is None or one.until_seconds > now_seconds}
+            hidden[workload] = Postponed(workload, body.until_seconds, entry.actor, body.reason, entry.seconds)
+    return {w: one for w, one in hidden.items() if one.until_seconds is None or one.until_seconds > now_seconds}
 
 
 def _workload(subject: str) -> WorkloadRef | None:

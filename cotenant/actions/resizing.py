@@ -21,21 +21,21 @@ def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float
     """One answer for each resized pod that is still there."""
     deadline = time.monotonic() + patience_seconds
     pods = [write for write in writes if write.subresource == RESIZE]
-    found: dict[str, Resized] = {}
+    resized: dict[str, Resized] = {}
     while pods:
         for write in list(pods):
             live = client.get(write.address.path)
             if live is None or (live.get("metadata") or {}).get("uid") != write.uid:
                 pods.remove(write)
                 continue
-            found[write.address.path] = answer(live, write)
-            if found[write.address.path].answer in SETTLED:
+            resized[write.address.path] = answer(live, write)
+            if resized[write.address.path].answer in SETTLED:
                 pods.remove(write)
-        if any(one.answer is Answer.INFEASIBLE for one in found.values()) or time.monotonic() >= deadline:
+        if any(one.answer is Answer.INFEASIBLE for one in resized.values()) or time.monotonic() >= deadline:
             break
         if pods:
             time.sleep(PAUSE_SECONDS)
-    return list(found.values())
+    return list(resized.values())
 
 
 def born(client: KubeClient, change: Change) -> list[Write]:

@@ -22,13 +22,13 @@ FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 
 def confirm(actions: Actions, who: Someone, change: str) -> list[Standing]:
     """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
-    found = _waiting(actions, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
+    standings = _waiting(actions, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
-    for one in found:
+    for one in standings:
         if why := why_not_confirm(one, who.name, now, pace):
             raise UsageError(f"change {one.change.id} cannot be confirmed: {why}", fix=FIX)
-    return actions.confirm(found)
+    return actions.confirm(standings)
 
 
 def decline(actions: Actions, who: Someone, change: str) -> list[Standing]:
@@ -44,13 +44,13 @@ def decline(actions: Actions, who: Someone, change: str) -> list[Standing]:
 def _waiting(actions: Actions, change: str, may: Callable[[Standing], None]) -> list[Standing]:
     """The named change and those that wait with it, each of which the person may decide on."""
     standings = actions.journal.standings()
-    named = standings.get(change)
-    if named is None:
+    standing = standings.get(change)
+    if standing is None:
         raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists them.")
-    may(named)
-    if named.state is not ChangeState.AWAITING:
-        raise UsageError(f"change {change} waits for no second person: it is {named.state}", fix=FIX)
-    together = [s for s in standings.values() if s.change.batch == named.change.batch and s.state is named.state]
+    may(standing)
+    if standing.state is not ChangeState.AWAITING:
+        raise UsageError(f"change {change} waits for no second person: it is {standing.state}", fix=FIX)
+    together = [s for s in standings.values() if s.change.batch == standing.change.batch and s.state is standing.state]
     for one in together:
         may(one)
     return together

@@ -29,10 +29,10 @@ def settle(actions: Actions) -> list[Standing]:
 
 def settle_one(actions: Actions, standing: Standing) -> Standing:
     """Read the cluster about one change without an outcome."""
-    found = _settled(actions, standing)
+    settled = _settled(actions, standing)
     actions.reached("settled")
     actions.finish()
-    return found
+    return settled
 
 
 def verify(actions: Actions, standing: Standing) -> Standing:
@@ -43,16 +43,18 @@ def verify(actions: Actions, standing: Standing) -> Standing:
     """
     pace, now = pace_of(actions.settings), actions.journal.clock.now_seconds()
     age = pace.verify_seconds if standing.state is ChangeState.VERIFIED else pace.soak_seconds
-    left = standing.begun_seconds + age - now
-    if left > 0:
-        raise NoData(f"change {standing.change.id} soaks for {left / 60:.0f} more minutes", fix="Come back then.")
-    happened, words, judgement = judged_now(actions, standing)
-    if happened is Happened.UNJUDGED and standing.words == words:
+    remaining_seconds = standing.begun_seconds + age - now
+    if remaining_seconds > 0:
+        raise NoData(
+            f"change {standing.change.id} soaks for {remaining_seconds / 60:.0f} more minutes", fix="Come back then."
+        )
+    happened, message, judgement = judged_now(actions, standing)
+    if happened is Happened.UNJUDGED and standing.words == message:
         return standing
-    found = actions.teller.tell(standing, happened, words, judgement)
+    judged = actions.teller.tell(standing, happened, message, judgement)
     actions.reached("judged")
     actions.finish()
-    return found
+    return judged
 
 
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
@@ -68,31 +70,33 @@ def _settled(actions: Actions, standing: Standing) -> Standing:
     time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
     back = standing.state is ChangeState.ROLLBACK_UNKNOWN
     note = undo_note(standing.change) if back else standing.change.id
-    held = [(write, _holds(actions, write, note, back)) for write in standing.change.writes]
-    there = [write for write, held_ in held if held_]
-    whole = bool(there) and not any(held_ is False for _, held_ in held)
+    write_states = [(write, _holds(actions, write, note, back)) for write in standing.change.writes]
+    live_writes = [write for write, held_ in write_states if held_]
+    complete = bool(live_writes) and not any(held_ is False for _, held_ in write_states)
     if back:
-        return _rolled_back(actions, standing, held)
-    if whole:
-        why, words = judged(heard) if (heard := actions.heard(there)) else ("", "")
+        return _rolled_back(actions, standing, write_states)
+    if complete:
+        why, message = judged(resize_answers) if (resize_answers := actions.heard(live_writes)) else ("", "")
         if why:
-            return actions.refused(standing, there, why)
-        return actions.teller.tell(standing, Happened.APPLIED, "; ".join(filter(None, (FOUND, words))))
-    if standing.change.wave and not there:
+            return actions.refused(standing, live_writes, why)
+        return actions.teller.tell(standing, Happened.APPLIED, "; ".join(filter(None, (FOUND, message))))
+    if standing.change.wave and not live_writes:
         return actions.teller.tell(standing, Happened.WAITING, "it never reached the cluster, and waits on")
-    return actions.refused(standing, there, "it never reached the cluster" if not there else "it was done by half")
+    return actions.refused(
+        standing, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
+    )
 
 
-def _rolled_back(actions: Actions, standing: Standing, held: Sequence[tuple[Write, bool | None]]) -> Standing:
+def _rolled_back(actions: Actions, standing: Standing, write_states: Sequence[tuple[Write, bool | None]]) -> Standing:
     """A rollback that was begun is gone on with, one that never reached the cluster is not; pods end."""
-    if held and all(held_ is False for _, held_ in held):
+    if write_states and all(held_ is False for _, held_ in write_states):
         return actions.teller.tell(standing, Happened.ROLLBACK_LOST, "the cluster still holds the change")
     try:
-        actions.take_back([write for write, held_ in held if held_ is False], standing.change)
+        actions.take_back([write for write, held_ in write_states if held_ is False], standing.change)
     except CotenantError as error:
         return actions.teller.tell(standing, Happened.ROLLBACK_REFUSED, f"it was done by half: {error}")
-    words = "; ".join(filter(None, (FOUND, actions.give_back(standing.change))))
-    return actions.teller.tell(standing, Happened.ROLLED_BACK, words)
+    message = "; ".join(filter(None, (FOUND, actions.give_back(standing.change))))
+    return actions.teller.tell(standing, Happened.ROLLED_BACK, message)
 
 
 def _holds(actions: Actions, write: Write, note: str, back: bool) -> bool | None:
@@ -100,5 +104,5 @@ def _holds(actions: Actions, write: Write, note: str, back: bool) -> bool | None
     live = actions.client.get(write.address.path)
     if live is None or (live.get("metadata") or {}).get("uid") != write.uid:
         return None if write.subresource == RESIZE else False
-    wanted = replace(write, before=write.after, after=write.before) if back else write
-    return carries(live, wanted, note)
+    expected = replace(write, before=write.after, after=write.before) if back else write
+    return carries(live, expected, note)

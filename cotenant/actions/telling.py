@@ -62,36 +62,40 @@ class Teller:
         self.journal.accept(list(changes), second=second)
 
     def tell(
-        self, standing: Standing, happened: Happened, words: str = "", judged: Judgement | None = None
+        self, standing: Standing, happened: Happened, message: str = "", judged: Judgement | None = None
     ) -> Standing:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
 
         judged: what it was judged by, which the ledger keeps with the verdict.
         """
         more = {} if judged is None else {"judged": msgspec.to_builtins(judged)}
-        moved = self.journal.tell(standing, happened, words, **more)
+        moved = self.journal.tell(standing, happened, message, **more)
         self._mark(moved)
         reason, warning = REASONS.get(happened, ("", False))
         if reason:
-            note = f"{happened.value} by {moved.actor}, change {moved.change.id}: {words or moved.change.method}"
+            note = f"{happened.value} by {moved.actor}, change {moved.change.id}: {message or moved.change.method}"
             self._events.record(_regarding(moved.change), reason, note, warning, template=moved.change.id)
         return moved
 
     def _mark(self, standing: Standing) -> None:
         """Say on the workload's Recommendation whether it did harm; False is only said where True stood."""
-        said = regressed(standing)
-        if said is None:
+        regression = regressed(standing)
+        if regression is None:
             return
         change = standing.change
         name = object_name(WorkloadRef(change.namespace, change.kind, change.name))
         address = Address(ANALYSIS_GROUP, PLURAL, name, change.namespace)
         try:
-            found = self._client.get(address.path, _Object)
-            there = next((c for c in found.status.conditions if c["type"] == REGRESSED), {}) if found else {}
-            if found is not None and (said.true or there):
-                now = there if there.get("status") == str(said.true) else {}
-                body = _condition(address, said, now.get("lastTransitionTime") or _moment(standing.since_seconds))
-                self._writer.send(Apply(address, body, "status", why="a change was judged"), whole=False)
+            recommendation = self._client.get(address.path, _Object)
+            condition = (
+                next((c for c in recommendation.status.conditions if c["type"] == REGRESSED), {})
+                if recommendation
+                else {}
+            )
+            if recommendation is not None and (regression.true or condition):
+                now = condition if condition.get("status") == str(regression.true) else {}
+                body = _condition(address, regression, now.get("lastTransitionTime") or _moment(standing.since_seconds))
+                self._writer.send(Apply(address, body, "status", why="a change was judged"), full_response=False)
         except CotenantError as error:
             log.info("no condition was written", object=str(address), err=error.message)
 
@@ -103,18 +107,18 @@ class Teller:
         self._events.close()
 
 
-def _condition(address: Address, said: Regressed, since: str) -> dict[str, Any]:
+def _condition(address: Address, regression: Regressed, since: str) -> dict[str, Any]:
     """A Recommendation of which we say this one condition; the rest is the manager's."""
-    made = {
+    condition = {
         "type": REGRESSED,
-        "status": str(said.true),
-        "reason": said.reason,
-        "message": said.message,
+        "status": str(regression.true),
+        "reason": regression.reason,
+        "message": regression.message,
         "lastTransitionTime": since,
     }
     head = {"apiVersion": ANALYSIS_GROUP, "kind": "Recommendation"}
     meta = {"name": address.name, "namespace": address.namespace}
-    return {**head, "metadata": meta, "status": {"conditions": [made]}}
+    return {**head, "metadata": meta, "status": {"conditions": [condition]}}
 
 
 def _moment(seconds: float) -> str:

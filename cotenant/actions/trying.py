@@ -48,12 +48,12 @@ def tried(actions: Actions, review: Review) -> Tried:
         lives = [actions.client.get(write.address.path) or {} for write in review.writes]
     except CotenantError as error:
         return Tried(False, error.message, advice(error))
-    found = [
+    admission_changes = [
         moved
         for write, live, answer in zip(review.writes, lives, answers, strict=True)
         for moved in added(live, answer, write)
     ]
-    return Tried(True, added=tuple(found))
+    return Tried(True, added=tuple(admission_changes))
 
 
 def _restart(review: Review) -> Restart:
@@ -68,9 +68,9 @@ def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         parts = [
             f"{side} {name} {amount}"
-            for side, given in value.items()
-            if isinstance(given, Mapping)
-            for name, amount in given.items()
+            for side, amounts in value.items()
+            if isinstance(amounts, Mapping)
+            for name, amount in amounts.items()
         ]
         return ", ".join(parts)
     if isinstance(value, str):

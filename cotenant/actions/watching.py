@@ -59,14 +59,14 @@ class Watcher:
     def step(self) -> list[Standing]:
         """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
         with self._opened() as actions:
-            found = _worked(actions)
+            moved = _worked(actions)
             now = actions.journal.clock.now_seconds()
-        news = [one for standing in found if (one := news_of(standing)) is not None]
+        news = [one for standing in moved if (one := news_of(standing)) is not None]
         fresh = [one for one in self._ahead(now) if one.title not in self._told]
         self._told.update(one.title for one in fresh)
         if news or fresh:
             self._tell([*news, *fresh])
-        return found
+        return moved
 
     def run(self, every_seconds: float, end: threading.Event) -> None:
         """Look until `end` is set; what goes wrong is logged and tried again at the next look."""

@@ -129,16 +129,16 @@ class Connection(asyncio.Protocol):
         """Some bytes of one or more requests."""
         if self._stage is _Stage.DEAF:
             return
-        held = self._incoming
+        incoming = self._incoming
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._close()  # answered; what follows would be another protocol
         except httptools.HttpParserError:
             self._refuse(400, "not a request in HTTP/1.1")
-        if self._stage is _Stage.HEAD and self._incoming is held:
-            held.head_bytes += len(data)
-            if held.head_bytes > HEAD_BYTES:
+        if self._stage is _Stage.HEAD and self._incoming is incoming:
+            incoming.head_bytes += len(data)
+            if incoming.head_bytes > HEAD_BYTES:
                 self._close()
 
     def pause_writing(self) -> None:
@@ -194,12 +194,12 @@ class Connection(asyncio.Protocol):
         """A request is whole: answer it, or let it wait for its turn."""
         if self._stage is _Stage.DEAF:
             return
-        whole, self._incoming = self._incoming, _Incoming()
+        incoming, self._incoming = self._incoming, _Incoming()
         self._stage, self._since = _Stage.IDLE, self._loop.time()
-        body = whole.chunks[0] if len(whole.chunks) == 1 else b"".join(whole.chunks)
+        body = incoming.chunks[0] if len(incoming.chunks) == 1 else b"".join(incoming.chunks)
         method, last = self._parser.get_method().decode(), not self._parser.should_keep_alive()
-        path, query = whole.target
-        self._asked.append(Request(method, path, whole.headers, body, last, query))
+        path, query = incoming.target
+        self._asked.append(Request(method, path, incoming.headers, body, last, query))
         self._answer()
 
     # --- called by the server -----------------------------------------------------------------------------------------
@@ -259,13 +259,13 @@ class Connection(asyncio.Protocol):
         if last:
             self._close()
 
-    def _refuse(self, status: int, words: str) -> None:
+    def _refuse(self, status: int, message: str) -> None:
         """Say why, and close: the rest of the request is not read."""
         self._app.refused(self._incoming.target[0])
         if self._elsewhere:  # an earlier question is still open, and this is not its answer
             self._close()
         else:
-            self._write(Request("", "", {}, b"", True), Response(status, f"{words}\n".encode()))
+            self._write(Request("", "", {}, b"", True), Response(status, f"{message}\n".encode()))
 
     def _close(self) -> None:
         self._stage = _Stage.DEAF

@@ -37,11 +37,11 @@ class Checks:
     def report(self, endpoint: str) -> tuple[bool, str]:
         """Whether all checks of "livez" or "readyz" pass, and a line for each."""
         checks = self.alive if endpoint == "livez" else self.ready
-        found = {name: _outcome(check) for name, check in checks.items()}
+        outcomes = {name: _outcome(check) for name, check in checks.items()}
         if endpoint == "readyz" and self.draining:
-            found["draining"] = "shutting down"
-        lines = [f"[-]{name} failed: {wrong}" if wrong else f"[+]{name} ok" for name, wrong in found.items()]
-        passed = not any(found.values())
+            outcomes["draining"] = "shutting down"
+        lines = [f"[-]{name} failed: {wrong}" if wrong else f"[+]{name} ok" for name, wrong in outcomes.items()]
+        passed = not any(outcomes.values())
         return passed, "\n".join([*lines, f"{endpoint} check {'passed' if passed else 'failed'}", ""])
 
 

@@ -106,11 +106,11 @@ class Ledger:
         if not self.path.exists():
             return _empty()
         address = f"{self.path.absolute().as_uri()}?mode=ro"
-        found = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
-        self._known_version(found)
-        if found.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
-            return found
-        found.close()  # somebody is making it at this moment
+        connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+        self._known_version(connection)
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
+            return connection
+        connection.close()  # somebody is making it at this moment
         return _empty()
 
     def _known_version(self, db: sqlite3.Connection) -> None:
@@ -157,45 +157,45 @@ class Ledger:
         with _words(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                made = self._appended(seconds, actor, rows)
+                entries = self._appended(seconds, actor, rows)
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:  # SQLite has ended it already when the disk is full
                     self._db.execute("ROLLBACK")
                 raise
-        return made
+        return entries
 
     def _appended(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[Entry]:
         last = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
-        seq, previous, made = int(last[0]), str(last[1]), []
+        seq, previous, entries = int(last[0]), str(last[1]), []
         for event, subject, body in rows:
             text = msgspec.json.encode(body, order="deterministic").decode()
             seq += 1
             digest = _digest(seq, seconds, actor, event, subject, text, previous)
-            made.append(Entry(seq, seconds, actor, event, subject, text, previous, digest))
+            entries.append(Entry(seq, seconds, actor, event, subject, text, previous, digest))
             previous = digest
             self._db.execute(
                 f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
-                (seq, seconds, actor, event, subject, text, made[-1].previous, digest),
+                (seq, seconds, actor, event, subject, text, entries[-1].previous, digest),
             )
-        return made
+        return entries
 
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[Entry]:
         """Rows in order, of one subject or of all, with a number above `after`."""
         where: str = "WHERE seq > ?"
-        given: tuple[object, ...] = (after,)
+        parameters: tuple[object, ...] = (after,)
         if subject is not None:
-            where, given = f"{where} AND subject = ?", (after, subject)
+            where, parameters = f"{where} AND subject = ?", (after, subject)
         with _words(self.path):
-            rows = self._db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY seq", given)  # noqa: S608
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY seq", parameters)  # noqa: S608
             for row in rows:
                 yield Entry(*row)
 
     def row(self, seq: int) -> Entry | None:
         """One row; None when there is none of that number."""
         with _words(self.path):
-            found = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
-        return Entry(*found) if found else None
+            columns = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
+        return Entry(*columns) if columns else None
 
     def head(self) -> Anchor:
         """The signed head; seq 0 of an empty ledger."""
@@ -229,9 +229,9 @@ class Ledger:
 
 
 def _empty() -> sqlite3.Connection:
-    made = sqlite3.connect(":memory:", isolation_level=None)
-    made.executescript(_SCHEMA)
-    return made
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript(_SCHEMA)
+    return connection
 
 
 def _digest(*parts: object) -> str:

@@ -115,11 +115,11 @@ def _plain(value: Any) -> Any:
 def _last_line_of_exception(_logger: Any, _method: str, event: EventDict) -> EventDict:
     """`exception` as "Type: message", and an unforeseen one's frames, so that a console event stays one line."""
     error = event.pop("exc_info", None)
-    found = sys.exc_info()[1] if error is True else error[1] if isinstance(error, tuple) else error
-    if isinstance(found, BaseException):
-        event["error"] = f"{type(found).__name__}: {found}"
-        if not isinstance(found, CotenantError):
-            event["trace"] = _frames(found)
+    exception = sys.exc_info()[1] if error is True else error[1] if isinstance(error, tuple) else error
+    if isinstance(exception, BaseException):
+        event["error"] = f"{type(exception).__name__}: {exception}"
+        if not isinstance(exception, CotenantError):
+            event["trace"] = _frames(exception)
     return event
 
 

@@ -94,5 +94,5 @@ def _busy(path: Path) -> StoreBusy:
     if who is None:
         return StoreBusy("somebody else is writing the ledger", fix=fix)
     seconds = max(0.0, time.time() - who.since_seconds)
-    words = f"process {who.pid} on {who.host} has been writing the ledger for {seconds:.0f} s: {who.what}"
-    return StoreBusy(words, fix=fix)
+    message = f"process {who.pid} on {who.host} has been writing the ledger for {seconds:.0f} s: {who.what}"
+    return StoreBusy(message, fix=fix)

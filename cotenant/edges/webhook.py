@@ -47,10 +47,10 @@ def origin_of(url: str) -> SplitResult:
     """The address taken apart; UsageError (without the address) unless it is http or https with a host."""
     try:
         parts = urlsplit(url)
-        named = bool(parts.hostname) and parts.port != 0
+        has_host = bool(parts.hostname) and parts.port != 0
     except ValueError:
-        named = False
-    if not named or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
+        has_host = False
+    if not has_host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
         raise UsageError("the receiver's address is not http://HOST or https://HOST", fix="Check --notify-url.")
     return parts
 
@@ -101,8 +101,8 @@ def _taken(answer: Response, start: SplitResult) -> None:
     """Nothing when the receiver took it, else NotDelivered with the beginning of what it said."""
     if 200 <= answer.status_code < 300:
         return
-    said = answer.raw.read(_SHOWN_BYTES, decode_content=True).decode("utf-8", "replace").strip()
-    raise NotDelivered(f"{start.hostname} answered {answer.status_code}{': ' if said else ''}{said}")
+    text = answer.raw.read(_SHOWN_BYTES, decode_content=True).decode("utf-8", "replace").strip()
+    raise NotDelivered(f"{start.hostname} answered {answer.status_code}{': ' if text else ''}{text}")
 
 
 def _cause(error: Exception) -> str:
@@ -116,4 +116,4 @@ def _cause(error: Exception) -> str:
         requests.exceptions.ReadTimeout: "it did not answer in time",
         requests.exceptions.ConnectionError: "no connection",
     }
-    return next((words for kind, words in causes.items() if isinstance(error, kind)), type(error).__name__)
+    return next((text for kind, text in causes.items() if isinstance(error, kind)), type(error).__name__)

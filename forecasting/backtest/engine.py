@@ -35,10 +35,12 @@ class EngineContender:
             raise ValueError("the engine forecasts 24 hours on half hours")
         refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
         usage = Usage(refs, past.fine_grid, past.fine, self.resource, Statistic.MEAN)
-        made = forecast(usage, _no_portraits(self.resource), self.settings)
-        peaks = np.array([any(w.kind is WindowKind.PEAK for w in found) for found in made.windows], dtype=bool)
-        shape = made.level(0.5) if made.timing is None else made.timing
-        return Answer(made.quantiles, shape, peaks, made.peak)
+        forecasts = forecast(usage, _no_portraits(self.resource), self.settings)
+        peaks = np.array(
+            [any(w.kind is WindowKind.PEAK for w in series_windows) for series_windows in forecasts.windows], dtype=bool
+        )
+        shape = forecasts.level(0.5) if forecasts.timing is None else forecasts.timing
+        return Answer(forecasts.quantiles, shape, peaks, forecasts.peak)
 
 
 def _no_portraits(resource: Resource) -> Portraits[NodeRef]:

@@ -46,9 +46,9 @@ def oracle(after: Floats, limits: Floats) -> Floats:
 
 def node_total(usage: Floats, limits: Floats) -> Floats:
     """Sum over pods of usage capped at its limit, (..., slots); a slot with no sample at all is NaN."""
-    seen = ~np.isnan(usage)
-    total: Floats = np.where(seen, np.minimum(usage, limits[..., None]), 0.0).sum(axis=-2, dtype=np.float64)
-    return np.where(seen.any(axis=-2), total, np.nan)
+    present = ~np.isnan(usage)
+    total: Floats = np.where(present, np.minimum(usage, limits[..., None]), 0.0).sum(axis=-2, dtype=np.float64)
+    return np.where(present.any(axis=-2), total, np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +165,13 @@ class NSigma:
         """See PeakPredictor."""
         warm = _samples(usage) >= MINIMUM_SAMPLES
         recent = np.where(warm[..., None], _last_hours(usage, self.hours, slots_per_day), np.nan)
-        there = np.where(np.isnan(recent), 0.0, limits[..., None]).sum(axis=-2)
+        reporting_limit = np.where(np.isnan(recent), 0.0, limits[..., None]).sum(axis=-2)
         used = node_total(recent, limits)
-        ratio = np.divide(used, there, out=np.full(there.shape, np.nan), where=there > 0)
+        ratio = np.divide(used, reporting_limit, out=np.full(reporting_limit.shape, np.nan), where=reporting_limit > 0)
         peak = np.minimum(1.0, _mean(ratio) + self.sigmas * _deviation(ratio))
         cold = np.where(warm, 0.0, limits).sum(axis=-1)
-        known = (limits * warm).sum(axis=-1)
-        result: Floats = np.where(np.isnan(peak), known, peak * known) + cold
+        warm_limit = (limits * warm).sum(axis=-1)
+        result: Floats = np.where(np.isnan(peak), warm_limit, peak * warm_limit) + cold
         return result
 
 
@@ -187,8 +187,8 @@ class CranePeak:
         flat = total.reshape(-1, total.shape[-1]).astype(np.float32)
         grid = TimeGrid(0, DAY_SECONDS // slots_per_day, flat.shape[1])
         path = CraneDsp().quantiles(flat, grid, slots_per_day)[:, :, -1].max(axis=1)
-        known = ~np.isnan(flat).all(axis=1)
-        return _bounded(np.where(known, path, np.nan).reshape(total.shape[:-1]), usage, limits)
+        has_data = ~np.isnan(flat).all(axis=1)
+        return _bounded(np.where(has_data, path, np.nan).reshape(total.shape[:-1]), usage, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,8 @@ class Larger:
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
         """See PeakPredictor."""
-        found: Floats = np.max([p.peaks(usage, limits, slots_per_day) for p in self.of], axis=0)
-        return found
+        largest: Floats = np.max([p.peaks(usage, limits, slots_per_day) for p in self.of], axis=0)
+        return largest
 
 
 PEAK_BASELINES: Final[tuple[PeakPredictor, ...]] = (
@@ -250,23 +250,23 @@ def _bounded(peak: Floats, usage: Floats, limits: Floats) -> Floats:
 
 def _sum_of(per_pod: Floats, usage: Floats, limits: Floats, samples: int) -> Floats:
     """Sum over pods of their peak, at most their limit; the limit itself where samples are too few."""
-    known = (_samples(usage) >= samples) & ~np.isnan(per_pod)
-    total: Floats = np.where(known, np.minimum(per_pod, limits), limits).sum(axis=-1, dtype=np.float64)
+    usable = (_samples(usage) >= samples) & ~np.isnan(per_pod)
+    total: Floats = np.where(usable, np.minimum(per_pod, limits), limits).sum(axis=-1, dtype=np.float64)
     return total
 
 
 def _decayed(values: Floats, percentile: float, half_life: float) -> Floats:
     """Percentile of the last axis, a sample's weight halving every `half_life` slots."""
-    kept = values[..., -int(np.ceil(_HALF_LIVES_KEPT * half_life)) :]
-    weights = np.exp2(-np.arange(kept.shape[-1])[::-1] / half_life)
-    flat = weighted_quantiles(kept.reshape(-1, kept.shape[-1]), weights, np.array([percentile]))
+    recent = values[..., -int(np.ceil(_HALF_LIVES_KEPT * half_life)) :]
+    weights = np.exp2(-np.arange(recent.shape[-1])[::-1] / half_life)
+    flat = weighted_quantiles(recent.reshape(-1, recent.shape[-1]), weights, np.array([percentile]))
     return flat.reshape(values.shape[:-1])
 
 
 def _mean(values: Floats) -> Floats:
-    seen = ~np.isnan(values)
-    count = seen.sum(axis=-1)
-    total = np.where(seen, values, 0.0).sum(axis=-1, dtype=np.float64)
+    present = ~np.isnan(values)
+    count = present.sum(axis=-1)
+    total = np.where(present, values, 0.0).sum(axis=-1, dtype=np.float64)
     mean: Floats = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     return mean
 

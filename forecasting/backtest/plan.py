@@ -86,10 +86,10 @@ def origins(grid: TimeGrid, plan: Plan, most: int | None = None) -> tuple[int, .
     first = -(-(grid.start_seconds + plan.history_days * DAY_SECONDS) // plan.step_seconds) * plan.step_seconds
     last = grid.end_seconds - plan.horizon_hours * HOUR_SECONDS
     every = max(plan.step_seconds, every // plan.step_seconds * plan.step_seconds)
-    found = range(first, last + 1, every)
-    if most is None or len(found) <= most:
-        return tuple(found)
-    return tuple(found[int((k + 0.5) * len(found) / most)] for k in range(most))
+    moments = range(first, last + 1, every)
+    if most is None or len(moments) <= most:
+        return tuple(moments)
+    return tuple(moments[int((k + 0.5) * len(moments) / most)] for k in range(most))
 
 
 def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Plan) -> Trial:
@@ -106,21 +106,21 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Plan) 
     judged = _known(after[shown]) >= JUDGED_SHARE
     fine, came = past[shown], after[shown[judged]]
     start = grid.start_seconds + first * step
-    seen = Past(
+    history = Past(
         fine=fine,
         fine_grid=TimeGrid(start // step * step, step, cut - first),
         coarse=joined(fine, factor),
         coarse_grid=TimeGrid(start, plan.step_seconds, (cut - first) // factor),
     )
-    return Trial(origin_seconds, shown[judged], seen, judged, joined(came, factor), _highest(came))
+    return Trial(origin_seconds, shown[judged], history, judged, joined(came, factor), _highest(came))
 
 
 def joined(values: FloatMatrix, factor: int) -> FloatMatrix:
     """Means of every `factor` slots without gaps, (n, slots / factor); NaN where all are gaps."""
     block = values.reshape(len(values), values.shape[1] // factor, factor)
-    seen = ~np.isnan(block)
-    count = seen.sum(axis=2)
-    total = np.where(seen, block, 0.0).sum(axis=2, dtype=np.float64)
+    present = ~np.isnan(block)
+    count = present.sum(axis=2)
+    total = np.where(present, block, 0.0).sum(axis=2, dtype=np.float64)
     mean: FloatMatrix = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0).astype(np.float32)
     return mean
 

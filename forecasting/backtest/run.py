@@ -168,9 +168,9 @@ def _of_shard(
 
 def _note_trial(ledger: Ledger, one: Trial, column: int, age_days: Floats) -> None:
     step, day = ledger.plan.step_seconds, ledger.plan.slots_per_day
-    seen, coarse = ~np.isnan(one.actual), one.past.coarse[one.judged]
-    found = {
-        "slots": seen.sum(axis=1),
+    present, coarse = ~np.isnan(one.actual), one.past.coarse[one.judged]
+    columns = {
+        "slots": present.sum(axis=1),
         "scale": _means(np.abs(one.actual)),
         "naive": _means(np.abs(coarse[:, day:] - coarse[:, :-day])),
         "age_days": age_days,
@@ -178,10 +178,10 @@ def _note_trial(ledger: Ledger, one: Trial, column: int, age_days: Floats) -> No
         "equal": equal_peaks(one.actual[:, :day], step),
         "windows": window_starts(one.actual[:, :day], step).sum(axis=1),
     }
-    for name, values in found.items():
+    for name, values in columns.items():
         ledger.of_trial[name][one.rows, column] = values
     hour = _hours(one, ledger.plan)
-    np.add.at(ledger.hourly_slots, hour, seen.sum(axis=0))
+    np.add.at(ledger.hourly_slots, hour, present.sum(axis=0))
 
 
 def _note_answer(ledger: Ledger, one: Trial, at: tuple[int, int], answer: Answer) -> None:
@@ -208,26 +208,28 @@ def _peaks(plan: Plan, one: Trial, answer: Answer) -> dict[str, Floats]:
     """What is noted of the first day's peaks, each (m,)."""
     step, day = plan.step_seconds, plan.slots_per_day
     actual, shape = one.actual[:, :day], answer.shape[:, :day]
-    found = compare(actual, shape, step)
+    window_scores = compare(actual, shape, step)
     starts = window_starts(shape, step) & answer.claims[:, None]
     # The highest value is that of the whole horizon: it says nothing of the first day where that is longer.
     highest = one.highest if plan.horizon == day else np.full_like(one.highest, np.nan)
-    said = np.where(np.isnan(answer.peak[:, MEDIAN]), shape.max(axis=1), answer.peak[:, MEDIAN])
+    forecast_peak = np.where(np.isnan(answer.peak[:, MEDIAN]), shape.max(axis=1), answer.peak[:, MEDIAN])
     unknown = np.isnan(answer.peak[:, 0]) | np.isnan(highest)
-    held = {
+    coverage_columns = {
         f"peak_held_{round(100 * q)}": np.where(unknown, np.nan, highest <= answer.peak[:, LEVELS.index(q)])
         for q in PEAK_LEVELS
     }
     return {
-        "hit": found.hit,
-        "iou": found.iou,
-        "capture": found.capture,
-        "late_minutes": found.late_minutes,
+        "hit": window_scores.hit,
+        "iou": window_scores.iou,
+        "capture": window_scores.capture,
+        "late_minutes": window_scores.late_minutes,
         "claims": answer.claims,
-        "height": np.divide(said - highest, highest, out=np.full(len(said), np.nan), where=highest > 0),
+        "height": np.divide(
+            forecast_peak - highest, highest, out=np.full(len(forecast_peak), np.nan), where=highest > 0
+        ),
         "windows_said": starts.sum(axis=1),
         "windows_matched": matched(window_starts(actual, step), starts, step),
-        **held,
+        **coverage_columns,
     }
 
 
@@ -239,9 +241,9 @@ def _hours(one: Trial, plan: Plan) -> npt.NDArray[np.intp]:
 
 
 def _means(values: Floats) -> Floats:
-    seen = ~np.isnan(values)
-    count = seen.sum(axis=1)
-    total = np.where(seen, values, 0.0).sum(axis=1, dtype=np.float64)
+    present = ~np.isnan(values)
+    count = present.sum(axis=1)
+    total = np.where(present, values, 0.0).sum(axis=1, dtype=np.float64)
     mean: Floats = np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
     return mean
 

@@ -45,34 +45,34 @@ NOTHING: Final = Interval(float("nan"), float("nan"), float("nan"), 0, 0)
 
 def bootstrap(values: Floats, seed: int = 0) -> Interval:
     """Mean over series of the mean over origins of values (n, K), NaN left out, and its interval."""
-    kept = ~np.isnan(values).all(axis=1)
-    known = values[kept]
-    if not len(known):
+    has_data = ~np.isnan(values).all(axis=1)
+    scored = values[has_data]
+    if not len(scored):
         return NOTHING
-    seen = ~np.isnan(known)
-    filled = np.where(seen, known, 0.0).astype(np.float64)
+    present = ~np.isnan(scored)
+    filled = np.where(present, scored, 0.0).astype(np.float64)
     rng = np.random.default_rng(seed)
-    per_series = filled.sum(axis=1) / seen.sum(axis=1)
-    if len(known) >= FEWEST_SERIES:
-        portions = np.array_split(np.arange(DRAWS), max(1, DRAWS * len(known) // _DRAWN_AT_ONCE))
-        drawn = (rng.integers(0, len(known), (len(some), len(known))) for some in portions)
-        found = np.concatenate([per_series[rows].mean(axis=1) for rows in drawn])
+    per_series = filled.sum(axis=1) / present.sum(axis=1)
+    if len(scored) >= FEWEST_SERIES:
+        portions = np.array_split(np.arange(DRAWS), max(1, DRAWS * len(scored) // _DRAWN_AT_ONCE))
+        drawn = (rng.integers(0, len(scored), (len(some), len(scored))) for some in portions)
+        draw_means = np.concatenate([per_series[rows].mean(axis=1) for rows in drawn])
     else:
-        found = _over_origins(filled, seen, rng)
-    low, high = np.nanquantile(found, [0.025, 0.975])
-    return Interval(float(per_series.mean()), float(low), float(high), len(known), int(seen.sum()))
+        draw_means = _over_origins(filled, present, rng)
+    low, high = np.nanquantile(draw_means, [0.025, 0.975])
+    return Interval(float(per_series.mean()), float(low), float(high), len(scored), int(present.sum()))
 
 
-def _over_origins(filled: Floats, seen: Flags, rng: np.random.Generator) -> Floats:
+def _over_origins(filled: Floats, present: Flags, rng: np.random.Generator) -> Floats:
     """Means of draws of origins, (DRAWS,): over series of the mean over the drawn origins."""
-    origins = seen.shape[1]
+    origins = present.shape[1]
     picked = rng.integers(0, origins, (DRAWS, origins))
     times = np.array([np.bincount(draw, minlength=origins) for draw in picked]).T
-    count = seen.astype(np.float64) @ times
+    count = present.astype(np.float64) @ times
     means = np.divide(filled @ times, count, out=np.full(count.shape, np.nan), where=count > 0)
     some: Floats = (~np.isnan(means)).sum(axis=0)
-    found: Floats = np.divide(np.nansum(means, axis=0), some, out=np.full(DRAWS, np.nan), where=some > 0)
-    return found
+    draw_means: Floats = np.divide(np.nansum(means, axis=0), some, out=np.full(DRAWS, np.nan), where=some > 0)
+    return draw_means
 
 
 def log_ratio(ledger: Ledger, contender: str, baseline: str) -> Floats:
@@ -94,13 +94,13 @@ def relative(ledger: Ledger, contender: str, baseline: str, mask: Flags | None =
 
 def against(ledger: Ledger, contender: str, other: str, baseline: str, mask: Flags | None = None) -> Interval:
     """Relative WQL of a contender divided by that of another contender, paired: below 1 is better than the other."""
-    apart = log_ratio(ledger, contender, baseline) - log_ratio(ledger, other, baseline)
-    return _exp(bootstrap(np.where(_mask(ledger, mask), apart, np.nan)), 0)
+    log_difference = log_ratio(ledger, contender, baseline) - log_ratio(ledger, other, baseline)
+    return _exp(bootstrap(np.where(_mask(ledger, mask), log_difference, np.nan)), 0)
 
 
-def _exp(found: Interval, dropped: int) -> Interval:
-    value, low, high = np.exp([found.value, found.low, found.high])
-    return Interval(float(value), float(low), float(high), found.series, found.trials, dropped)
+def _exp(log_interval: Interval, dropped: int) -> Interval:
+    value, low, high = np.exp([log_interval.value, log_interval.low, log_interval.high])
+    return Interval(float(value), float(low), float(high), log_interval.series, log_interval.trials, dropped)
 
 
 def _mask(ledger: Ledger, mask: Flags | None) -> Flags:
@@ -136,10 +136,10 @@ def coverage(ledger: Ledger, contender: str, mask: Flags | None = None) -> Float
 def hourly_coverage(ledger: Ledger, contender: str) -> Floats:
     """Coverage of each UTC hour, (24, L)."""
     slots = ledger.hourly_slots[:, None]
-    found: Floats = np.divide(
+    shares: Floats = np.divide(
         ledger.hourly[ledger.index(contender)], slots, out=np.full((24, len(LEVELS)), np.nan), where=slots > 0
     )
-    return found
+    return shares
 
 
 def worst_decile(ledger: Ledger, contender: str, mask: Flags | None = None) -> Floats:
@@ -219,19 +219,19 @@ def peaks(ledger: Ledger, contender: str, mask: Flags | None = None) -> PeakScor
     )
 
 
-def _share(part: Flags, whole: Flags) -> float:
-    return float(part.sum() / whole.sum()) if whole.any() else float("nan")
+def _share(part: Flags, denominator: Flags) -> float:
+    return float(part.sum() / denominator.sum()) if denominator.any() else float("nan")
 
 
-def _quotient(part: Floats, whole: Floats, used: Flags) -> float:
-    total = float(whole[used].sum(dtype=np.float64))
+def _quotient(part: Floats, denominator: Floats, used: Flags) -> float:
+    total = float(denominator[used].sum(dtype=np.float64))
     return float(part[used].sum(dtype=np.float64)) / total if total else float("nan")
 
 
 def _mean_of_series(values: Floats) -> float:
-    seen = ~np.isnan(values)
-    count = seen.sum(axis=1)
-    total = np.where(seen, values, 0.0).sum(axis=1, dtype=np.float64)
+    present = ~np.isnan(values)
+    count = present.sum(axis=1)
+    total = np.where(present, values, 0.0).sum(axis=1, dtype=np.float64)
     return float((total[count > 0] / count[count > 0]).mean()) if (count > 0).any() else float("nan")
 
 
@@ -250,9 +250,9 @@ def strata(ledger: Ledger) -> dict[str, Flags]:
     """Trials (n, K) of each stratum that is not empty: by season, by use of the limit, by age at the origin."""
     shape = (len(ledger.names), len(ledger.origins))
     age, share = ledger.of_trial["age_days"], ledger.mean / ledger.limits
-    found = {name: np.broadcast_to(test(ledger.acf_24h)[:, None], shape) for name, test in _OF_ACF.items()}
-    found["idle (mean < 1 % of limit)"] = np.broadcast_to((share < IDLE_SHARE)[:, None], shape)
-    found["active (mean >= 1 % of limit)"] = np.broadcast_to((share >= IDLE_SHARE)[:, None], shape)
-    found |= {name: (age >= low) & (age < high) for name, (low, high) in _OF_AGE.items()}
-    there = ~np.isnan(ledger.of_trial["slots"])
-    return {name: mask & there for name, mask in found.items() if (mask & there).any()}
+    masks = {name: np.broadcast_to(test(ledger.acf_24h)[:, None], shape) for name, test in _OF_ACF.items()}
+    masks["idle (mean < 1 % of limit)"] = np.broadcast_to((share < IDLE_SHARE)[:, None], shape)
+    masks["active (mean >= 1 % of limit)"] = np.broadcast_to((share >= IDLE_SHARE)[:, None], shape)
+    masks |= {name: (age >= low) & (age < high) for name, (low, high) in _OF_AGE.items()}
+    judged = ~np.isnan(ledger.of_trial["slots"])
+    return {name: mask & judged for name, mask in masks.items() if (mask & judged).any()}

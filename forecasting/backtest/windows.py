@@ -43,8 +43,8 @@ class WindowScores:
 def amplitude(path: Floats) -> Flags:
     """Whether (p95 - p5) / mean of each path (n, H) is above AMPLITUDE; gaps are ignored."""
     low, high = row_quantiles(path, np.array([0.05, 0.95])).T
-    seen = ~np.isnan(path)
-    mean = np.where(seen, path, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(seen.sum(axis=1), 1)
+    present = ~np.isnan(path)
+    mean = np.where(present, path, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
     moving: Flags = (high - low) > AMPLITUDE * mean
     return moving
 
@@ -62,23 +62,23 @@ def run_means(path: Floats, width: int) -> Floats:
 def best_start(path: Floats, width: int) -> npt.NDArray[np.intp]:
     """First slot of the run with the highest mean, (n,); -1 where every run holds a gap."""
     means = run_means(path, width)
-    known = np.where(np.isnan(means), -np.inf, means)
-    start: npt.NDArray[np.intp] = np.where(np.isneginf(known.max(axis=1, initial=-np.inf)), -1, known.argmax(axis=1))
+    filled = np.where(np.isnan(means), -np.inf, means)
+    start: npt.NDArray[np.intp] = np.where(np.isneginf(filled.max(axis=1, initial=-np.inf)), -1, filled.argmax(axis=1))
     return start
 
 
 def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> WindowScores:
     """Windows of forecast shapes (n, H) against those of actual values (n, H)."""
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
-    real, said = best_start(actual, width), best_start(shape, width)
-    judged = (real >= 0) & (said >= 0)
-    apart = (said - real).astype(np.float64)
-    shared = np.maximum(0, width - np.abs(apart))
+    real, forecast_start = best_start(actual, width), best_start(shape, width)
+    judged = (real >= 0) & (forecast_start >= 0)
+    slots_late = (forecast_start - real).astype(np.float64)
+    shared = np.maximum(0, width - np.abs(slots_late))
     means = run_means(actual, width)
     row = np.arange(len(actual))
-    at_real, at_said = means[row, np.maximum(real, 0)], means[row, np.maximum(said, 0)]
+    at_real, at_said = means[row, np.maximum(real, 0)], means[row, np.maximum(forecast_start, 0)]
     capture = np.divide(at_said, at_real, out=np.full(len(actual), np.nan), where=judged & (at_real > 0))
-    minutes, day = apart * step_seconds / 60, 24 * 60
+    minutes, day = slots_late * step_seconds / 60, 24 * 60
     return WindowScores(
         hit=np.where(judged, np.abs(minutes) <= 60, np.nan),
         iou=np.where(judged, shared / (2 * width - shared), np.nan),
@@ -92,8 +92,8 @@ def equal_peaks(actual: Floats, step_seconds: int, hours: float = WINDOW_HOURS) 
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
     means = np.nan_to_num(run_means(actual, width))
     best = means.argmax(axis=1)
-    apart = np.abs(np.arange(means.shape[1])[None, :] - best[:, None]) >= width
-    second = np.where(apart, means, 0.0).max(axis=1, initial=0.0)
+    disjoint = np.abs(np.arange(means.shape[1])[None, :] - best[:, None]) >= width
+    second = np.where(disjoint, means, 0.0).max(axis=1, initial=0.0)
     highest = means.max(axis=1, initial=0.0)
     both: Flags = (second >= EQUAL * highest) & (highest > 0)
     return both
@@ -115,13 +115,13 @@ def window_starts(path: Floats, step_seconds: int) -> Flags:
     return starts
 
 
-def matched(real: Flags, said: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
+def matched(real: Flags, forecast: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
     """How many windows of each day (n, H) can be paired one to one with starts within an hour, (n,).
 
     On a line, taking for each real window in order the earliest free one in reach pairs as many as any assignment can.
     """
     reach, size = max(0, round(HOUR_SECONDS / step_seconds)), real.shape[1]
-    free = said.copy()
+    free = forecast.copy()
     count = np.zeros(len(real), dtype=np.intp)
     for slot in range(size):
         open_still = real[:, slot].copy()

@@ -35,10 +35,10 @@ class SeasonalNaive:
 
 def _last_seasons(history: FloatMatrix, season: int, horizon: int) -> FloatMatrix:
     """Newest value of each slot of the season, laid out over the horizon, (n, horizon); NaN where there is none."""
-    whole = -(-history.shape[1] // season)
-    padded = np.pad(history, ((0, 0), (whole * season - history.shape[1], 0)), constant_values=np.nan)
+    seasons = -(-history.shape[1] // season)
+    padded = np.pad(history, ((0, 0), (seasons * season - history.shape[1], 0)), constant_values=np.nan)
     newest = np.full((len(history), season), np.nan, dtype=np.float32)
-    for past in np.split(padded, whole, axis=1) if whole else ():
+    for past in np.split(padded, seasons, axis=1) if seasons else ():
         newest = np.where(np.isnan(past), newest, past)
     return newest[:, np.arange(horizon) % season]
 

@@ -57,9 +57,9 @@ class ShiftedProfile:
         answer = np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan)
         for first, after in _bands(horizon):
             middle = (first + after - 1) // 2 + 1
-            kept = 0.5 ** (middle * grid.step_seconds / HOUR_SECONDS / self.fade_hours)
-            spread = row_quantiles(_errors(residual, level, middle, kept), LEVEL_ARRAY)
-            now = kept * level[:, -1:] if history.shape[1] else np.full((len(history), 1), np.nan)
+            fade = 0.5 ** (middle * grid.step_seconds / HOUR_SECONDS / self.fade_hours)
+            spread = row_quantiles(_errors(residual, level, middle, fade), LEVEL_ARRAY)
+            now = fade * level[:, -1:] if history.shape[1] else np.full((len(history), 1), np.nan)
             centre = usual[:, history.shape[1] + first : history.shape[1] + after] + now
             answer[:, first:after] = centre[:, :, None] + spread[:, None, :]
         return answer
@@ -67,8 +67,8 @@ class ShiftedProfile:
 
 def _unit(history: FloatMatrix) -> Floats:
     """A tenth of the mean of each series, (n, 1): amounts well below it count as alike; 1 where it is 0."""
-    seen = ~np.isnan(history)
-    mean = np.where(seen, history, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(seen.sum(axis=1), 1)
+    present = ~np.isnan(history)
+    mean = np.where(present, history, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
     unit: Floats = np.where(mean > 0, mean / 10, 1.0)[:, None]
     return unit
 
@@ -83,19 +83,22 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
 
     The mid-mean (mean of the middle half, Tukey) has the efficiency of a mean and shrugs off single days.
     """
-    whole = min(days, -(-history.shape[1] // day))
-    tail = history[:, max(0, history.shape[1] - whole * day) :].astype(np.float64)
-    padded = np.pad(tail, ((0, 0), (whole * day - tail.shape[1], 0)), constant_values=np.nan)
-    ordered = np.sort(padded.reshape(len(history), whole, day), axis=1)
+    day_count = min(days, -(-history.shape[1] // day))
+    tail = history[:, max(0, history.shape[1] - day_count * day) :].astype(np.float64)
+    padded = np.pad(tail, ((0, 0), (day_count * day - tail.shape[1], 0)), constant_values=np.nan)
+    ordered = np.sort(padded.reshape(len(history), day_count, day), axis=1)
     count = (~np.isnan(ordered)).sum(axis=1, keepdims=True)
-    rank = np.arange(whole)[None, :, None]
+    rank = np.arange(day_count)[None, :, None]
     weight = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
     total, mass = (np.nan_to_num(ordered) * weight).sum(axis=1), weight.sum(axis=1)
     middle = np.divide(total, mass, out=np.full(mass.shape, np.nan), where=mass > 0)
     around = np.stack([np.roll(middle, 1, axis=1), middle, middle, np.roll(middle, -1, axis=1)])
-    known = ~np.isnan(around)
+    present = ~np.isnan(around)
     smooth: Floats = np.divide(
-        np.nan_to_num(around).sum(axis=0), known.sum(axis=0), out=np.full(middle.shape, np.nan), where=known.any(axis=0)
+        np.nan_to_num(around).sum(axis=0),
+        present.sum(axis=0),
+        out=np.full(middle.shape, np.nan),
+        where=present.any(axis=0),
     )
     return smooth
 
@@ -104,26 +107,26 @@ def decayed(residual: Floats, half_life: float) -> Array:
     """Exponentially weighted mean of the residuals up to each slot; a gap keeps the one before, (n, slots)."""
     if not residual.size:
         return np.empty(residual.shape, dtype=np.float32)
-    kept = 0.5 ** (1 / half_life)
-    seen = ~np.isnan(residual)
-    whole = bool(seen.all())
+    decay = 0.5 ** (1 / half_life)
+    present = ~np.isnan(residual)
+    gapless = bool(present.all())
     # the filter runs over what was seen, moved together; gaps then take what came before them
-    close = residual if whole else np.take_along_axis(residual, np.argsort(~seen, axis=1, kind="stable"), axis=1)
+    close = residual if gapless else np.take_along_axis(residual, np.argsort(~present, axis=1, kind="stable"), axis=1)
     values = np.nan_to_num(close.astype(np.float64))
     from scipy.signal import lfilter  # as costly to import as all of ours: commands that only read never need it
 
-    level: Floats = lfilter([1 - kept], [1, -kept], values, axis=1, zi=kept * values[:, :1])[0]
-    if not whole:
-        count = seen.cumsum(axis=1)
+    level: Floats = lfilter([1 - decay], [1, -decay], values, axis=1, zi=decay * values[:, :1])[0]
+    if not gapless:
+        count = present.cumsum(axis=1)
         level = np.where(count > 0, np.take_along_axis(level, np.maximum(count - 1, 0), axis=1), np.nan)
     return level.astype(np.float32)
 
 
-def _errors(residual: Array, level: Array, ahead: int, kept: float) -> Array:
+def _errors(residual: Array, level: Array, ahead: int, fade: float) -> Array:
     """Residuals minus what was said of them `ahead` slots before, at most _ERRORS_KEPT of them, the newest included."""
     pairs = residual.shape[1] - ahead
     if pairs <= 0:
         return np.empty((len(residual), 0), dtype=np.float32)
     stride = -(-pairs // _ERRORS_KEPT)
     some = slice((pairs - 1) % stride, None, stride)
-    return residual[:, ahead:][:, some] - np.float32(kept) * level[:, :pairs][:, some]
+    return residual[:, ahead:][:, some] - np.float32(fade) * level[:, :pairs][:, some]

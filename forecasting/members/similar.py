@@ -44,14 +44,16 @@ class SimilarMoments:
         moments = np.arange(day, size - horizon + 1)
         if len(moments) < self.count:
             return conform(np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan, dtype=np.float32), history)
-        apart = _apart(moments - size, day)
+        time_distance = _apart(moments - size, day)
         blocks = (history[i : i + _SERIES_PER_BLOCK] for i in range(0, len(history), _SERIES_PER_BLOCK))
-        parts = [self._after_similar(block, moments, apart, horizon) for block in blocks]
+        parts = [self._after_similar(block, moments, time_distance, horizon) for block in blocks]
         raw = np.concatenate(parts) if parts else np.empty((0, horizon, len(LEVEL_ARRAY)))
         return conform(raw, history)
 
-    def _after_similar(self, history: FloatMatrix, moments: npt.NDArray[np.intp], apart: Floats, horizon: int) -> Array:
-        distance = _unlike(_standardised(history), moments, int(moments[0])) + apart
+    def _after_similar(
+        self, history: FloatMatrix, moments: npt.NDArray[np.intp], time_distance: Floats, horizon: int
+    ) -> Array:
+        distance = _unlike(_standardised(history), moments, int(moments[0])) + time_distance
         nearest = moments[np.argpartition(distance, self.count - 1, axis=1)[:, : self.count]]
         slots = nearest[:, None, :] + np.arange(horizon)[:, None]
         came = np.take_along_axis(history, slots.reshape(len(history), -1), axis=1)
@@ -72,9 +74,9 @@ def _standardised(history: FloatMatrix) -> Array:
 
 def _mean(values: Floats) -> Floats:
     """Mean of each row without gaps, (n, 1), 0 where nothing is known."""
-    seen = ~np.isnan(values)
-    total = np.where(seen, values, 0.0).sum(axis=1, keepdims=True, dtype=np.float64)
-    mean: Floats = total / np.maximum(seen.sum(axis=1, keepdims=True), 1)
+    present = ~np.isnan(values)
+    total = np.where(present, values, 0.0).sum(axis=1, keepdims=True, dtype=np.float64)
+    mean: Floats = total / np.maximum(present.sum(axis=1, keepdims=True), 1)
     return mean
 
 

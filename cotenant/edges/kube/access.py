@@ -28,16 +28,16 @@ def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> Ki
     answer = client.request("create", request, repeatable=True)
     if answer.status not in (200, 201):
         raise refusal(f"review {path}", answer)
-    found: KindT = decoded(answer, kind, f"review {path}")
-    return found
+    decoded_review: KindT = decoded(answer, kind, f"review {path}")
+    return decoded_review
 
 
 def access_review(
     client: KubeClient, verb: str, resource: str, group: str = "", namespace: str = "", subresource: str = ""
 ) -> bool:
     """Whether we may `verb` the resource (plural; its group's name without version) there, or in all namespaces."""
-    named = {"verb": verb, "resource": resource, "group": group, "namespace": namespace, "subresource": subresource}
-    attributes = {name: value for name, value in named.items() if value}
+    fields = {"verb": verb, "resource": resource, "group": group, "namespace": namespace, "subresource": subresource}
+    attributes = {name: value for name, value in fields.items() if value}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

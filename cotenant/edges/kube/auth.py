@@ -74,8 +74,8 @@ def store_name(context: str) -> str:
 
 
 def _runs_in_pod(settings: KubeSettings) -> bool:
-    asked = settings.kubeconfig or settings.context or os.environ.get("KUBECONFIG")
-    return not asked and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not _default_kubeconfig().exists()
+    explicit = settings.kubeconfig or settings.context or os.environ.get("KUBECONFIG")
+    return not explicit and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not _default_kubeconfig().exists()
 
 
 def _default_kubeconfig() -> Path:
@@ -101,8 +101,10 @@ def _from_kubeconfig(settings: KubeSettings) -> Access:
     contexts, active = list_kube_config_contexts(config_file=path)
     name = settings.context or active["name"]
     if name not in {context["name"] for context in contexts}:
-        known = ", ".join(sorted(context["name"] for context in contexts)) or "none"
-        raise ClusterError(f"{path} has no context {name!r}; it has: {known}", fix="Give one of them with --context.")
+        context_names = ", ".join(sorted(context["name"] for context in contexts)) or "none"
+        raise ClusterError(
+            f"{path} has no context {name!r}; it has: {context_names}", fix="Give one of them with --context."
+        )
     configuration = Configuration()
     load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)
     return _access(store_name(name), configuration)

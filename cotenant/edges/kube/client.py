@@ -98,8 +98,8 @@ class Pause:
 
     def wait(self) -> None:
         """Sleep until the server may be asked."""
-        while (left := self.until_seconds - time.monotonic()) > 0:
-            time.sleep(left)
+        while (remaining_seconds := self.until_seconds - time.monotonic()) > 0:
+            time.sleep(remaining_seconds)
 
     def extend(self, seconds: float) -> None:
         """Leave the server alone for so long and up to a tenth more."""
@@ -161,20 +161,20 @@ class KubeClient:
         When the server forgets the list between two pages (410) everything is asked again in one answer, because pages
         of two moments do not make one list.
         """
-        found: Many[Any] = []
+        items: Many[Any] = []
         for page in self.pages(path, kind, limit=limit, **query):
             if page is None:
-                found.clear()
+                items.clear()
             else:
-                found.extend(page.items or [])
-        return found
+                items.extend(page.items or [])
+        return items
 
     def pages(self, path: str, kind: Any, *, limit: int | None = None, **query: str) -> Iterator[Page[Any] | None]:
         """A list page by page; None means "forget what came so far"."""
         token, limit = "", self.settings.page_size if limit is None else limit
         while True:
-            words = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
-            answer = self._ask("list", f"{path}?{urlencode(words)}" if words else path)
+            parameters = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
+            answer = self._ask("list", f"{path}?{urlencode(parameters)}" if parameters else path)
             if answer.status == 410 and token:
                 token, limit = "", 0
                 yield None
@@ -286,8 +286,8 @@ class KubeClient:
 
 def _wait_seconds(answer: Answer, attempt: int) -> float:
     """Retry-After in seconds when the server says it, else 0.5 s doubling; never more than 30 s."""
-    said = answer.headers.get("retry-after", "")
-    wait = float(said) if said.isascii() and said.isdigit() else 0.5 * 2.0**attempt
+    retry_after = answer.headers.get("retry-after", "")
+    wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.5 * 2.0**attempt
     return min(wait, LONGEST_WAIT_SECONDS)
 
 

@@ -36,17 +36,17 @@ class _ConfigMap(msgspec.Struct):
 
 def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
     """Of the node of that name; `namespace` holds slo-controller-config. NoData when there is no such node."""
-    found = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeObject)
-    if found is None:
+    node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeObject)
+    if node is None:
         raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
     report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
-    given = client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", _ConfigMap)
+    config_map = client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", _ConfigMap)
     pods, notes = _pods(client.list("/api/v1/pods", PodObject, fieldSelector=f"spec.nodeName={name}"))
     return NodeInputs(
-        node=projection.node_of(found),
+        node=projection.node_of(node),
         metric=None if report is None else NodeMetric.parse(report),
         pods=pods,
-        config_map=None if given is None else given.data or {},
+        config_map=None if config_map is None else config_map.data or {},
         notes=notes,
     )
 

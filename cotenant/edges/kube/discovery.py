@@ -145,8 +145,10 @@ def _matches(rule: Rule, service: Service) -> bool:
 def _query_port(ports: Sequence[_Port]) -> _Port | None:
     """The port with the best known name, else the only or first TCP port."""
     tcp = [port for port in ports if port.protocol == "TCP"]
-    named = sorted((port for port in tcp if port.name in _PORT_NAMES), key=lambda port: _PORT_NAMES.index(port.name))
-    return next(iter([*named, *tcp]), None)
+    preferred = sorted(
+        (port for port in tcp if port.name in _PORT_NAMES), key=lambda port: _PORT_NAMES.index(port.name)
+    )
+    return next(iter([*preferred, *tcp]), None)
 
 
 def _candidate(rule: Rule, service: Service, port: _Port) -> Candidate:

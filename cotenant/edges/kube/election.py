@@ -50,10 +50,12 @@ def sighted(
     Gone: somebody may have held it last and not know yet, so a whole duration begins, unless it was us. Who never saw
     it cannot tell a Lease that was deleted from one that never was, and takes it at once.
     """
-    known = before.transitions if before else -1
+    transitions_before = before.transitions if before else -1
     if record is None:
-        return Sighting(None, _free_when_gone(before, now_seconds, 0.0 if leading else lease_seconds), known)
-    transitions = max(known, record.transitions)
+        return Sighting(
+            None, _free_when_gone(before, now_seconds, 0.0 if leading else lease_seconds), transitions_before
+        )
+    transitions = max(transitions_before, record.transitions)
     if before and before.record == record:
         return Sighting(record, before.free_at_seconds, transitions)
     if not record.holder:

@@ -87,8 +87,8 @@ class EventRecorder:
         """One more of what the server has, or the first."""
         about = subject.regarding
         address = Address(API_VERSION, "events", subject.event_name(self._component), about.namespace or "default")
-        known = self._client.get(address.path, _EventObject)
-        self._writer.send(Apply(address, _body(address, subject, series, known, self._component)))
+        stored = self._client.get(address.path, _EventObject)
+        self._writer.send(Apply(address, _body(address, subject, series, stored, self._component)))
         with self._lock:
             self._backlog.told(subject, series.pending, self._clock.now_seconds())
 
@@ -99,10 +99,10 @@ class EventRecorder:
 
 
 def _body(
-    address: Address, subject: Subject, series: Series, known: _EventObject | None, component: str
+    address: Address, subject: Subject, series: Series, stored: _EventObject | None, component: str
 ) -> dict[str, Any]:
-    """The Event; `known` is what the server has of it."""
-    before = max(1, known.series.count if known.series else 0) if known else 0
+    """The Event; `stored` is what the server has of it."""
+    before = max(1, stored.series.count if stored.series else 0) if stored else 0
     count = before + series.pending
     about = subject.regarding
     regarding = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
@@ -112,13 +112,13 @@ def _body(
         "apiVersion": API_VERSION,
         "kind": "Event",
         "metadata": {"name": address.name, "namespace": address.namespace, **_annotated(series)},
-        "eventTime": (known and known.event_time) or _stamp(series.first_seconds),
+        "eventTime": (stored and stored.event_time) or _stamp(series.first_seconds),
         "reportingController": component,
         "reportingInstance": component,
         "action": subject.reason,
         "reason": subject.reason,
         "type": "Warning" if subject.warning else "Normal",
-        "note": known.note if known else series.note.encode()[:NOTE_BYTES].decode(errors="ignore"),
+        "note": stored.note if stored else series.note.encode()[:NOTE_BYTES].decode(errors="ignore"),
         "regarding": regarding,
     }
     if count > 1:

@@ -102,12 +102,12 @@ class Lease:
     @property
     def standing(self) -> str:
         """Who leads, or why nobody knows, in words."""
-        where, error, seen = f"Lease {self.address.namespace}/{self.address.name}", self.error, self._seen
+        where, error, sighting = f"Lease {self.address.namespace}/{self.address.name}", self.error, self._seen
         if self.held:
             return f"We hold the {where}."
         if error is not None:
             return f"The {where} cannot be had: {error.message}. {error.fix}".rstrip()
-        record = seen.record if seen else None
+        record = sighting.record if sighting else None
         if record and record.holder not in ("", self.identity):
             return f"{record.holder} holds the {where}."
         return f"Asking for the {where}."
@@ -150,7 +150,7 @@ class Lease:
 
     def step(self) -> bool:
         """Look, and do what there is to do; whether we lead afterwards. Failures are in `error` and are no end."""
-        begun = boot_seconds()
+        begin_seconds = boot_seconds()
         try:
             record, now = self._read(), boot_seconds()
             self._seen = sighted(self._seen, record, now, self._settings.lease_seconds, self.held)
@@ -158,7 +158,7 @@ class Lease:
             if chosen is Move.WAIT:
                 self._deadline_seconds = NEVER
             else:
-                self._write(chosen, self._seen, begun)
+                self._write(chosen, self._seen, begin_seconds)
             self.error = None
         except ClusterConflict:
             self.error = None  # somebody was faster; the next look says who
@@ -167,10 +167,10 @@ class Lease:
         return self.held
 
     def _read(self) -> Record | None:
-        found = self._client.get(self.address.path, _LeaseObject)
-        if found is None:
+        lease = self._client.get(self.address.path, _LeaseObject)
+        if lease is None:
             return None
-        spec, meta = found.spec, found.metadata
+        spec, meta = lease.spec, lease.metadata
         return Record(
             spec.holder_identity or "",
             float(spec.lease_duration_seconds or 0),
@@ -179,15 +179,15 @@ class Lease:
             meta.uid,
         )
 
-    def _write(self, chosen: Move, seen: Sighting, begun: float) -> None:
+    def _write(self, chosen: Move, sighting: Sighting, begin_seconds: float) -> None:
         """Create, renew or take; the deadline counts from before we looked."""
         now = self._now()
         acquired = self._acquired if chosen is Move.RENEW and self._acquired else now
-        transitions = next_transitions(seen, chosen)
+        transitions = next_transitions(sighting, chosen)
         spec = {"holderIdentity": self.identity, "acquireTime": acquired, "renewTime": now}
-        self._apply({**spec, "leaseTransitions": transitions}, seen.record)
+        self._apply({**spec, "leaseTransitions": transitions}, sighting.record)
         self._acquired, self.transitions = acquired, transitions
-        self._deadline_seconds = begun + self._settings.renew_deadline_seconds
+        self._deadline_seconds = begin_seconds + self._settings.renew_deadline_seconds
         self._taken.set()
 
     def _release(self) -> None:

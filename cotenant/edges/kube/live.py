@@ -110,8 +110,8 @@ def _contained(
 ) -> tuple[tuple[str, str], tuple[Container, ...]]:
     """A pod's containers, judged by its direct controller's template, else by the workload's."""
     chain = (projection.controller_of(pod.metadata), projection.workload_of(pod, owners))
-    known = (controllers[ref].template_names() for ref in chain if ref and ref in controllers)
-    template = next((names for names in known if names is not None), None)
+    name_sets = (controllers[ref].template_names() for ref in chain if ref and ref in controllers)
+    template = next((names for names in name_sets if names is not None), None)
     return (pod.metadata.namespace, pod.metadata.name), projection.containers_of(pod, template)
 
 
@@ -121,21 +121,21 @@ def _marks(
     controllers: Mapping[WorkloadRef, ControllerObject],
 ) -> dict[WorkloadRef, Marks]:
     """What is written on each workload: its own object's words, before those that its pods carry from the template."""
-    found: dict[WorkloadRef, Marks] = {}
+    marks: dict[WorkloadRef, Marks] = {}
     for pod in sorted(pods, key=lambda p: (p.status.start_time is not None, p.status.start_time, p.metadata.name)):
         meta = pod.metadata
-        found[projection.workload_of(pod, owners)] = Marks(meta.labels or {}, projection.own_annotations(meta))
+        marks[projection.workload_of(pod, owners)] = Marks(meta.labels or {}, projection.own_annotations(meta))
     for ref, thing in controllers.items():
         if ref not in owners:
-            pods_words = found.get(ref, Marks()).annotations
+            pods_words = marks.get(ref, Marks()).annotations
             annotations = {**pods_words, **projection.own_annotations(thing.metadata)}
-            found[ref] = Marks(thing.metadata.labels or {}, annotations)
-    return found
+            marks[ref] = Marks(thing.metadata.labels or {}, annotations)
+    return marks
 
 
 def _limit_ranges(client: KubeClient, notes: list[str]) -> tuple[LimitRange, ...] | None:
-    found = _all(projection.limit_ranges_of, _listed(client, LIMIT_RANGES, LimitRangeObject, notes), notes)
-    return None if found is None else tightest([bounds for group in found for bounds in group])
+    groups = _all(projection.limit_ranges_of, _listed(client, LIMIT_RANGES, LimitRangeObject, notes), notes)
+    return None if groups is None else tightest([bounds for group in groups for bounds in group])
 
 
 def _quotas(client: KubeClient, notes: list[str]) -> tuple[Quota, ...] | None:
@@ -146,8 +146,8 @@ def _quotas(client: KubeClient, notes: list[str]) -> tuple[Quota, ...] | None:
     for thing in (thing for thing in listed if thing.scoped):
         name = f"{thing.metadata.namespace}/{thing.metadata.name}"
         notes.append(f"ResourceQuota {name} counts only some pods (scopes) and is not taken into account")
-    found = _each(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
-    return tuple(quota for group in found for quota in group)
+    groups = _each(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
+    return tuple(quota for group in groups for quota in group)
 
 
 def _version(client: KubeClient, notes: list[str]) -> str:
@@ -175,10 +175,10 @@ def _all(project: Callable[[Any], ItemT], objects: Sequence[Any] | None, notes: 
 
 def _each(project: Callable[[Any], ItemT], objects: Sequence[Any], notes: list[str]) -> list[ItemT]:
     """Every object that can be projected; one with an absurd quantity is left out and noted."""
-    found = []
+    projected = []
     for thing in objects:
         try:
-            found.append(project(thing))
+            projected.append(project(thing))
         except QuantityError as error:
             notes.append(error.message)
-    return found
+    return projected

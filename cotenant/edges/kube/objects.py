@@ -133,8 +133,8 @@ class ControllerObject(msgspec.Struct):
         template = job.spec.template if job else self.spec.template
         if template is None:
             return None
-        found = [*(template.spec.containers or []), *(template.spec.init_containers or [])]
-        return frozenset(container.name for container in found)
+        containers = [*(template.spec.containers or []), *(template.spec.init_containers or [])]
+        return frozenset(container.name for container in containers)
 
 
 class _Target(msgspec.Struct, rename="camel"):

@@ -147,11 +147,11 @@ def _is_ours(key: str) -> bool:
 
 
 def _amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
-    found = {}
+    amounts = {}
     for name, text in (quantities or {}).items():
         try:
-            found[name] = parse_millicores(text, what) if name == "cpu" else parse_bytes(text, what)
+            amounts[name] = parse_millicores(text, what) if name == "cpu" else parse_bytes(text, what)
         except QuantityError:
             if name in ("cpu", "memory"):
                 raise
-    return found
+    return amounts

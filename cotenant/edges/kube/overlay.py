@@ -26,12 +26,12 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     pods = _pods(inventory.pods, live.pods)
     owners = {pod.workload for pod in pods}
     # A pod that only its usage showed stood for itself; now its owner is known.
-    known = [workload for workload in inventory.workloads if workload.described or workload.ref in owners]
+    workloads = [workload for workload in inventory.workloads if workload.described or workload.ref in owners]
     return replace(
         inventory,
         nodes=inventory.nodes if live.nodes is None else live.nodes,
         pods=pods,
-        workloads=_workloads(known, running, live),
+        workloads=_workloads(workloads, running, live),
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
         server_version=live.server_version or inventory.server_version,
@@ -39,8 +39,8 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     )
 
 
-def _pods(known: Sequence[Pod], live: Sequence[Pod]) -> tuple[Pod, ...]:
-    before = {(p.namespace, p.name): p for p in known}
+def _pods(recorded: Sequence[Pod], live: Sequence[Pod]) -> tuple[Pod, ...]:
+    before = {(p.namespace, p.name): p for p in recorded}
     now = {(p.namespace, p.name): p for p in live}
     merged = {
         key: replace(p, start_seconds=before[key].start_seconds) if key in before else p for key, p in now.items()
@@ -48,29 +48,29 @@ def _pods(known: Sequence[Pod], live: Sequence[Pod]) -> tuple[Pod, ...]:
     return tuple((before | merged).values())
 
 
-def _workloads(known: Sequence[Workload], running: PodsOf, live: LiveCluster) -> tuple[Workload, ...]:
+def _workloads(recorded: Sequence[Workload], running: PodsOf, live: LiveCluster) -> tuple[Workload, ...]:
     """Known workloads in their order, brought up to date, then those that history has not seen yet."""
-    before = {w.ref: w for w in known}
+    before = {w.ref: w for w in recorded}
     refs = [*before, *(ref for ref in running if ref not in before)]
     return tuple(_workload(before.get(ref) or Workload(ref, 0, ()), running.get(ref, ()), live) for ref in refs)
 
 
-def _workload(known: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:
+def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:
     """The youngest pod speaks for the template: during a rollout that is the new one."""
-    marks = live.marks.get(known.ref, Marks(known.labels, known.annotations))
-    seen = replace(
-        known,
-        autoscaler=known.autoscaler if live.autoscalers is None else live.autoscalers.get(known.ref),
+    marks = live.marks.get(recorded.ref, Marks(recorded.labels, recorded.annotations))
+    current = replace(
+        recorded,
+        autoscaler=recorded.autoscaler if live.autoscalers is None else live.autoscalers.get(recorded.ref),
         labels=marks.labels,
         annotations=marks.annotations,
     )
     if not pods:
-        return seen
+        return current
     youngest = max(pods, key=lambda p: (p.start_seconds, p.name))
     return replace(
-        seen,
+        current,
         replicas=len(pods),
-        containers=live.containers.get((youngest.namespace, youngest.name), known.containers),
+        containers=live.containers.get((youngest.namespace, youngest.name), recorded.containers),
         qos=youngest.qos,
         priority=youngest.priority,
     )

@@ -64,13 +64,13 @@ def node_of(node: NodeObject) -> Node:
 def pod_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> Pod:
     """A running Pod with its workload, QoS, priority and effective request; `owners` leads ReplicaSets and Jobs on."""
     meta, spec = pod.metadata, pod.spec
-    begun, labels = pod.status.start_time or meta.creation_timestamp, meta.labels or {}
+    start, labels = pod.status.start_time or meta.creation_timestamp, meta.labels or {}
     return Pod(
         namespace=meta.namespace,
         name=meta.name,
         workload=workload_of(pod, owners),
         node=spec.node_name,
-        start_seconds=int(begun.timestamp()) if begun else 0,
+        start_seconds=int(start.timestamp()) if start else 0,
         qos=qos_of(labels),
         priority=priority_of(labels, spec.priority),
         requests=effective_request(pod),
@@ -83,10 +83,10 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
     """NUMA zones that the scheduler wrote on a pod; none when the annotation is missing or cannot be read."""
     text = annotations.get(RESOURCE_STATUS_ANNOTATION)
     try:
-        found = msgspec.json.decode(text, type=_ResourceStatus) if text else None
+        status = msgspec.json.decode(text, type=_ResourceStatus) if text else None
     except msgspec.DecodeError:
         return ()
-    return tuple(zone.node for zone in found.numa_node_resources) if found else ()
+    return tuple(zone.node for zone in status.numa_node_resources) if status else ()
 
 
 def workload_of(pod: PodObject, owners: Mapping[WorkloadRef, WorkloadRef]) -> WorkloadRef:
@@ -175,8 +175,8 @@ def limit_ranges_of(thing: LimitRangeObject) -> tuple[LimitRange, ...]:
     """A LimitRange object's bounds on containers, one for each resource that it bounds."""
     what = f"LimitRange {thing.metadata.namespace}/{thing.metadata.name}"
     items = [item for item in thing.spec.limits or [] if item.type == "Container"]
-    found = [_bounds(item, resource, thing.metadata.namespace, what) for item in items for resource in Resource]
-    return tightest([bounds for bounds in found if bounds])
+    candidates = [_bounds(item, resource, thing.metadata.namespace, what) for item in items for resource in Resource]
+    return tightest([bounds for bounds in candidates if bounds])
 
 
 def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> LimitRange | None:
@@ -197,10 +197,10 @@ def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
 
 def _quotas(meta: Meta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
     what = f"ResourceQuota {meta.namespace}/{meta.name}"
-    seen: set[tuple[Resource, bool]] = set()
+    yielded: set[tuple[Resource, bool]] = set()
     for key in sorted(hard, key=lambda k: "." not in k):
-        if key in QUOTA_KEYS and QUOTA_KEYS[key] not in seen:
-            seen.add(QUOTA_KEYS[key])
+        if key in QUOTA_KEYS and QUOTA_KEYS[key] not in yielded:
+            yielded.add(QUOTA_KEYS[key])
             resource, of_limits = QUOTA_KEYS[key]
             amounts = (parse_amount(resource, text, what) for text in (hard[key], used.get(key, 0)))
             yield Quota(meta.namespace, meta.name, resource, of_limits, *amounts)
@@ -208,17 +208,17 @@ def _quotas(meta: Meta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
 
 def version_of(text: str) -> str:
     """The plain version in a gitVersion: "v1.35.4-gke.100" is "1.35.4"; empty when there is none."""
-    found = _VERSION.search(text)
-    return found[0] if found else ""
+    match = _VERSION.search(text)
+    return match[0] if match else ""
 
 
 def _extended(quantities: Quantities | None, what: str) -> dict[str, int]:
     """Reclaimed capacity of a resource list, by name on the wire."""
-    given = quantities or {}
-    return {n: parse_bytes(given[n], f"{what}, {n}") for n in EXTENDED_RESOURCES.values() if n in given}
+    texts = quantities or {}
+    return {n: parse_bytes(texts[n], f"{what}, {n}") for n in EXTENDED_RESOURCES.values() if n in texts}
 
 
 def _amounts(quantities: Quantities | None, what: str) -> Amounts:
     """CPU and memory of a resource list; other resources are ignored."""
-    given = quantities or {}
-    return {r: parse_amount(r, given[r.value], what) for r in Resource if r.value in given}
+    texts = quantities or {}
+    return {r: parse_amount(r, texts[r.value], what) for r in Resource if r.value in texts}

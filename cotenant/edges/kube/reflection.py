@@ -42,12 +42,12 @@ class Reflection(Generic[ValueT]):
 
     def replace(self, items: Mapping[Key, Item[ValueT]], version: str = "") -> None:
         """A complete list of one moment: only what differs is reported as changed."""
-        for key, held in self.items.items():
+        for key, stored in self.items.items():
             now = items.get(key)
-            if now is None or now.version != held.version:
-                self._remember(held.uid, held.version)
+            if now is None or now.version != stored.version:
+                self._remember(stored.uid, stored.version)
             if now is None:
-                self._report(key, held.value, None)
+                self._report(key, stored.value, None)
         for key, now in items.items():
             before = self.items.get(key)
             self._report(key, before.value if before else None, now.value, again=bool(before and before.uid != now.uid))
@@ -57,32 +57,32 @@ class Reflection(Generic[ValueT]):
 
     def put(self, key: Key, item: Item[ValueT], added: bool) -> None:
         """An ADDED or MODIFIED event."""
-        held = self.items.get(key)
-        if held and (held.uid, held.version) == (item.uid, item.version):
+        stored = self.items.get(key)
+        if stored and (stored.uid, stored.version) == (item.uid, item.version):
             return
         if (item.uid, item.version) in self._old:
             self.doubt = True
             return
         self._ordered(item.version)
-        self.doubt |= held is None and not added
-        if held:
-            self._remember(held.uid, held.version)
+        self.doubt |= stored is None and not added
+        if stored:
+            self._remember(stored.uid, stored.version)
         self.items[key] = item
-        self._report(key, held.value if held else None, item.value, again=bool(held and held.uid != item.uid))
+        self._report(key, stored.value if stored else None, item.value, again=bool(stored and stored.uid != item.uid))
 
     def remove(self, key: Key, uid: str, version: str) -> None:
         """A DELETED event; `version` is that of the deletion."""
-        held = self.items.get(key)
-        if (uid, version) in self._old or (held and held.uid != uid):
-            self.doubt |= held is not None
+        stored = self.items.get(key)
+        if (uid, version) in self._old or (stored and stored.uid != uid):
+            self.doubt |= stored is not None
             return
         self._ordered(version)
         self._remember(uid, version)
-        if held is None:
+        if stored is None:
             return
-        self._remember(uid, held.version)
+        self._remember(uid, stored.version)
         del self.items[key]
-        self._report(key, held.value, None)
+        self._report(key, stored.value, None)
 
     def take_changes(self) -> set[Key]:
         """What changed since the last call."""

@@ -169,19 +169,19 @@ class Mirror(Generic[ValueT]):
 
     def _list(self) -> None:
         """Take over a complete list."""
-        found: dict[Key, Item[ValueT]] = {}
+        items: dict[Key, Item[ValueT]] = {}
         refused: dict[Key, str] = {}
         version = ""
         for page in self._client.pages(self.path, msgspec.Raw, limit=None, **self._query):
             if page is None:
-                found.clear()
+                items.clear()
                 continue
             version = page.version
             for raw in page.items or []:
                 meta = msgspec.json.decode(raw, type=_Head).metadata
-                found[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta.key, raw, refused))
+                items[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta.key, raw, refused))
         with self._lock:
-            self._state.replace(found, version)
+            self._state.replace(items, version)
             self.refused = refused
             self._after()
         self._version = version
@@ -207,10 +207,10 @@ class Mirror(Generic[ValueT]):
     def _watch(self, due: float) -> None:
         """One watch until the server ends it; ClusterError when it breaks, is silent or cannot be believed."""
         lasting = max(1, min(self._jitter.randint(*WATCH_SECONDS), int(due - time.monotonic())))
-        words = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
-        query = urlencode({**self._query, **words, "timeoutSeconds": str(lasting)})
+        parameters = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
+        query = urlencode({**self._query, **parameters, "timeoutSeconds": str(lasting)})
         self._stream = stream = self._client.stream(f"{self.path}?{query}", self._settings.watch_idle_seconds)
-        self.error, begun = None, time.monotonic()
+        self.error, begin_seconds = None, time.monotonic()
         try:
             if not self._stopping.is_set():
                 self._read(stream)
@@ -220,8 +220,8 @@ class Mirror(Generic[ValueT]):
         finally:
             self._stream = None
             self._client.close()
-        silent = self._fresh_at < begun and not self._stopping.is_set()
-        if silent and time.monotonic() - begun < min(SHORT_SECONDS, lasting):
+        silent = self._fresh_at < begin_seconds and not self._stopping.is_set()
+        if silent and time.monotonic() - begin_seconds < min(SHORT_SECONDS, lasting):
             raise ClusterError(f"watch {self.path}: was closed at once, without a word")
 
     def _read(self, stream: Stream) -> None:

@@ -76,15 +76,15 @@ class Writer:
         self._guard = guard
         self._cap_bytes = client.settings.body_cap_bytes if cap_bytes is None else cap_bytes
 
-    def send(self, intent: Intent, dry_run: bool = False, whole: bool = True) -> Json:
+    def send(self, intent: Intent, dry_run: bool = False, full_response: bool = True) -> Json:
         """The object as the server has it afterwards; an object deleted or already gone is {}.
 
-        whole=False: only `metadata`, of it name, namespace, uid, resourceVersion and generation.
+        full_response=False: only `metadata`, of it name, namespace, uid, resourceVersion and generation.
         ClusterConflict (409: re-read and re-decide, a bounded number of times), ClusterInvalid (400, 413, 422),
         ClusterAbsent (404), ClusterForbidden (401, 403), ClusterUnreachable, NotLeader, or ClusterError.
         """
         request = request_of(intent, self.field_manager, dry_run)
-        if not whole and not isinstance(intent, Delete):
+        if not full_response and not isinstance(intent, Delete):
             request = replace(request, accept=METADATA)
         if len(request.body) > self._cap_bytes:
             raise ClusterInvalid(
@@ -99,7 +99,7 @@ class Writer:
         if answer.status not in (200, 201):
             raise _helpful(refusal(f"{verb} {intent.address}", answer))
         try:
-            if whole:
+            if full_response:
                 return msgspec.json.decode(answer.body, type=Json)
             return dict(msgspec.to_builtins(msgspec.json.decode(answer.body, type=_Headed)))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -111,17 +111,17 @@ def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> Req
     path = intent.address.path
     if not isinstance(intent, Delete) and intent.subresource:
         path += f"/{intent.subresource}"
-    words = {"dryRun": "All"} if dry_run else {}
+    parameters = {"dryRun": "All"} if dry_run else {}
     if isinstance(intent, Delete):
-        return Request(_with(path, words), "DELETE", msgspec.json.encode(_delete_options(intent)))
-    words |= {"fieldManager": field_manager, "fieldValidation": "Strict"}
+        return Request(_with(path, parameters), "DELETE", msgspec.json.encode(_delete_options(intent)))
+    parameters |= {"fieldManager": field_manager, "fieldValidation": "Strict"}
     if isinstance(intent, Create):
         at = path if intent.subresource else intent.address.collection
-        return Request(_with(at, words), "POST", msgspec.json.encode(intent.body))
+        return Request(_with(at, parameters), "POST", msgspec.json.encode(intent.body))
     if isinstance(intent, Patch):
-        return Request(_with(path, words), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE)
-    words |= {"force": "true" if intent.force else "false"}
-    return Request(_with(path, words), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
+        return Request(_with(path, parameters), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE)
+    parameters |= {"force": "true" if intent.force else "false"}
+    return Request(_with(path, parameters), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
 
 
 def _delete_options(intent: Delete) -> Json:
@@ -141,7 +141,7 @@ def send_all(
 
     One refused write stops nothing. A lost Lease or an API server that does not answer stops all: what was not sent
     carries that error. Each worker has a sibling of the client; `client` itself is not used. An outcome keeps of
-    Kubernetes' own kinds only what `Writer.send` gives with whole=False: five thousand whole Nodes would be 500 MiB.
+    Kubernetes' own kinds only what `Writer.send` gives with full_response=False: 5,000 complete Nodes would be 500 MiB.
     """
     count = min(client.settings.write_connections if workers is None else workers, len(intents))
     batch = _Batch(intents)
@@ -186,7 +186,7 @@ class _Batch:
 
     def _outcome(self, writer: Writer, intent: Intent, dry_run: bool) -> Outcome:
         try:
-            return Outcome(intent, writer.send(intent, dry_run, whole=_is_custom(intent)))
+            return Outcome(intent, writer.send(intent, dry_run, full_response=_is_custom(intent)))
         except CotenantError as error:
             if isinstance(error, _ENDING):
                 self._ended = error
@@ -201,8 +201,8 @@ def _is_custom(intent: Intent) -> bool:
     return "." in group and (not group.endswith(".k8s.io") or group.endswith(".sigs.k8s.io"))
 
 
-def _with(path: str, words: dict[str, str]) -> str:
-    return f"{path}?{urlencode(words)}" if words else path
+def _with(path: str, parameters: dict[str, str]) -> str:
+    return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 def _helpful(error: ClusterError) -> ClusterError:

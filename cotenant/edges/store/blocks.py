@@ -67,5 +67,5 @@ def _from_arrow(column: pa.ChunkedArray, shape: list[int]) -> npt.NDArray[Any]:
         texts: npt.NDArray[Any] = np.array([*cells.to_pylist(), None], dtype=object)[:-1]
         return texts
     numbers = cells.flatten() if shape else cells
-    made: npt.NDArray[Any] = numbers.to_numpy(zero_copy_only=False).reshape(len(column), *shape)
-    return made
+    array: npt.NDArray[Any] = numbers.to_numpy(zero_copy_only=False).reshape(len(column), *shape)
+    return array

@@ -51,11 +51,13 @@ def open_bucket(url: str, environ: Mapping[str, str] = os.environ) -> tuple[Any,
     endpoint = urlsplit(environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or "")
     if endpoint.geturl() and endpoint.scheme not in ("http", "https"):
         raise UsageError(f"AWS_ENDPOINT_URL {endpoint.geturl()!r} is not http:// or https://")
-    given: dict[str, Any] = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme} if endpoint.netloc else {}
+    options: dict[str, Any] = (
+        {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme} if endpoint.netloc else {}
+    )
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if region or endpoint.netloc:  # a server of one's own takes any; asking AWS for the bucket's would leave the site
-        given["region"] = region or "us-east-1"
-    client = fs.S3FileSystem(**given, allow_delayed_open=True, connect_timeout=10.0, request_timeout=60.0)
+        options["region"] = region or "us-east-1"
+    client = fs.S3FileSystem(**options, allow_delayed_open=True, connect_timeout=10.0, request_timeout=60.0)
     return ArrowFSWrapper(client), f"{parts.netloc}{parts.path}".rstrip("/")
 
 
@@ -106,11 +108,11 @@ def remove(system: Any, path: str) -> None:
     if system.isfile(path):
         system.rm_file(path)
         return
-    found = system.find(path, withdirs=True, detail=True)
-    for name in sorted(found, key=lambda name: (found[name]["type"] == "directory", -name.count("/"))):
+    entries = system.find(path, withdirs=True, detail=True)
+    for name in sorted(entries, key=lambda name: (entries[name]["type"] == "directory", -name.count("/"))):
         with contextlib.suppress(FileNotFoundError):
-            system.rm(name, recursive=found[name]["type"] == "directory")
-    if found:
+            system.rm(name, recursive=entries[name]["type"] == "directory")
+    if entries:
         with contextlib.suppress(FileNotFoundError):
             system.rm(path, recursive=True)
 

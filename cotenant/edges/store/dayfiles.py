@@ -88,13 +88,13 @@ class DayFiles:
 
     def read(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Day | None:
         """A day's series; None when there is no file, or all were corrupt and have just been set aside."""
-        found = self._each(signal, start_seconds, parts, lambda b: days.decode(b, signal, start_seconds))
-        return days.merged(found) if found else None
+        day_parts = self._each(signal, start_seconds, parts, lambda b: days.decode(b, signal, start_seconds))
+        return days.merged(day_parts) if day_parts else None
 
     def keys(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> tuple[Key, ...]:
         """Keys of a day's series, sorted; the values are not read."""
-        found = self._each(signal, start_seconds, parts, lambda b: days.decode_keys(b, signal, start_seconds))
-        return found[0] if len(found) == 1 else tuple(sorted(set().union(*found)))
+        key_sets = self._each(signal, start_seconds, parts, lambda b: days.decode_keys(b, signal, start_seconds))
+        return key_sets[0] if len(key_sets) == 1 else tuple(sorted(set().union(*key_sets)))
 
     def contents(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> list[tuple[tuple[Key, ...], str]]:
         """Keys of each of a day's files, and a text that changes when the file's content does."""
@@ -104,24 +104,24 @@ class DayFiles:
 
     def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
         """As `read`, for a range of keys: little more than that is read of each file."""
-        found = [
+        day_parts = [
             day
             for name in _newest_first(start_seconds, parts)
             if (day := self._file_between(signal, start_seconds, name, between)) is not None
         ]
-        return days.merged(found[::-1]) if found else None
+        return days.merged(day_parts[::-1]) if day_parts else None
 
     def _each(
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[bytes], ValueT]
     ) -> list[ValueT]:
         """What the day's files hold, oldest first."""
-        found: list[ValueT] = []
+        values: list[ValueT] = []
         for name in _newest_first(start_seconds, parts):
             read = partial(self._files.read, f"{self.folder(signal)}/{name}", decode)
             value = _unless_corrupt(signal, name, read)
             if value is not None:
-                found.append(value)
-        return found[::-1]
+                values.append(value)
+        return values[::-1]
 
     def _file_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
         path = f"{self.folder(signal)}/{name}"

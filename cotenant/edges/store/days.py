@@ -114,20 +114,20 @@ def decode_between(file: parquet.File, signal: Signal, start_seconds: int, betwe
     stamp = parquet.stamp_of(file)
     _expect(stamp, signal, start_seconds)
     low, high = between
-    found: list[Day] = []
+    day_parts: list[Day] = []
     for number, (keys_sum, values_sum) in _groups_between(file, stamp, between):
         table = parquet.group(file, number)
         keys = _checked_keys(table, signal, keys_sum)
         values = _values(table, signal, values_sum)
         inside = [i for i, key in enumerate(keys) if (low is None or key >= low) and (high is None or key < high)]
         if len(inside) == len(keys):
-            found.append(Day(keys, values))
+            day_parts.append(Day(keys, values))
         elif inside:  # keys are sorted, so what is inside is one stretch
             stretch = slice(inside[0], inside[-1] + 1)
-            found.append(Day(keys[stretch], values[stretch]))
-    if not found:
+            day_parts.append(Day(keys[stretch], values[stretch]))
+    if not day_parts:
         return Day((), np.empty((0, DAY_SECONDS // signal.spec.step_seconds), dtype=np.float32))
-    return Day(tuple(chain.from_iterable(d.keys for d in found)), np.concatenate([d.values for d in found]))
+    return Day(tuple(chain.from_iterable(d.keys for d in day_parts)), np.concatenate([d.values for d in day_parts]))
 
 
 def _groups_between(

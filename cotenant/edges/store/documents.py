@@ -63,7 +63,7 @@ def _restorer(info: inspect.Type) -> Restore | None:
             restore = _values(_restorer(info.value_type))
         case inspect.DataclassType() | inspect.StructType():
             inner = {field.encode_name: _restorer(field.type) for field in info.fields}
-            restore = _fields({name: found for name, found in inner.items() if found})
+            restore = _fields({name: restorer for name, restorer in inner.items() if restorer})
     return restore
 
 

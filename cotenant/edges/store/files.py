@@ -105,12 +105,12 @@ class Folder:
         """Names directly below a folder, sorted; empty when there is no such folder."""
         try:
             self._fs.invalidate_cache()
-            found = self._fs.ls(self.path(folder).rstrip("/"), detail=False)
+            paths = self._fs.ls(self.path(folder).rstrip("/"), detail=False)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except Exception as error:
             raise self._failed("list", folder, error) from error
-        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
+        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths)
 
     def set_aside(self, name: str) -> str:
         """Rename a file to `<name>.corrupt-<n>` with the first free n, and return the new name.
@@ -146,9 +146,9 @@ class Folder:
     def exclusive(self, name: str) -> Iterator[None]:
         """Hold the lock of that name (file:// and s3://); StoreError when another process keeps it for a minute."""
         if is_bucket(self.url):
-            with contextlib.ExitStack() as held:
+            with contextlib.ExitStack() as locks:
                 try:
-                    held.enter_context(claimed(self._fs, f"{self.path(name)}s"))
+                    locks.enter_context(claimed(self._fs, f"{self.path(name)}s"))
                 except OSError as error:
                     raise self._failed("lock", name, error) from error
                 yield

@@ -60,8 +60,8 @@ def decode(
     """
     file = opened(pa.BufferReader(content))
     stamp = stamp_of(file)
-    known = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-    table = _rows(file, known, where) if where else _whole(file, known)
+    present_columns = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
+    table = _rows(file, present_columns, where) if where else _whole(file, present_columns)
     table.validate()
     return table, stamp
 
@@ -95,12 +95,12 @@ def _whole(file: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
 
 def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[str, str]) -> pa.Table:
     """Rows that hold these texts: their columns decide which row groups are decoded whole."""
-    found = [file.schema_arrow.empty_table().select(columns or file.schema_arrow.names)]
+    tables = [file.schema_arrow.empty_table().select(columns or file.schema_arrow.names)]
     for group in range(file.num_row_groups):
         mask = _holding(file, group, where)
         if mask is not None:
-            found.append(file.read_row_group(group, columns=columns, use_threads=False).filter(mask))
-    return pa.concat_tables([table.replace_schema_metadata() for table in found])
+            tables.append(file.read_row_group(group, columns=columns, use_threads=False).filter(mask))
+    return pa.concat_tables([table.replace_schema_metadata() for table in tables])
 
 
 def _holding(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -> pa.Array | None:

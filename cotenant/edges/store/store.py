@@ -214,8 +214,8 @@ class Store:
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
         with self._folder.exclusive(self._lock):
-            kept = (*self.read_quality(), record)[-QUALITY_RECORDS_KEPT:]
-            self._folder.write(f"{self.cluster}/quality.json", documents.encode(kept))
+            records = (*self.read_quality(), record)[-QUALITY_RECORDS_KEPT:]
+            self._folder.write(f"{self.cluster}/quality.json", documents.encode(records))
 
     def read_quality(self) -> tuple[QualityRecord, ...]:
         """Records in the order they were appended."""
@@ -235,13 +235,13 @@ class Store:
         one length come as one matrix, in single precision where that loses nothing; for who keeps a whole table.
         """
         name = self._result(schema.name, "parquet")
-        found = self._files.read(name, lambda b: tables.decode(b, schema, where, matrices=matrices))
-        if found is None:
+        table = self._files.read(name, lambda b: tables.decode(b, schema, where, matrices=matrices))
+        if table is None:
             raise NoData(
                 f"the store {self.url} has no {schema.name} of cluster {self.cluster} yet",
                 fix="Run `cotenant scan`, or `cotenant demo` for a synthetic cluster.",
             )
-        return found
+        return table
 
     def update_table(self, schema: Schema, change: Callable[[Table | None], Table | None]) -> Table | None:
         """Replace a result table by what `change` makes of it (None = never written), while nobody else writes.
@@ -250,10 +250,10 @@ class Store:
         """
         name = self._result(schema.name, "parquet")
         with self._folder.exclusive(self._lock):
-            made = change(self._files.read(name, lambda b: tables.decode(b, schema)))
-            if made is not None:
-                self._folder.write(name, tables.encode(made))
-            return made
+            updated = change(self._files.read(name, lambda b: tables.decode(b, schema)))
+            if updated is not None:
+                self._folder.write(name, tables.encode(updated))
+            return updated
 
     def write_document(self, name: str, document: object) -> None:
         """Replace a document: any dataclass or struct; a float that is not finite comes back as NaN."""
@@ -286,11 +286,11 @@ class Store:
         """Remove a file or folder of results; nothing when there is none."""
         self._folder.remove(f"{self.cluster}/results/{name}")
 
-    def remove_others(self, kept: Container[str], prefix: str) -> None:
+    def remove_others(self, current_names: Container[str], prefix: str) -> None:
         """Remove the results whose name begins so and that are not kept: those that a run wrote no more."""
         for name in self.folders(""):
             stem, _, suffix = name.rpartition(".")
-            if stem.startswith(prefix) and suffix in ("json", "parquet") and stem not in kept:
+            if stem.startswith(prefix) and suffix in ("json", "parquet") and stem not in current_names:
                 self.remove_result(name)
 
     def join_blocks(self, folder: str, names: Iterable[str], name: str) -> int:
@@ -337,19 +337,22 @@ def _days_of(grid: TimeGrid) -> Iterator[tuple[int, slice, slice]]:
 
 def _expand(keys: list[Key], block: FloatMatrix, of_day: slice, slots: int) -> Day:
     """A whole day from part of one, without the series that have no value in it."""
-    kept = np.flatnonzero(~np.isnan(block).all(axis=1))
-    values = np.full((len(kept), slots), np.nan, dtype=np.float32)
-    values[:, of_day] = block[kept]
-    return Day(tuple(keys[i] for i in kept), values)
+    rows = np.flatnonzero(~np.isnan(block).all(axis=1))
+    values = np.full((len(rows), slots), np.nan, dtype=np.float32)
+    values[:, of_day] = block[rows]
+    return Day(tuple(keys[i] for i in rows), values)
 
 
-def _part(day: Day | None, of_day: slice, known: Container[Key] | None = None) -> Day:
+def _part(day: Day | None, of_day: slice, known_keys: Container[Key] | None = None) -> Day:
     """Part of a day: the series that have a value in it, and that are known when somebody asks for known ones."""
     if day is None:
         return Day((), np.empty((0, of_day.stop - of_day.start), dtype=np.float32))
     block = day.values[:, of_day]
     empty = np.asarray(np.isnan(block).all(axis=1)).tolist()
-    wanted = [not gone and (known is None or key in known) for key, gone in zip(day.keys, empty, strict=True)]
-    if all(wanted):
+    selected = [
+        not is_empty and (known_keys is None or key in known_keys)
+        for key, is_empty in zip(day.keys, empty, strict=True)
+    ]
+    if all(selected):
         return Day(day.keys, block)
-    return Day(tuple(compress(day.keys, wanted)), block[wanted])
+    return Day(tuple(compress(day.keys, selected)), block[selected])

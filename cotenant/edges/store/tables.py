@@ -59,8 +59,8 @@ def _matrices(content: bytes, schema: Schema) -> dict[str, npt.NDArray[Any]]:
     file = parquet.opened(pa.BufferReader(content))
     parquet.stamp_of(file)  # a later version is not read at all
     names = {c.name for c in schema.columns if c.kind is Kind.LIST} & set(file.schema_arrow.names)
-    found = {name: _matrix(file, schema.column(name)) for name in names}
-    return {name: cells for name, cells in found.items() if cells is not None}
+    columns = {name: _matrix(file, schema.column(name)) for name in names}
+    return {name: cells for name, cells in columns.items() if cells is not None}
 
 
 def _matrix(file: parquet.File, column: Column) -> npt.NDArray[Any] | None:
@@ -117,8 +117,8 @@ def _texts(stored: pa.ChunkedArray) -> npt.NDArray[Any]:
     encoded = stored.dictionary_encode().unify_dictionaries()
     if not len(encoded):
         return _objects([])
-    words: npt.NDArray[Any] = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
-    return words[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
+    distinct: npt.NDArray[Any] = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+    return distinct[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
 
 
 def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:

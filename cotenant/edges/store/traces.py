@@ -69,14 +69,14 @@ class Trace:
 
     def medians(self, names: Sequence[str], column: str) -> FloatMatrix:
         """Median of another column of each series over its rows, (n,), such as its limit; NaN without a value > 0."""
-        found = np.full(len(names), np.nan, dtype=np.float32)
+        per_series = np.full(len(names), np.nan, dtype=np.float32)
         parts = list(self._parts(names, column))
         rows = np.concatenate([np.searchsorted(np.array(names), p[0]) for p in parts]) if parts else np.empty(0, int)
         values = np.concatenate([p[2] for p in parts]) if parts else np.empty(0)
         for row in range(len(names)):
             own = values[(rows == row) & (values > 0)]
-            found[row] = np.median(own) if own.size else np.nan
-        return found
+            per_series[row] = np.median(own) if own.size else np.nan
+        return per_series
 
     def _parts(self, names: Sequence[str], column: str) -> Iterator[tuple[Texts, Texts, Texts]]:
         """(name, milliseconds, value) of the rows of some series, row group by row group."""
@@ -84,14 +84,14 @@ class Trace:
             raise UsageError(
                 f"{self.url} has no column of numbers {column!r}", fix=f"It has: {', '.join(self.columns)}."
             )
-        wanted = pa.array(names)
+        series_names = pa.array(names)
         for group in self._groups:
             if group.last >= names[0] and group.first <= names[-1]:
                 table = _read(group.path, group.number, [SERIES, TIME, column])
-                kept = table.filter(pc.is_in(table[SERIES].cast(pa.string()), value_set=wanted))
-                if len(kept):
-                    values = kept[column].cast(pa.float64()).to_numpy(zero_copy_only=False)
-                    yield _texts(kept), _milliseconds(kept, group.path), values
+                rows = table.filter(pc.is_in(table[SERIES].cast(pa.string()), value_set=series_names))
+                if len(rows):
+                    values = rows[column].cast(pa.float64()).to_numpy(zero_copy_only=False)
+                    yield _texts(rows), _milliseconds(rows, group.path), values
 
 
 def open_trace(url: str) -> Trace:
@@ -101,8 +101,8 @@ def open_trace(url: str) -> Trace:
     low, high, steps = None, None, []
     for path in _files(url):
         schema = _schema(path)
-        found = tuple(f.name for f in schema if f.name not in (SERIES, TIME) and _is_number(f.type))
-        columns = found if columns is None else tuple(c for c in columns if c in found)
+        numeric_columns = tuple(f.name for f in schema if f.name not in (SERIES, TIME) and _is_number(f.type))
+        columns = numeric_columns if columns is None else tuple(c for c in columns if c in numeric_columns)
         for number in range(_group_count(path)):
             table = _read(path, number, [SERIES, TIME])
             if not len(table):
@@ -128,14 +128,14 @@ def _files(url: str) -> list[str]:
     try:
         system, path = fsspec.core.url_to_fs(url)
         if system.isdir(path):
-            found = sorted(p for p in system.find(path) if p.endswith(".parquet"))
+            paths = sorted(p for p in system.find(path) if p.endswith(".parquet"))
         else:
-            found = [path] if system.exists(path) else []
+            paths = [path] if system.exists(path) else []
     except _UNREADABLE as error:
         raise UsageError(f"{url}: {error}") from error
-    if not found:
+    if not paths:
         raise UsageError(f"there is no Parquet file at {url}", fix="Name a file, or a folder that holds *.parquet.")
-    return [system.unstrip_protocol(p) for p in found]
+    return [system.unstrip_protocol(p) for p in paths]
 
 
 def _open(path: str) -> pq.ParquetFile:
@@ -197,6 +197,6 @@ def _milliseconds(table: pa.Table, path: str) -> Texts:
 def _step_of(texts: Texts, times: Texts) -> float:
     """Median seconds between neighbouring readings of one series; NaN where every series has one."""
     order = np.lexsort((times, texts))
-    apart = np.diff(times[order])[texts[order][1:] == texts[order][:-1]]
-    apart = apart[apart > 0]
-    return float(np.median(apart)) / 1000 if apart.size else float("nan")
+    gaps_milliseconds = np.diff(times[order])[texts[order][1:] == texts[order][:-1]]
+    gaps_milliseconds = gaps_milliseconds[gaps_milliseconds > 0]
+    return float(np.median(gaps_milliseconds)) / 1000 if gaps_milliseconds.size else float("nan")

@@ -38,9 +38,9 @@ class CraneDsp:
         """See Forecaster."""
         day = grid.slots_per_day
         clean = _clean(history)
-        whole = clean.shape[1] // day * day
-        clean = clean[:, clean.shape[1] - whole :]
-        if whole < 2 * day:
+        slots = clean.shape[1] // day * day
+        clean = clean[:, clean.shape[1] - slots :]
+        if slots < 2 * day:
             return conform(np.full((len(history), horizon, len(LEVELS)), np.nan, dtype=np.float32), history)
         tried = _candidates(clean[:, :-day], day, day)
         best = np.argmin([_loss(clean[:, -day:], path) for path in tried], axis=0)
@@ -53,9 +53,9 @@ def _clean(history: FloatMatrix) -> Floats:
     filled = history.astype(np.float64)
     slots = np.arange(history.shape[1])
     for row in np.flatnonzero(np.isnan(history).any(axis=1)):
-        known = ~np.isnan(history[row])
-        if known.any():
-            filled[row] = np.interp(slots, slots[known], history[row, known])
+        present = ~np.isnan(history[row])
+        if present.any():
+            filled[row] = np.interp(slots, slots[present], history[row, present])
     low, high = row_quantiles(filled, _CLIPPED).T
     return np.clip(filled, low[:, None], high[:, None])
 
@@ -74,8 +74,8 @@ def _fourier(clean: Floats, day: int) -> Floats:
     size = np.abs(spectrum)
     slow = np.arange(spectrum.shape[1]) * day < 24 * clean.shape[1]
     size = np.where(slow, size, 0.0)
-    kept = max(FEWEST_BINS, min(MOST_BINS, spectrum.shape[1]))
-    order = np.argsort(-size, axis=1, kind="stable")[:, :kept]
+    bins = max(FEWEST_BINS, min(MOST_BINS, spectrum.shape[1]))
+    order = np.argsort(-size, axis=1, kind="stable")[:, :bins]
     chosen = np.zeros_like(spectrum)
     np.put_along_axis(chosen, order, np.take_along_axis(spectrum, order, axis=1), axis=1)
     chosen[:, ~slow] = 0

@@ -32,18 +32,18 @@ class StlSes:
         """See Forecaster."""
         factor = max(1, HOUR_SECONDS // grid.step_seconds)
         block = history[:, history.shape[1] % factor :].reshape(len(history), history.shape[1] // factor, factor)
-        seen = ~np.isnan(block)
-        count = seen.sum(axis=2)
-        total = np.where(seen, block, 0.0).sum(axis=2, dtype=np.float64)
+        present = ~np.isnan(block)
+        count = present.sum(axis=2)
+        total = np.where(present, block, 0.0).sum(axis=2, dtype=np.float64)
         hourly = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
         period = max(2, grid.slots_per_day // factor)
         hours = -(-horizon // factor)
         paths = np.full((len(history), hours, len(LEVELS)), np.nan)
         for row, series in enumerate(hourly):
-            known = ~np.isnan(series)
-            if known.sum() >= 2 * period:
+            known_hours = ~np.isnan(series)
+            if known_hours.sum() >= 2 * period:
                 slots = np.arange(len(series))
-                paths[row] = _forecast(np.interp(slots, slots[known], series[known]), period, hours)
+                paths[row] = _forecast(np.interp(slots, slots[known_hours], series[known_hours]), period, hours)
         return conform(np.repeat(paths, factor, axis=1)[:, :horizon], history)
 
 

@@ -31,10 +31,10 @@ class GaussianSeasonalNaive:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """See Forecaster."""
         day = grid.slots_per_day
-        apart = history[:, day:] - history[:, : max(0, history.shape[1] - day)]
-        seen = ~np.isnan(apart)
-        count = seen.sum(axis=1)
-        squares = np.where(seen, apart, 0.0).astype(np.float64) ** 2
+        residuals = history[:, day:] - history[:, : max(0, history.shape[1] - day)]
+        present = ~np.isnan(residuals)
+        count = present.sum(axis=1)
+        squares = np.where(present, residuals, 0.0).astype(np.float64) ** 2
         variance = np.divide(squares.sum(axis=1), count, out=np.full(len(history), np.nan), where=count > 0)
         point = newest_of_slot(history, day, horizon)
         return conform(point[:, :, None] + np.sqrt(variance)[:, None, None] * NORMAL, history)
@@ -52,10 +52,10 @@ class MaxPath:
         """See Forecaster."""
         day = grid.slots_per_day
         block = by_day(history, day)[:, -self.days :]
-        known = np.where(np.isnan(block), -np.inf, block)
-        highest = known.max(axis=1, initial=-np.inf)[:, np.arange(horizon) % day]
+        filled = np.where(np.isnan(block), -np.inf, block)
+        highest = filled.max(axis=1, initial=-np.inf)[:, np.arange(horizon) % day]
         if not self.per_slot:
-            highest = np.repeat(known.max(axis=(1, 2), initial=-np.inf)[:, None], horizon, axis=1)
+            highest = np.repeat(filled.max(axis=(1, 2), initial=-np.inf)[:, None], horizon, axis=1)
         point = np.where(np.isneginf(highest), np.nan, highest)
         return conform(np.repeat(point[:, :, None], len(LEVELS), axis=2), history)
 

@@ -65,19 +65,19 @@ def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid)
     """
     day = grid.slots_per_day
     tests = max(0, min(ORIGINS, grid.size // day - 1))
-    found = np.full((len(pool), tests, len(history)), np.nan)
+    ratios = np.full((len(pool), tests, len(history)), np.nan)
     for test in range(tests):
         cut = grid.size - (test + 1) * day
         past, before = history[:, :cut], TimeGrid(grid.start_seconds, grid.step_seconds, cut)
         actual = history[:, cut : cut + day]
-        made = (member.quantiles(past, before, day)[..., :_SCORED] for member in pool)
-        loss = np.stack([pinball(actual, path, LEVEL_ARRAY[:_SCORED]) for path in made])
+        forecasts = (member.quantiles(past, before, day)[..., :_SCORED] for member in pool)
+        loss = np.stack([pinball(actual, path, LEVEL_ARRAY[:_SCORED]) for path in forecasts])
         judged = ((~np.isnan(past)).sum(axis=1) >= day // 2) & ((~np.isnan(actual)).sum(axis=1) >= day // 4)
         # Two losses that are both next to nothing against the level are equal.
         floor = 1e-6 * np.nan_to_num(np.abs(actual)).mean(axis=1) + np.finfo(np.float32).tiny
         ratio = np.log((loss + floor) / (loss[:1] + floor))
-        found[:, test] = np.where(judged, np.clip(ratio, -_LIMIT, _LIMIT), np.nan)
-    return found
+        ratios[:, test] = np.where(judged, np.clip(ratio, -_LIMIT, _LIMIT), np.nan)
+    return ratios
 
 
 def scores(log_ratio: Floats) -> Floats:
@@ -91,7 +91,7 @@ def scores(log_ratio: Floats) -> Floats:
     return shrunk
 
 
-def two_best(found: Floats) -> npt.NDArray[np.intp]:
+def two_best(scores: Floats) -> npt.NDArray[np.intp]:
     """The two members with the smallest scores of each series, (2, n); the earlier one of equals."""
-    order: npt.NDArray[np.intp] = found.argsort(axis=0, kind="stable")[:2]
+    order: npt.NDArray[np.intp] = scores.argsort(axis=0, kind="stable")[:2]
     return order
