@@ -42,11 +42,11 @@ class _Judged:
 def coverage_by_namespace(usage: Usage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
     """Rows of `cotenant.model.views.COVERAGE`, sorted by namespace; series without any sample are left out."""
     judged, grid = _judged(usage, inventory), usage.grid
-    kept = np.flatnonzero(judged.last >= 0)
-    namespaces, place = np.unique([usage.refs[i].namespace for i in kept], return_inverse=True)
+    sampled = np.flatnonzero(judged.last >= 0)
+    namespaces, place = np.unique([usage.refs[i].namespace for i in sampled], return_inverse=True)
     rows = []
     for index, namespace in enumerate(namespaces):
-        mine = kept[place == index]
+        mine = sampled[place == index]
         rows.append(
             {
                 "namespace": str(namespace),
@@ -69,13 +69,13 @@ def coverage_by_day(usage: Usage[PodContainerRef], inventory: Inventory) -> list
     rows = []
     for day in np.unique(days):
         slots = days == day
-        alive, seen = judged.alive_by_slot[slots], judged.seen_by_slot[slots]
+        alive, present = judged.alive_by_slot[slots], judged.seen_by_slot[slots]
         rows.append(
             {
                 "day": int(day),
                 "series": int(alive.max()),
-                "coverage": float(seen.sum() / alive.sum()) if alive.sum() else None,
-                "gap_seconds": int(((alive > 0) & (seen == 0)).sum()) * grid.step_seconds,
+                "coverage": float(present.sum() / alive.sum()) if alive.sum() else None,
+                "gap_seconds": int(((alive > 0) & (present == 0)).sum()) * grid.step_seconds,
             }
         )
     return rows
@@ -85,15 +85,15 @@ def _judged(usage: Usage[PodContainerRef], inventory: Inventory) -> _Judged:
     """Look at all series, some hundred rows at a time."""
     count, size = usage.values.shape
     first, end = _lives(usage, inventory)
-    lifetime, seen, longest, last = (np.full(count, fill, dtype=np.int64) for fill in (0, 0, 0, -1))
+    lifetime, samples, longest, last = (np.full(count, fill, dtype=np.int64) for fill in (0, 0, 0, -1))
     by_slot = np.zeros((2, size), dtype=np.int64)
     for begin in range(0, count if size else 0, _CHUNK):
         rows = slice(begin, begin + _CHUNK)
         present = ~np.isnan(usage.values[rows])
         alive = _alive(present, first[rows], end[rows])
-        lifetime[rows], seen[rows], longest[rows], last[rows] = _per_series(present, alive)
+        lifetime[rows], samples[rows], longest[rows], last[rows] = _per_series(present, alive)
         by_slot += np.stack([alive.sum(axis=0), present.sum(axis=0)])
-    return _Judged(lifetime, seen, longest, last, by_slot[0], by_slot[1])
+    return _Judged(lifetime, samples, longest, last, by_slot[0], by_slot[1])
 
 
 def _per_series(present: Flags, alive: Flags) -> tuple[Integers, Integers, Integers, Integers]:

@@ -38,15 +38,15 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
     """The lanes of these nodes between two moments (Unix seconds). SourceError when a question is not answered."""
     client = Client(settings)
     try:
-        found: list[_Series] = []
+        all_series: list[_Series] = []
         start, end = (int(at) // STEP_SECONDS * STEP_SECONDS for at in (since, until))
         for first in range(0, len(nodes), BATCH):
             text = query(nodes[first : first + BATCH], settings.labels)
             answer = client.range(text, start, end, STEP_SECONDS)
-            found += _decoded(answer)
+            all_series += _decoded(answer)
     finally:
         client.close()
-    return gathered(found, set(nodes), start, end)
+    return gathered(all_series, set(nodes), start, end)
 
 
 def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
@@ -57,11 +57,11 @@ def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
     return union((*lanes, *(marked(text, "of", _DRY_OF) for text in dry)))
 
 
-def gathered(found: Iterable[_Series], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
+def gathered(all_series: Iterable[_Series], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
     """Series by node on the asked grid."""
     size = (end - start) // STEP_SECONDS + 1
     cells: dict[str, dict[str, list[float]]] = defaultdict(dict)
-    for series in found:
+    for series in all_series:
         node = series.metric.get("exported_node") or series.metric.get("node", "")
         of = series.metric.get("of", "")
         if node in nodes and of in (*NUMBERS, "capacity", _DRY_OF):
@@ -83,8 +83,10 @@ def _lanes(node: str, numbers: dict[str, list[float]], start: int, size: int) ->
     dry = [v for v in numbers.get(_DRY_OF, nothing) if not np.isnan(v)]
     capacity = [v for v in numbers.get("capacity", nothing) if not np.isnan(v)]
     values = {name: [MILLICORES_PER_CORE * v for v in numbers.get(name, nothing)] for name in NUMBERS}
-    whole = MILLICORES_PER_CORE * (capacity[-1] if capacity else 0.0)
-    return NodeLanes(node, float(start), float(STEP_SECONDS), whole, values, bool(dry and dry[-1]), SOURCE)
+    capacity_millicores = MILLICORES_PER_CORE * (capacity[-1] if capacity else 0.0)
+    return NodeLanes(
+        node, float(start), float(STEP_SECONDS), capacity_millicores, values, bool(dry and dry[-1]), SOURCE
+    )
 
 
 def _decoded(answer: msgspec.Raw) -> list[_Series]:

@@ -24,5 +24,5 @@ def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: i
 
 def reduce_columns(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
     """`reduce_rows` along the second axis; columns with target -1 are left out."""
-    kept = target >= 0
-    return reduce_rows(ufunc, values[:, kept].T, target[kept], size, fill).T
+    in_group = target >= 0
+    return reduce_rows(ufunc, values[:, in_group].T, target[in_group], size, fill).T

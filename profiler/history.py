@@ -107,7 +107,7 @@ def pull(
 
     Raises SourceError when nothing can be had at all: no inventory, or no CPU usage while a question for it failed.
     """
-    now, begun = int(clock.now_seconds()), time.monotonic()
+    now, started = int(clock.now_seconds()), time.monotonic()
     state = _state(store)
     lost = open_holes(store, state)
     state = reopened(state, lost)
@@ -117,25 +117,27 @@ def pull(
     snapshot = source.inventory(now, (start, now))
     inventory = (merged if snapshot.pods else carried_over)(store.read_inventory(), snapshot, keep_since)
     store.write_inventory(inventory)
-    state, seen, known = opened(state, spans), Sightings(), len(state.holes)
+    state, sightings, hole_count = opened(state, spans), Sightings(), len(state.holes)
     starting = init_containers(inventory)
     for raw in source.blocks(spans, progress):
         block = replace(raw, usage=tuple((s, declared_by_lasting(s, usage, starting)) for s, usage in raw.usage))
         state = _stored(block, store, state)
-        seen.add(block.usage)
-    notes = _node_totals(store, spans, inventory, seen)
+        sightings.add(block.usage)
+    notes = _node_totals(store, spans, inventory, sightings)
     store.compact()
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
-    done = closed(state, spans, keep_since, state.holes[known:])
+    done = closed(state, spans, keep_since, state.holes[hole_count:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
-    judged = inventory if snapshot.pods else by_usage(inventory, seen)
-    store.write_inventory(with_history(judged, seen))
+    judged = inventory if snapshot.pods else by_usage(inventory, sightings)
+    store.write_inventory(with_history(judged, sightings))
     if old := store.keep(settings.keep_days):
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:
         notes = (*notes, f"{len(again)} lost files of stored usage were asked for again")
     unread = unread_seconds(done.holes)
-    record = _record(source, now, time.monotonic() - begun, seen, (*_unread_notes(unread, source), *notes), unread)
+    record = _record(
+        source, now, time.monotonic() - started, sightings, (*_unread_notes(unread, source), *notes), unread
+    )
     store.append_quality(record)
     if Signal.CPU_USAGE_MEAN in unread and store.span(Signal.CPU_USAGE_MEAN) is None:
         raise _unanswered(source)
@@ -178,14 +180,14 @@ def _unanswered(source: MetricSource) -> SourceError:
 
 def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]:
     """Days that the store lost and the source has not been asked for since; `state` is read where it is not given."""
-    known = set((state or _state(store)).asked_again)
-    return tuple(hole for hole in store.holes() if hole.path not in known)
+    requested_paths = set((state or _state(store)).asked_again)
+    return tuple(hole for hole in store.holes() if hole.path not in requested_paths)
 
 
 def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:
     """Those that still lie there: a name that somebody has cleared away may be given to the next lost file."""
-    found = {hole.path for hole in store.holes()}
-    return [path for path in paths if path in found]
+    paths_aside = {hole.path for hole in store.holes()}
+    return [path for path in paths if path in paths_aside]
 
 
 def reopened(state: PullState, lost: Sequence[Hole]) -> PullState:
@@ -235,9 +237,9 @@ def closed(state: PullState, spans: Sequence[Span], keep_since: int, failed: Seq
 
 def _state(store: Store) -> PullState:
     """The state kept beside the results; where it is missing, what the store holds is what was asked."""
-    found = store.read_document(STATE_DOCUMENT, PullState)
-    if found is not None:
-        return found
+    state = store.read_document(STATE_DOCUMENT, PullState)
+    if state is not None:
+        return state
     stored = {signal: span for signal in Signal if (span := store.span(signal))}
     return PullState({s: a for s, (a, _) in stored.items()}, {s: b for s, (_, b) in stored.items()})
 
@@ -253,17 +255,19 @@ def _stored(block: Block, store: Store, state: PullState) -> PullState:
     return after
 
 
-def _node_totals(store: Store, spans: Sequence[Span], inventory: Inventory, seen: Sightings) -> tuple[str, ...]:
+def _node_totals(store: Store, spans: Sequence[Span], inventory: Inventory, sightings: Sightings) -> tuple[str, ...]:
     """Where the source has no series of nodes: the sum of their pods, day by day. Returns the note that says so."""
     missing = [
-        (whole, parts) for whole, parts in NODE_SUMS.items() if whole not in seen.signals and parts in seen.signals
+        (node_signal, parts)
+        for node_signal, parts in NODE_SUMS.items()
+        if node_signal not in sightings.signals and parts in sightings.signals
     ]
-    for whole, parts in missing:
+    for node_signal, parts in missing:
         for span in (span for span in spans if span.signal is parts):
             for day in _days(span.grid):
                 usage = store.read(parts, day)
                 if usage.refs:
-                    store.append(whole, total(usage, by_node(usage.refs, inventory)))
+                    store.append(node_signal, total(usage, by_node(usage.refs, inventory)))
     return ("nodes report no usage of their own: the sum of their pods stands for it",) if missing else ()
 
 
@@ -276,7 +280,7 @@ def _record(
     source: MetricSource,
     now_seconds: int,
     elapsed_seconds: float,
-    seen: Sightings,
+    sightings: Sightings,
     notes: tuple[str, ...],
     unread: Mapping[Signal, int],
 ) -> QualityRecord:
@@ -287,7 +291,7 @@ def _record(
         scrape_interval_seconds=report.scrape_interval_seconds,
         queries=report.queries,
         samples=report.samples,
-        coverage=seen.coverage(),
+        coverage=sightings.coverage(),
         server_seconds=report.waited_seconds,
         client_seconds=elapsed_seconds,
         defects={defect: count for defect, count in report.defects.items() if count},

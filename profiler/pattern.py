@@ -61,15 +61,15 @@ def _between(sums: Floats, counts: Floats, mean: Floats) -> Floats:
 
 def _trending(daily: Floats, settings: PortraitSettings) -> Flags:
     """Whether a straight line through the daily means rises (or falls) enough and explains them well enough."""
-    seen = np.isfinite(daily)
-    days = seen.sum(axis=1)
-    when = np.where(seen, np.arange(daily.shape[1]), np.nan)
+    present = np.isfinite(daily)
+    days = present.sum(axis=1)
+    when = np.where(present, np.arange(daily.shape[1]), np.nan)
     enough = days >= _TREND_DAYS
-    daily, when = np.where(seen, daily, 0.0)[enough], when[enough]
-    seen = seen[enough]
+    daily, when = np.where(present, daily, 0.0)[enough], when[enough]
+    present = present[enough]
     count = days[enough][:, None]
-    dx = np.where(seen, when - np.nansum(when, axis=1, keepdims=True) / count, 0.0)
-    dy = np.where(seen, daily - daily.sum(axis=1, keepdims=True) / count, 0.0)
+    dx = np.where(present, when - np.nansum(when, axis=1, keepdims=True) / count, 0.0)
+    dy = np.where(present, daily - daily.sum(axis=1, keepdims=True) / count, 0.0)
     slope = (dx * dy).sum(axis=1) / (dx * dx).sum(axis=1)
     rise = np.abs(slope) * (np.nanmax(when, axis=1, initial=0) - np.nanmin(when, axis=1, initial=daily.shape[1]))
     variance = (dy * dy).sum(axis=1)

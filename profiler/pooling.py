@@ -63,7 +63,7 @@ class Lives(NamedTuple):
 def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ContainerRef]:
     """Pods pooled by container of the workload's template."""
     return _members(
-        series, inventory, lambda s, pod: ContainerRef(found, s.container) if (found := _owner(s, pod)) else None
+        series, inventory, lambda s, pod: ContainerRef(workload, s.container) if (workload := _owner(s, pod)) else None
     )
 
 
@@ -100,8 +100,8 @@ def total(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
 
 def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
     """Highest value among the members of each group, slot by slot; a gap only where no member has a sample."""
-    kept = members.rows >= 0
-    values = reduce_rows(np.fmax, usage.values[kept], members.rows[kept], len(members.refs), np.nan)
+    in_group = members.rows >= 0
+    values = reduce_rows(np.fmax, usage.values[in_group], members.rows[in_group], len(members.refs), np.nan)
     return Usage(members.refs, usage.grid, values, usage.resource, usage.statistic)
 
 
@@ -112,11 +112,11 @@ def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
     if throttled.grid != usage.grid:
         raise ValueError("usage and throttled time must be on one grid")
     row = {ref: index for index, ref in enumerate(throttled.refs)}
-    found = np.array([row.get(ref, -1) for ref in usage.refs], dtype=np.int64)
-    wanted = usage.values.copy()
-    extra = throttled.values[found[found >= 0]]
-    wanted[found >= 0] += np.where(np.isfinite(extra), extra, np.float32(0))
-    return Usage(usage.refs, usage.grid, wanted, usage.resource, usage.statistic)
+    throttled_rows = np.array([row.get(ref, -1) for ref in usage.refs], dtype=np.int64)
+    demanded = usage.values.copy()
+    extra = throttled.values[throttled_rows[throttled_rows >= 0]]
+    demanded[throttled_rows >= 0] += np.where(np.isfinite(extra), extra, np.float32(0))
+    return Usage(usage.refs, usage.grid, demanded, usage.resource, usage.statistic)
 
 
 def _owner(series: PodContainerRef, pod: Pod | None) -> WorkloadRef | None:
@@ -155,13 +155,13 @@ def _end(pod: Pod) -> float:
 
 def _group_total(values: FloatMatrix, pods: Lives, grid: TimeGrid) -> Floats:
     """Total of one group, (T,), from its members' values (k, T)."""
-    heard = np.isfinite(values)
-    reported = heard.any(axis=0)
-    if not heard.any():
+    present = np.isfinite(values)
+    reported = present.any(axis=0)
+    if not present.any():
         return np.full(grid.size, np.nan)
-    filled = np.where(heard, values, np.float32(0))
-    if not heard.all():
-        _stand_in(filled, heard, pods, grid)
+    filled = np.where(present, values, np.float32(0))
+    if not present.all():
+        _stand_in(filled, present, pods, grid)
     sums: Floats = filled.sum(axis=0, dtype=np.float64)
     if not reported.all():
         unknown = _alive(pods, grid) | (np.arange(grid.size) < reported.argmax())
@@ -177,20 +177,20 @@ def _alive(pods: Lives, grid: TimeGrid) -> Flags:
     return alive
 
 
-def _stand_in(filled: FloatMatrix, heard: Flags, pods: Lives, grid: TimeGrid) -> None:
+def _stand_in(filled: FloatMatrix, present: Flags, pods: Lives, grid: TimeGrid) -> None:
     """Write last values into the silent slots of members that stand in for themselves."""
-    member, last = np.nonzero(heard[:, :-1] & ~heard[:, 1:])
-    back_member, back = np.nonzero(~heard[:, :-1] & heard[:, 1:])
+    member, last = np.nonzero(present[:, :-1] & ~present[:, 1:])
+    back_member, back = np.nonzero(~present[:, :-1] & present[:, 1:])
     size = grid.size
     # The first return to life after each falling silent; the row's end where there is none.
     after = np.searchsorted(back_member * size + back, member * size + last)
-    found = np.append(back_member, -1)[after] == member
-    until = np.where(found, np.append(back, 0)[after] + 1, size)
+    comes_back = np.append(back_member, -1)[after] == member
+    until = np.where(comes_back, np.append(back, 0)[after] + 1, size)
     moment = grid.start_seconds + grid.step_seconds * (last + 1)
-    same_life = found & ~(pods.start[member] >= moment)
+    same_life = comes_back & ~(pods.start[member] >= moment)
     ended = np.ceil((pods.end[member] - grid.start_seconds) / grid.step_seconds)
-    held = np.minimum(last + 1 + _HOLD_SECONDS // grid.step_seconds, ended)
-    until = np.where(same_life, until, np.clip(held, last + 1, until)).astype(np.int64)
+    hold_end = np.minimum(last + 1 + _HOLD_SECONDS // grid.step_seconds, ended)
+    until = np.where(same_life, until, np.clip(hold_end, last + 1, until)).astype(np.int64)
     count = until - last - 1
     offset = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
     row = np.repeat(member, count)

@@ -59,9 +59,9 @@ def update(
     wide = _widened(portraits, refs)
     position = {ref: index for index, ref in enumerate(wide.refs)}
     target = np.append(np.array([position[ref] for ref in refs], dtype=np.int64), -1)[rows]
-    known = target >= 0
-    values, target = (usage.values, target) if known.all() else (usage.values[known], target[known])
-    starts = None if pod_start_seconds is None else pod_start_seconds[known]
+    in_group = target >= 0
+    values, target = (usage.values, target) if in_group.all() else (usage.values[in_group], target[in_group])
+    starts = None if pod_start_seconds is None else pod_start_seconds[in_group]
     steady, startup = _split(values, usage, starts, settings)
     wide = _with_presence(wide, values, startup, target, usage)
     wide = _with_steady(wide, steady, target, usage)
@@ -105,8 +105,8 @@ _COLUMNS_OF_ZERO: Final = (
 
 def _widened(portraits: Portraits[RefT], refs: Sequence[RefT]) -> Portraits[RefT]:
     """The same portraits with blank ones behind them for refs that are new."""
-    known = set(portraits.refs)
-    fresh = tuple(dict.fromkeys(ref for ref in refs if ref not in known))
+    old_refs = set(portraits.refs)
+    fresh = tuple(dict.fromkeys(ref for ref in refs if ref not in old_refs))
     if not fresh:
         return portraits
 
@@ -150,10 +150,10 @@ def _with_presence(
 ) -> Portraits[RefT]:
     """Portraits that know when samples were there at all, and the start-up phase's maximum and count."""
     size, times = len(portraits.refs), usage.grid.times()
-    there = reduce_rows(np.logical_or, np.isfinite(values), target, size, False)
-    some = there.any(axis=1)
-    first = np.where(some, times[there.argmax(axis=1)] if times.size else 0, np.nan)
-    last = np.where(some, times[::-1][there[:, ::-1].argmax(axis=1)] if times.size else 0, np.nan)
+    present = reduce_rows(np.logical_or, np.isfinite(values), target, size, False)
+    some = present.any(axis=1)
+    first = np.where(some, times[present.argmax(axis=1)] if times.size else 0, np.nan)
+    last = np.where(some, times[::-1][present[:, ::-1].argmax(axis=1)] if times.size else 0, np.nan)
     changes: dict[str, Any] = {}
     if startup is not None:
         highest = np.fmax.reduce(startup, axis=1, initial=np.nan).astype(np.float64)
@@ -165,7 +165,7 @@ def _with_presence(
         end_seconds=usage.grid.end_seconds,
         first_seconds=np.fmin(portraits.first_seconds, first),
         last_seconds=np.fmax(portraits.last_seconds, last),
-        seen=portraits.seen + there.sum(axis=1),
+        seen=portraits.seen + present.sum(axis=1),
         daily_maxima=_shifted(portraits.daily_maxima, portraits.end_seconds, usage.grid.end_seconds, np.nan),
         daily_sums=_shifted(portraits.daily_sums, portraits.end_seconds, usage.grid.end_seconds, 0.0),
         daily_counts=_shifted(portraits.daily_counts, portraits.end_seconds, usage.grid.end_seconds, 0.0),
@@ -185,15 +185,15 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
     slot, day = when % SLOTS_PER_DAY, when // SLOTS_PER_DAY
     weekday = (day + _THURSDAY) % 7
     season = np.where(weekday >= _WEEKEND, SLOTS_PER_DAY, 0) + slot
-    kept = portraits.daily_sums.shape[1]
-    column = np.maximum(day - (usage.grid.end_seconds - 1) // DAY_SECONDS + kept - 1, -1)
+    day_count = portraits.daily_sums.shape[1]
+    column = np.maximum(day - (usage.grid.end_seconds - 1) // DAY_SECONDS + day_count - 1, -1)
     return replace(
         portraits,
         histograms=portraits.histograms.add(steady, usage.grid.times(), target, weight),
         square_sums=portraits.square_sums + reduce_rows(np.add, squares, target, size, 0.0),
-        daily_maxima=np.fmax(portraits.daily_maxima, reduce_columns(np.fmax, maxima, column, kept, np.nan)),
-        daily_sums=portraits.daily_sums + reduce_columns(np.add, sums, column, kept, 0.0),
-        daily_counts=portraits.daily_counts + reduce_columns(np.add, counts, column, kept, 0.0),
+        daily_maxima=np.fmax(portraits.daily_maxima, reduce_columns(np.fmax, maxima, column, day_count, np.nan)),
+        daily_sums=portraits.daily_sums + reduce_columns(np.add, sums, column, day_count, 0.0),
+        daily_counts=portraits.daily_counts + reduce_columns(np.add, counts, column, day_count, 0.0),
         slot_sums=portraits.slot_sums
         + reduce_columns(np.add, sums, season, 2 * SLOTS_PER_DAY, 0.0).reshape(size, 2, SLOTS_PER_DAY),
         slot_counts=portraits.slot_counts
@@ -219,11 +219,11 @@ def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats,
     maxima, squares = np.full(block.shape[:2], np.nan), np.zeros(len(block))
     for offset in range(factor):  # six strided passes beat a reduction over an axis of six
         part = block[:, :, offset]
-        there = np.isfinite(part)
-        filled = np.where(there, part, 0.0)
+        present = np.isfinite(part)
+        filled = np.where(present, part, 0.0)
         sums += filled
         squares += np.einsum("ij,ij->i", filled, filled, dtype=np.float64)
-        counts += there
+        counts += present
         np.fmax(maxima, part, out=maxima)
     return sums, counts, maxima, squares
 

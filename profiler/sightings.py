@@ -75,10 +75,10 @@ class Sightings:
 
     def _see_lives(self, usage: Usage[Any]) -> None:
         present = ~np.isnan(usage.values)
-        kept = np.flatnonzero(present.any(axis=1))
+        sampled = np.flatnonzero(present.any(axis=1))
         first, last = present.argmax(axis=1), usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
         count, times = present.sum(axis=1), usage.grid.times()
-        for i in kept:
+        for i in sampled:
             begin, end, slots = int(times[first[i]]), int(times[last[i]]), int(count[i])
             life = self.lives.setdefault(usage.refs[i], _Life(begin, end, 0))
             life.first_seconds, life.last_seconds = min(begin, life.first_seconds), max(end, life.last_seconds)
@@ -107,8 +107,8 @@ def declared_by_lasting(signal: Signal, usage: Usage[Any], starting: frozenset[P
     """Requests and limits without those of containers that only start a pod: they are not held while it runs."""
     if signal not in _AMOUNTS or starting.isdisjoint(usage.refs):
         return usage
-    kept = [i for i, ref in enumerate(usage.refs) if ref not in starting]
-    return replace(usage, refs=tuple(usage.refs[i] for i in kept), values=usage.values[kept])
+    rows = [i for i, ref in enumerate(usage.refs) if ref not in starting]
+    return replace(usage, refs=tuple(usage.refs[i] for i in rows), values=usage.values[rows])
 
 
 def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
@@ -154,22 +154,22 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
     )
 
 
-def by_usage(inventory: Inventory, seen: Sightings) -> Inventory:
+def by_usage(inventory: Inventory, sightings: Sightings) -> Inventory:
     """The inventory where no snapshot shows pods: those run that used something within SILENCE_SECONDS of the newest.
 
     Pods that only usage knows are added as bare pods. Without any usage nothing is judged.
     """
-    lives = _lives_of_pods(seen)
+    lives = _lives_of_pods(sightings)
     if not lives:
         return inventory
     since = max(last for _, last in lives.values()) - SILENCE_SECONDS
-    known = {(p.namespace, p.name) for p in inventory.pods}
+    pod_keys = {(p.namespace, p.name) for p in inventory.pods}
     bare = [
         Pod(namespace, name, WorkloadRef(namespace, "Pod", name), "", first)
         for (namespace, name), (first, _) in sorted(lives.items())
-        if (namespace, name) not in known and namespace != PLACEHOLDER_NAMESPACE
+        if (namespace, name) not in pod_keys and namespace != PLACEHOLDER_NAMESPACE
     ]
-    silent = {key for key in known if key not in lives} | {key for key, (_, last) in lives.items() if last < since}
+    silent = {key for key in pod_keys if key not in lives} | {key for key, (_, last) in lives.items() if last < since}
     pods = tuple(
         replace(p, end_seconds=inventory.time_seconds) if p.running and (p.namespace, p.name) in silent else p
         for p in (*inventory.pods, *bare)
@@ -192,25 +192,25 @@ def _aged(pod: Pod, old: Pod | None) -> Pod:
                    requests=pod.requests or old.requests, node=pod.node or old.node)  # fmt: skip
 
 
-def with_history(inventory: Inventory, seen: Sightings) -> Inventory:
+def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
     """The inventory with what usage told: the lives of gone pods, templates of workloads that do not run, events."""
-    lives = _lives_of_pods(seen)
+    lives = _lives_of_pods(sightings)
     pods = tuple(_lived(pod, lives.get((pod.namespace, pod.name))) for pod in inventory.pods)
-    templates = _templates(inventory, pods, seen)
+    templates = _templates(inventory, pods, sightings)
     workloads = tuple(
         w if w.containers else replace(w, containers=templates.get(w.ref, ())) for w in inventory.workloads
     )
     events = {(e.time_seconds, e.kind, e.subject): e for e in inventory.events}
-    for moment, kind, ref in seen.events:
-        limit = seen.amounts.get(ref, {}).get((1, Resource.MEMORY)) if kind is EventKind.OOM_KILL else None
+    for moment, kind, ref in sightings.events:
+        limit = sightings.amounts.get(ref, {}).get((1, Resource.MEMORY)) if kind is EventKind.OOM_KILL else None
         events[moment, kind, ref] = Event(moment, kind, ref, limit)
     return replace(inventory, pods=pods, workloads=workloads, events=tuple(events[key] for key in sorted(events)))
 
 
-def _lives_of_pods(seen: Sightings) -> dict[tuple[str, str], tuple[int, int]]:
+def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int]]:
     """(namespace, pod) -> its first and its last slot with usage of any container."""
     lives: dict[tuple[str, str], tuple[int, int]] = {}
-    for ref, life in seen.lives.items():
+    for ref, life in sightings.lives.items():
         key = (ref.namespace, ref.pod)
         first, last = lives.get(key, (life.first_seconds, life.last_seconds))
         lives[key] = (min(first, life.first_seconds), max(last, life.last_seconds))
@@ -228,7 +228,7 @@ def _lived(pod: Pod, life: tuple[int, int] | None) -> Pod:
     return replace(pod, start_seconds=start, end_seconds=min(pod.end_seconds, life[1] + step))
 
 
-def _templates(inventory: Inventory, pods: Iterable[Pod], seen: Sightings) -> dict[Any, tuple[Container, ...]]:
+def _templates(inventory: Inventory, pods: Iterable[Pod], sightings: Sightings) -> dict[Any, tuple[Container, ...]]:
     """Containers of workloads without a template, from the last amounts of their newest pod."""
     bare = {w.ref for w in inventory.workloads if not w.containers}
     newest: dict[Any, Pod] = {}
@@ -236,15 +236,15 @@ def _templates(inventory: Inventory, pods: Iterable[Pod], seen: Sightings) -> di
         if pod.workload in bare and pod.start_seconds >= newest.get(pod.workload, pod).start_seconds:
             newest[pod.workload] = pod
     by_pod: dict[tuple[str, str], list[str]] = {}
-    for ref in sorted(seen.lives.keys() | seen.amounts.keys()):
+    for ref in sorted(sightings.lives.keys() | sightings.amounts.keys()):
         by_pod.setdefault((ref.namespace, ref.pod), []).append(ref.container)
     return {
-        ref: tuple(_container(pod, name, seen.amounts) for name in by_pod.get((pod.namespace, pod.name), []))
+        ref: tuple(_container(pod, name, sightings.amounts) for name in by_pod.get((pod.namespace, pod.name), []))
         for ref, pod in newest.items()
     }
 
 
 def _container(pod: Pod, name: str, amounts: Mapping[PodContainerRef, Mapping[tuple[int, Resource], int]]) -> Container:
-    found = amounts.get(PodContainerRef(pod.namespace, pod.name, name), {})
-    requests, limits = ({r: v for (s, r), v in found.items() if s == side} for side in (0, 1))
+    own_amounts = amounts.get(PodContainerRef(pod.namespace, pod.name, name), {})
+    requests, limits = ({r: v for (s, r), v in own_amounts.items() if s == side} for side in (0, 1))
     return Container(name, requests, limits)

@@ -38,10 +38,10 @@ LOG_ROWS_KEPT: Final = 50
 
 def coverage(analysis: Analysis) -> tuple[Table, Table]:
     """How complete the CPU history is: by namespace, and by day."""
-    seen = (analysis.history.usage[Signal.CPU_USAGE_MEAN], analysis.history.inventory)
+    cpu_history = (analysis.history.usage[Signal.CPU_USAGE_MEAN], analysis.history.inventory)
     return (
-        Table.from_rows(COVERAGE, coverage_by_namespace(*seen)),
-        Table.from_rows(COVERAGE_BY_DAY, coverage_by_day(*seen)),
+        Table.from_rows(COVERAGE, coverage_by_namespace(*cpu_history)),
+        Table.from_rows(COVERAGE_BY_DAY, coverage_by_day(*cpu_history)),
     )
 
 
@@ -57,7 +57,7 @@ def portraits(analysis: Analysis) -> Iterator[Table]:
         for ref, row in zip(analysis.workloads, _portrait_rows(analysis, resource), strict=True):
             name = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name}
             rows[ref.namespace].append({**name, "resource": resource.value, **row})
-    return (Table.from_rows(portraits_of(namespace), found) for namespace, found in rows.items())
+    return (Table.from_rows(portraits_of(namespace), namespace_rows) for namespace, namespace_rows in rows.items())
 
 
 def _portrait_rows(analysis: Analysis, resource: Resource) -> Iterator[dict[str, Any]]:
@@ -65,10 +65,10 @@ def _portrait_rows(analysis: Analysis, resource: Resource) -> Iterator[dict[str,
     mean, highest = _hourly(usage, Statistic.MEAN), _hourly(usage, Statistic.MAX)
     requested = _requested(analysis, resource, mean.grid)
     heat = _heat(mean)
-    kept = analysis.portraits[resource]
-    ladder = np.column_stack([kept.histograms.percentiles(LADDER), kept.maximum])
+    portraits = analysis.portraits[resource]
+    ladder = np.column_stack([portraits.histograms.percentiles(LADDER), portraits.maximum])
     for i in range(len(analysis.workloads)):
-        bounds, weights = _buckets(kept.histograms, i)
+        bounds, weights = _buckets(portraits.histograms, i)
         yield {
             "start": mean.grid.start_seconds,
             "mean": _floats(mean.values[i]),
@@ -92,9 +92,9 @@ def _requested(analysis: Analysis, resource: Resource, hours: TimeGrid) -> Float
     members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)
     sums = np.zeros((len(analysis.workloads), stored.grid.size))
     some = np.zeros_like(sums, dtype=bool)
-    known = members.rows >= 0
-    np.add.at(sums, members.rows[known], np.nan_to_num(stored.values[known]))
-    np.logical_or.at(some, members.rows[known], np.isfinite(stored.values[known]))
+    in_group = members.rows >= 0
+    np.add.at(sums, members.rows[in_group], np.nan_to_num(stored.values[in_group]))
+    np.logical_or.at(some, members.rows[in_group], np.isfinite(stored.values[in_group]))
     index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
     inside = (index >= 0) & (index < stored.grid.size)
     picked = np.where(some, sums, np.nan)[:, np.clip(index, 0, max(stored.grid.size - 1, 0))]
@@ -106,18 +106,18 @@ def _heat(hourly: Usage[Any]) -> npt.NDArray[np.float64]:
     slot = hour_of_week(hourly.grid.times())
     one_hot = np.zeros((hourly.grid.size, HOURS_PER_WEEK), dtype=np.float32)
     one_hot[np.arange(hourly.grid.size), slot] = 1
-    seen = np.isfinite(hourly.values)
-    sums, counts = np.where(seen, hourly.values, 0) @ one_hot, seen.astype(np.float32) @ one_hot
+    present = np.isfinite(hourly.values)
+    sums, counts = np.where(present, hourly.values, 0) @ one_hot, present.astype(np.float32) @ one_hot
     heat: npt.NDArray[np.float64] = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
     return heat
 
 
 def _buckets(histograms: HistogramBatch, row: int) -> tuple[list[float], list[float]]:
     """(lower bounds, shares) of the buckets that hold weight."""
-    whole = float(histograms.total[row])
-    if whole <= 0:
+    total_weight = float(histograms.total[row])
+    if total_weight <= 0:
         return [], []
-    shares = histograms.weights[row] / whole
+    shares = histograms.weights[row] / total_weight
     heavy = np.flatnonzero(shares >= LIGHTEST_BUCKET)
     return _floats(histograms.buckets.starts[heavy]), _floats(shares[heavy])
 
@@ -126,7 +126,7 @@ def events(analysis: Analysis) -> Table:
     """Deploys, restarts and OOM kills of the window; a deploy once per workload and moment."""
     inventory, window = analysis.history.inventory, analysis.history.window
     owners = inventory.owners()
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    rows_by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in inventory.events:
         owner = owners.get((event.subject.namespace, event.subject.pod))
         if owner is None or not window.start_seconds <= event.time_seconds < window.end_seconds:
@@ -141,8 +141,10 @@ def events(analysis: Analysis) -> Table:
             "pod": "" if deploy else event.subject.pod,
             "container": "" if deploy else event.subject.container,
         }
-        found[tuple(row.values())] = row
-    return Table.from_rows(EVENTS, sorted(found.values(), key=lambda r: (r["time"], r["namespace"], r["workload"])))
+        rows_by_key[tuple(row.values())] = row
+    return Table.from_rows(
+        EVENTS, sorted(rows_by_key.values(), key=lambda r: (r["time"], r["namespace"], r["workload"]))
+    )
 
 
 NodeLines = Mapping[Resource, Mapping[str, Usage[NodeRef]]]
@@ -157,8 +159,8 @@ def node_lines(analysis: Analysis, settings: ReclaimableSettings) -> NodeLines:
 def batch_of_cluster(lines: NodeLines, resource: Resource, times: Sequence[int]) -> list[float]:
     """Sum over the nodes in each of the hours; NaN where no node is known."""
     batch = lines[resource]["batch"]
-    seen = np.isfinite(batch.values)
-    sums = np.where(seen.any(axis=0), np.where(seen, batch.values, 0).sum(axis=0), np.nan)
+    present = np.isfinite(batch.values)
+    sums = np.where(present.any(axis=0), np.where(present, batch.values, 0).sum(axis=0), np.nan)
     index = (np.asarray(times, dtype=np.int64) - batch.grid.start_seconds) // HOUR_SECONDS
     inside = (index >= 0) & (index < batch.grid.size)
     return _floats(np.where(inside, sums[np.clip(index, 0, max(batch.grid.size - 1, 0))], np.nan))
@@ -181,14 +183,14 @@ def _node_columns(analysis: Analysis, resource: Resource, settings: ReclaimableS
     prod = _hourly(prod_totals(history, resource), Statistic.MEAN)
     classes = (HIGH, tuple(PriorityClass))
     high, pods = (_hourly(node_totals(history, resource, c), Statistic.MEAN).values for c in classes)
-    whole = _in_order(_hourly(history.node_usage[NODE_SIGNAL[resource]], Statistic.MEAN), nodes)
+    node_usage = _in_order(_hourly(history.node_usage[NODE_SIGNAL[resource]], Statistic.MEAN), nodes)
     capacity, allocatable = (_column(nodes, a, resource) for a in ("capacity", "allocatable"))
     percent = settings.cpu_reclaim_percent if resource is Resource.CPU else settings.memory_reclaim_percent
-    system = np.maximum(whole - np.nan_to_num(pods), capacity - allocatable)
+    system = np.maximum(node_usage - np.nan_to_num(pods), capacity - allocatable)
     batch = np.maximum(capacity * percent / 100 - system - high, 0)
-    asked = _prod_requests(analysis, resource)[:, None]
-    mid = np.minimum(np.minimum(asked, allocatable) - _highest_before(prod.values), capacity - whole)
-    lines = {"total": whole, "prod": prod.values, "batch": batch, "mid": np.maximum(mid, 0)}
+    requested = _prod_requests(analysis, resource)[:, None]
+    mid = np.minimum(np.minimum(requested, allocatable) - _highest_before(prod.values), capacity - node_usage)
+    lines = {"total": node_usage, "prod": prod.values, "batch": batch, "mid": np.maximum(mid, 0)}
     return {name: replace(prod, values=values.astype(np.float32)) for name, values in lines.items()}
 
 
@@ -224,30 +226,30 @@ def _highest_before(values: FloatMatrix, hours: int = 24) -> FloatMatrix:
     return highest
 
 
-def logged(before: Table | None, found: Sequence[Recommendation]) -> Table:
+def logged(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:
     """The log with today's proposals added where they differ from the last entry; the oldest entries go."""
     old: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in before.rows() if before else ():
         old[tuple(str(row[k]) for k in _LOG_KEY)].append(row)
-    for recommendation in found:
+    for recommendation in recommendations:
         row = _log_row(recommendation)
         entries = old[tuple(str(row[k]) for k in _LOG_KEY)]
         if not entries or any(entries[-1].get(k) != v for k, v in row.items() if k != "time"):
             entries.append(row)
-    kept = [row for key in sorted(old) for row in old[key][-LOG_ROWS_KEPT:]]
-    return Table.from_rows(RECOMMENDATION_LOG, kept)
+    latest_rows = [row for key in sorted(old) for row in old[key][-LOG_ROWS_KEPT:]]
+    return Table.from_rows(RECOMMENDATION_LOG, latest_rows)
 
 
 _LOG_KEY: Final = ("namespace", "kind", "workload", "container")
 
 
-def _log_row(found: Recommendation) -> dict[str, Any]:
+def _log_row(recommendation: Recommendation) -> dict[str, Any]:
     """One entry, with every column, so that entries can be compared."""
-    ref = found.container
+    ref = recommendation.container
     row: dict[str, Any] = {c.name: ("" if c.kind is Kind.TEXT else None) for c in RECOMMENDATION_LOG.columns}
     row |= {"namespace": ref.workload.namespace, "kind": ref.workload.kind, "workload": ref.workload.name}
-    row |= {"container": ref.container, "time": found.end_seconds, "strategy": found.strategy}
-    for value in found.values:
+    row |= {"container": ref.container, "time": recommendation.end_seconds, "strategy": recommendation.strategy}
+    for value in recommendation.values:
         row[f"{value.resource}_{value.field}"] = value.amount
         if value.field is Field.REQUEST:
             row[f"{value.resource}_reason"] = value.reason.value

@@ -104,7 +104,7 @@ def analyse(
 
 def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
     """Write tables and explanations, the overview document last: readers take its change as the sign of new results."""
-    made = (
+    result_tables = (
         tables.workloads(analysis),
         tables.recommendations(analysis.recommendations),
         tables.nodes(analysis),
@@ -124,7 +124,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool 
         *browse.coverage(analysis),
         *browse.portraits(analysis),
     )
-    for table in (*made, *browsable):
+    for table in (*result_tables, *browsable):
         store.write_table(table)
     store.remove_others({table.schema.name for table in browsable}, portraits_of("").name)
     explain.write(store, analysis.recommendations)
@@ -169,8 +169,8 @@ def load(store: Store, settings: Settings) -> History:
 def _totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
     """5-minute sums per workload, for every workload that is known or left usage, in one order."""
     inventory = history.inventory
-    found = by_workload(history.usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs
-    refs = tuple(sorted({*found, *(w.ref for w in inventory.workloads)}))
+    sampled_refs = by_workload(history.usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs
+    refs = tuple(sorted({*sampled_refs, *(w.ref for w in inventory.workloads)}))
     return refs, {s: total(history.usage[s], by_workload(history.usage[s].refs, inventory, refs)) for s in TOTALS}
 
 
@@ -199,23 +199,23 @@ def _cluster_total(
 
 def _portraits(usage: Usage[Any], settings: Settings, progress: Progress | None = None) -> Portraits[Any]:
     """Portraits of totals: one row each, no start-up phase."""
-    made = portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
+    portraits = portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
     if progress:
         progress.advance()
-    return made
+    return portraits
 
 
 def _forecast(usage: Usage[Any], portraits: Portraits[Any], settings: Settings, progress: Progress) -> Forecasts[Any]:
-    made = forecast(usage, portraits, settings.forecasting)
+    forecasts = forecast(usage, portraits, settings.forecasting)
     progress.advance()
-    return made
+    return forecasts
 
 
 def _evidence(history: History, settings: Settings, server: ServerQuantiles | None) -> Evidence:
     """All that strategies may look at: usage, demand portraits, events, templates."""
     usage: dict[Signal, Usage[PodContainerRef]] = dict(history.usage)
-    wanted = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
-    of_pods = {Resource.CPU: wanted, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
+    cpu_demand = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
+    of_pods = {Resource.CPU: cpu_demand, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
     portraits = {}
     for resource, series in of_pods.items():
         members = by_container(series.refs, history.inventory)
@@ -228,7 +228,7 @@ def _evidence(history: History, settings: Settings, server: ServerQuantiles | No
 def _recommended(history: History, evidence: Evidence, settings: Settings) -> tuple[Recommendation, ...]:
     """What the chosen strategy says, back-tested and priced."""
     proposed = recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)
-    found = without_gone(proposed, history.inventory)
+    current = without_gone(proposed, history.inventory)
     scrape = history.quality.scrape_interval_seconds if history.quality else None
-    founded = without_decreases(found, history.unread_seconds)
+    founded = without_decreases(current, history.unread_seconds)
     return tuple(enrich(founded, evidence, history.inventory, settings.recommender, scrape_seconds=scrape))

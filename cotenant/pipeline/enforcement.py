@@ -21,36 +21,36 @@ DOCUMENT: Final = "enforcement"
 SOURCES_KEPT: Final = 5
 
 
-def keep(store: Store, found: Found, bounds: Keep) -> Gathering:
+def keep(store: Store, gathered: Found, bounds: Keep) -> Gathering:
     """Join the news with what is kept; what is kept now, in short. Nothing new leaves the tables as they are."""
 
-    def with_news(kept: Table | None) -> Table | None:
-        made = joined(kept, found.acts, bounds)
-        return None if kept is not None and _same(kept, made) else made
+    def with_news(stored: Table | None) -> Table | None:
+        updated = joined(stored, gathered.acts, bounds)
+        return None if stored is not None and _same(stored, updated) else updated
 
     news = store.update_table(ENFORCEMENT, with_news)
-    if found.lanes:
-        store.update_table(ENFORCEMENT_LANES, lambda kept: joined_lanes(kept, found.lanes, bounds))
-    revision = "" if news is None and not found.lanes else _revision(found, news)
-    told = _joined(store.read_document(DOCUMENT, Gathering), found.gathering, revision)
-    store.write_document(DOCUMENT, told)
-    return told
+    if gathered.lanes:
+        store.update_table(ENFORCEMENT_LANES, lambda stored: joined_lanes(stored, gathered.lanes, bounds))
+    revision = "" if news is None and not gathered.lanes else _revision(gathered, news)
+    gathering = _joined(store.read_document(DOCUMENT, Gathering), gathered.gathering, revision)
+    store.write_document(DOCUMENT, gathering)
+    return gathering
 
 
 def _same(one: Table, other: Table) -> bool:
     return len(one) == len(other) and list(one.columns["id"]) == list(other.columns["id"])
 
 
-def _revision(found: Found, news: Table | None) -> str:
+def _revision(gathered: Found, news: Table | None) -> str:
     """Another one for other tables, also of two writers in the same instant."""
     rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
-    return f"{found.gathering.gathered_seconds:.3f}{rows}"
+    return f"{gathered.gathering.gathered_seconds:.3f}{rows}"
 
 
 def _joined(before: Gathering | None, now: Gathering, revision: str) -> Gathering:
     """What was known of agents stays where this look could not count them."""
-    kept: Sequence[str] = before.sources if before else ()
-    sources = tuple(dict.fromkeys((*now.sources, *kept)))[:SOURCES_KEPT]
+    old_sources: Sequence[str] = before.sources if before else ()
+    sources = tuple(dict.fromkeys((*now.sources, *old_sources)))[:SOURCES_KEPT]
     revision = revision or (before.revision if before else f"{now.gathered_seconds:.3f}")
     if now.agents is None and before is not None:
         now = replace(now, agents=before.agents, dry_agents=now.dry_agents or before.dry_agents)

@@ -22,8 +22,8 @@ def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
     by_namespace: dict[str, list[Recommendation]] = defaultdict(list)
     for recommendation in recommendations:
         by_namespace[recommendation.container.workload.namespace].append(recommendation)
-    for namespace, found in by_namespace.items():
-        store.write_document(document_name(namespace), found)
+    for namespace, of_namespace in by_namespace.items():
+        store.write_document(document_name(namespace), of_namespace)
     store.remove_others({document_name(namespace) for namespace in by_namespace}, document_name(""))
 
 
@@ -38,8 +38,8 @@ class Explanations:
     def of_namespace(self, namespace: str) -> list[Recommendation]:
         """All recommendations of a namespace; empty when there are none."""
         if namespace not in self._read:
-            found = self._store.read_document(document_name(namespace), list[Recommendation])
-            self._read[namespace] = found or []
+            stored = self._store.read_document(document_name(namespace), list[Recommendation])
+            self._read[namespace] = stored or []
         return self._read[namespace]
 
     def of_row(self, row: Mapping[str, Any]) -> Recommendation | None:
@@ -52,15 +52,15 @@ class Explanations:
         parts = text.split("/")
         if len(parts) not in (2, 3) or not all(parts):
             raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
-        found = [r for r in self.of_namespace(parts[0]) if _matches(r.container.workload, parts)]
-        kinds = sorted({r.container.workload.kind for r in found})
+        matches = [r for r in self.of_namespace(parts[0]) if _matches(r.container.workload, parts)]
+        kinds = sorted({r.container.workload.kind for r in matches})
         if len(kinds) > 1:
             raise UsageError(
                 f"{text} is of several kinds: {', '.join(kinds)}", fix=f"Write {parts[0]}/{kinds[0]}/{parts[-1]}."
             )
-        if not found:
+        if not matches:
             raise NoData(f"no recommendation for {text}", fix=self._near(parts[0], parts[-1]))
-        return found
+        return matches
 
     def _near(self, namespace: str, name: str) -> str:
         import difflib

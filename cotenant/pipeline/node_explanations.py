@@ -33,10 +33,10 @@ def write(store: Store, analysis: Analysis, settings: ReclaimableSettings) -> No
 
 def of_node(store: Store, node: str) -> NodeExplained:
     """The stored explanation of a node; NoData when there is none."""
-    found = store.read_document(DOCUMENT, list[NodeExplained])
-    if found is None:
+    explanations = store.read_document(DOCUMENT, list[NodeExplained])
+    if explanations is None:
         raise NoData(f"no explanation of nodes is stored at {store.url}", fix="Run cotenant scan once more.")
-    one = next((e for e in found if e.node == node), None)
+    one = next((e for e in explanations if e.node == node), None)
     if one is None:
         raise NoData(f"no node is named {node}", fix="cotenant reclaimable lists all of them.")
     return one
@@ -53,7 +53,7 @@ def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
     state.upsert_nodes([inputs.node])
     state.upsert_pods(inputs.pods)
     state.report([inputs.metric] if inputs.metric else [])
-    found = [columns.message(0) for columns in state.compute(now_seconds).values()]
+    reclaimable = [columns.message(0) for columns in state.compute(now_seconds).values()]
     metric = inputs.metric
     context = Context(
         resolved=state.resolved(name),
@@ -62,18 +62,18 @@ def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
         published=inputs.node.extended_allocatable,
         notes=(*notes, *state.facts[0].notes, *(metric.notes if metric else ())),
     )
-    return explain(found, context)
+    return explain(reclaimable, context)
 
 
 def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[NodeExplained]:
     config, inventory = ColocationConfig.of_settings(settings), analysis.history.inventory
-    found: dict[str, list[Reclaimable]] = defaultdict(list)
+    by_node: dict[str, list[Reclaimable]] = defaultdict(list)
     for one in analysis.reclaimable:
-        found[one.node].append(one)
+        by_node[one.node].append(one)
     measured = _measured(analysis)
     return [
         explain(
-            found[node.name],
+            by_node[node.name],
             Context(
                 resolved=config.resolve(node.labels, node.annotations),
                 now_seconds=analysis.computed_seconds,

@@ -38,7 +38,7 @@ def prod_node_peaks(
     history: History,
     totals: Mapping[Resource, Usage[NodeRef]],
     pods: Mapping[Resource, Usage[Any]],
-    given: NodePeakSettings,
+    settings: NodePeakSettings,
 ) -> dict[Resource, NodePeaks[NodeRef]]:
     """By resource: peaks of prod's totals at the one risk of the settings. pods: usage of pod containers.
 
@@ -48,8 +48,8 @@ def prod_node_peaks(
         resource: node_peaks(
             total,
             _room(history.inventory, total),
-            (given.risk(resource),),
-            given,
+            (settings.risk(resource),),
+            settings,
             _pods(history, pods[resource], total),
         )
         for resource, total in totals.items()
@@ -110,11 +110,11 @@ class _Pods:
         """Requests of young pods at a moment beyond as many as left their place within the day before, (nodes,)."""
         count, since = len(self.node_of), moment - DAY_SECONDS
         young = (self.start >= since) & (self.start <= moment) & (self.end > moment)
-        left = (self.end >= since) & (self.end <= moment)
+        ended = (self.end >= since) & (self.end <= moment)
         came = np.bincount(self.place[young], minlength=count)
-        went = np.bincount(self.place[left], minlength=count)
-        asked = np.bincount(self.place[young], weights=self.request[young], minlength=count)
-        beyond = asked * np.maximum(came - went, 0) / np.maximum(came, 1)
+        went = np.bincount(self.place[ended], minlength=count)
+        requested = np.bincount(self.place[young], weights=self.request[young], minlength=count)
+        beyond = requested * np.maximum(came - went, 0) / np.maximum(came, 1)
         return np.bincount(self.node_of, weights=beyond, minlength=len(self.nodes)).astype(np.float64)
 
 

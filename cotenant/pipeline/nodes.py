@@ -56,21 +56,21 @@ def reclaimable(
 ) -> tuple[Reclaimable, ...]:
     """Batch and mid amounts of every node and resource, by the settings as the cluster's strategy."""
     chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
-    found: list[Reclaimable] = []
+    messages: list[Reclaimable] = []
     for resource in Resource:
         columns = node_columns(history.inventory, resource, _usages(history, resource, prod[resource]))
-        given = Parameters.of(chosen, resource)
-        found += [m for formula in (batch, mid) for m in formula(columns, given, now_seconds).messages()]
-    return with_incomplete_noted(found, history.unread_seconds)
+        parameters = Parameters.of(chosen, resource)
+        messages += [m for formula in (batch, mid) for m in formula(columns, parameters, now_seconds).messages()]
+    return with_incomplete_noted(messages, history.unread_seconds)
 
 
 def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:
     """(newest value of each series, Unix time of the end of its slot), NaN for a series without any; shapes (n,)."""
     if not usage.grid.size:
         return np.full(len(usage.refs), np.nan), np.full(len(usage.refs), np.nan)
-    seen = np.isfinite(usage.values)
-    last = usage.grid.size - 1 - np.argmax(seen[:, ::-1], axis=1)
-    some = seen.any(axis=1)
+    present = np.isfinite(usage.values)
+    last = usage.grid.size - 1 - np.argmax(present[:, ::-1], axis=1)
+    some = present.any(axis=1)
     values = np.where(some, usage.values[np.arange(len(usage.refs)), last], np.nan)
     return values, np.where(some, usage.grid.times()[last] + usage.grid.step_seconds, np.nan)
 
@@ -145,8 +145,8 @@ def system_peaks(history: History, resource: Resource) -> dict[str, float]:
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     pods = node_totals(history, resource, tuple(PriorityClass))
     row_of = {ref.name: row for row, ref in enumerate(pods.refs)}
-    known = [row for row, ref in enumerate(nodes.refs) if ref.name in row_of]
-    of_pods = np.nan_to_num(pods.values[[row_of[nodes.refs[row].name] for row in known]])
-    rest = np.maximum(nodes.values[known] - of_pods, 0.0)
+    rows = [row for row, ref in enumerate(nodes.refs) if ref.name in row_of]
+    of_pods = np.nan_to_num(pods.values[[row_of[nodes.refs[row].name] for row in rows]])
+    rest = np.maximum(nodes.values[rows] - of_pods, 0.0)
     peaks = koordinator_peaks(rest, nodes.grid.slots_per_day, resource)
-    return {nodes.refs[row].name: float(peak) for row, peak in zip(known, peaks, strict=True)}
+    return {nodes.refs[row].name: float(peak) for row, peak in zip(rows, peaks, strict=True)}

@@ -71,15 +71,15 @@ def allocatable(inventory: Inventory, resource: Resource) -> int:
 
 def _newest(analysis: Analysis) -> int:
     total = analysis.cluster_totals[Resource.CPU]
-    seen = np.flatnonzero(~np.isnan(total.values[0])) if total.values.size else np.array([], dtype=np.intp)
-    return int(total.grid.times()[seen[-1]] + total.grid.step_seconds) if seen.size else total.grid.start_seconds
+    slots = np.flatnonzero(~np.isnan(total.values[0])) if total.values.size else np.array([], dtype=np.intp)
+    return int(total.grid.times()[slots[-1]] + total.grid.step_seconds) if slots.size else total.grid.start_seconds
 
 
 def now(usage: Usage[ClusterRef]) -> float:
     """Mean of the newest hour that has data; NaN without any."""
     row = usage.values[0] if len(usage.values) else np.array([], dtype=np.float32)
-    seen = row[~np.isnan(row)][-HOUR_SECONDS // usage.grid.step_seconds :]
-    return float(seen.mean()) if seen.size else float("nan")
+    values = row[~np.isnan(row)][-HOUR_SECONDS // usage.grid.step_seconds :]
+    return float(values.mean()) if values.size else float("nan")
 
 
 def _headline(analysis: Analysis) -> Headline:
@@ -139,9 +139,9 @@ def _heat(analysis: Analysis) -> list[list[float]]:
     usage, room = analysis.cluster_totals[Resource.CPU], allocatable(analysis.history.inventory, Resource.CPU) or np.nan
     slot = hour_of_week(usage.grid.times())
     row = usage.values[0].astype(np.float64)
-    seen = ~np.isnan(row)
-    total = np.bincount(slot[seen], weights=row[seen], minlength=168)
-    count = np.bincount(slot[seen], minlength=168)
+    present = ~np.isnan(row)
+    total = np.bincount(slot[present], weights=row[present], minlength=168)
+    count = np.bincount(slot[present], minlength=168)
     mean = np.divide(total, count, out=np.full(168, np.nan), where=count > 0) / room
     return [_floats(day) for day in mean.reshape(7, 24)]
 

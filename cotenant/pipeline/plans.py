@@ -55,11 +55,11 @@ def proposals(
     if not rows:
         return ()
     pasts = _pasts(usage, rows, settings)
-    made = []
+    proposed = []
     for row, past in zip(rows, pasts, strict=True):
         path = Ahead(ahead.grid.start_seconds, ahead.grid.step_seconds, ahead.quantiles[row])
-        made.append(propose(sizes[ahead.refs[row]], path, past, settings.plans, digest(settings)))
-    return tuple(sorted(made, key=lambda p: (not p.ready, -p.count, p.workload)))
+        proposed.append(propose(sizes[ahead.refs[row]], path, past, settings.plans, digest(settings)))
+    return tuple(sorted(proposed, key=lambda p: (not p.ready, -p.count, p.workload)))
 
 
 def rehearsal(
@@ -81,18 +81,18 @@ def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: Settings) -> li
     recent = usage.tail((settings.forecasting.history_days + settings.plans.backtest_days + 7) * day)
     demand = recent.values[rows].astype(np.float64)
     weeks_before = a_week_before(_whole_hours(demand, recent.grid), recent.grid.step_seconds)[:, -demand.shape[1] :]
-    said = _rehearsed(recent, rows, settings)
+    in_force = _rehearsed(recent, rows, settings)
     span = slice(-settings.plans.backtest_days * day, None)
     reaction = lead(_WISH_SECONDS, (), settings.plans).seconds + recent.grid.step_seconds
     step = recent.grid.step_seconds
     return [
-        Rehearsal(step, demand[i, span], said[i, span], weeks_before[i, span], reaction) for i in range(len(rows))
+        Rehearsal(step, demand[i, span], in_force[i, span], weeks_before[i, span], reaction) for i in range(len(rows))
     ]  # fmt: skip
 
 
-def table(found: Sequence[Proposal]) -> Table:
+def table(proposals: Sequence[Proposal]) -> Table:
     """One row per candidate."""
-    return Table.from_rows(PLANS, [_row(p) for p in found])
+    return Table.from_rows(PLANS, [_row(p) for p in proposals])
 
 
 def _row(one: Proposal) -> dict[str, Any]:
@@ -125,16 +125,16 @@ def _row(one: Proposal) -> dict[str, Any]:
 
 def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) -> dict[WorkloadRef, Size]:
     """Of every workload that could have a plan: it asks for CPU and its kind owns pods that come and go."""
-    known = [w for w in inventory.workloads if w.ref.kind in KINDS and _asked(w, Resource.CPU) > 0]
+    eligible = [w for w in inventory.workloads if w.ref.kind in KINDS and _asked(w, Resource.CPU) > 0]
     row = {ref: i for i, ref in enumerate(usage.refs)}
-    price = prices(known, inventory, settings.recommender.prices)
+    price = prices(eligible, inventory, settings.recommender.prices)
     currency = settings.recommender.prices.currency
-    made = {}
-    for workload, paid in zip(known, price, strict=True):
+    sizes = {}
+    for workload, paid in zip(eligible, price, strict=True):
         if workload.ref in row:
             usual = _usual(usage, row[workload.ref])
-            made[workload.ref] = _size(workload, usual, paid.core, currency)
-    return made
+            sizes[workload.ref] = _size(workload, usual, paid.core, currency)
+    return sizes
 
 
 def _size(workload: Workload, usual: float, price: float, currency: str) -> Size:
@@ -142,10 +142,10 @@ def _size(workload: Workload, usual: float, price: float, currency: str) -> Size
     request, scaler = _asked(workload, Resource.CPU), workload.autoscaler
     target = scaler.targets.get(Resource.CPU, 100) if scaler else 100
     capacity = request * target / 100
-    whole = max(scaler.min_replicas, math.ceil(usual / capacity)) if scaler else workload.replicas
-    running = whole * capacity
-    asked = {r.value: format_amount(r, amount) for r in Resource if (amount := _asked(workload, r)) > 0}
-    return Size(workload.ref, asked, request, capacity, running, price, currency)
+    replicas = max(scaler.min_replicas, math.ceil(usual / capacity)) if scaler else workload.replicas
+    running = replicas * capacity
+    requests = {r.value: format_amount(r, amount) for r in Resource if (amount := _asked(workload, r)) > 0}
+    return Size(workload.ref, requests, request, capacity, running, price, currency)
 
 
 def _asked(workload: Workload, resource: Resource) -> int:
@@ -155,23 +155,23 @@ def _asked(workload: Workload, resource: Resource) -> int:
 def _usual(usage: Usage[WorkloadRef], row: int) -> float:
     """Median of the last days; 0 where there is none."""
     values = usage.values[row, -_BASE_DAYS * usage.grid.slots_per_day :]
-    seen = values[np.isfinite(values)]
-    return float(np.median(seen)) if seen.size else 0.0
+    samples = values[np.isfinite(values)]
+    return float(np.median(samples)) if samples.size else 0.0
 
 
 def _candidates(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef], most: int) -> list[int]:
     """Rows of the forecasts that ask for more pods than run anyway, most CPU first."""
-    found: list[tuple[float, int]] = []
+    candidates: list[tuple[float, int]] = []
     path = level_path(ahead.quantiles, _CANDIDATE)
     for i, ref in enumerate(ahead.refs):
         size = sizes.get(ref)
         if size is None or ahead.reason[i] not in (Reason.OK, Reason.NO_PEAK):
             continue
-        wanted = pods(path[i], size.base, size.capacity)
-        extra = int(wanted.max(initial=0))
-        if extra and not wanted.all():
-            found.append((extra * size.request_millicores, i))
-    return [i for _, i in sorted(found, key=lambda one: (-one[0], one[1]))[:most]]
+        pod_counts = pods(path[i], size.base, size.capacity)
+        extra = int(pod_counts.max(initial=0))
+        if extra and not pod_counts.all():
+            candidates.append((extra * size.request_millicores, i))
+    return [i for _, i in sorted(candidates, key=lambda one: (-one[0], one[1]))[:most]]
 
 
 def _whole_hours(demand: Floats, grid: TimeGrid) -> Floats:
@@ -186,7 +186,7 @@ def _rehearsed(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) 
     lean = replace(own, booster_rows=0)
     refs = tuple(recent.refs[i] for i in rows)
     values = recent.values[rows]
-    said = np.full((*values.shape, len(LEVELS)), np.nan, dtype=np.float32)
+    in_force = np.full((*values.shape, len(LEVELS)), np.nan, dtype=np.float32)
     every, factor = _REHEARSE_SECONDS // step, STEP_SECONDS // step
     end = recent.grid.end_seconds // STEP_SECONDS * STEP_SECONDS
     for back in range(settings.plans.backtest_days * DAY_SECONDS // _REHEARSE_SECONDS, 0, -1):
@@ -198,5 +198,5 @@ def _rehearsed(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) 
         portraits = portrait.build(refs, np.arange(len(refs)), past, settings.portrait)
         quantiles = forecast(past, portraits, lean).quantiles
         slots = np.arange(cut, min(cut + every, values.shape[1]))
-        said[:, slots] = quantiles[:, (slots - cut) // factor]
-    return said
+        in_force[:, slots] = quantiles[:, (slots - cut) // factor]
+    return in_force

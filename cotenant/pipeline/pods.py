@@ -41,10 +41,10 @@ def _named(pod: Pod) -> dict[str, Any]:
 
 def _amounts(pod: Pod, used: dict[Resource, float | None]) -> dict[str, Any]:
     """Request, present usage and their ratio of each resource; None where one is not known."""
-    made: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for resource, usage in used.items():
-        asked = pod.requests.get(resource)
-        made[f"{resource}_request"] = asked
-        made[f"{resource}_usage"] = None if usage is None else round(usage)
-        made[f"{resource}_used_ratio"] = math.nan if usage is None or not asked else usage / asked
-    return made
+        request = pod.requests.get(resource)
+        cells[f"{resource}_request"] = request
+        cells[f"{resource}_usage"] = None if usage is None else round(usage)
+        cells[f"{resource}_used_ratio"] = math.nan if usage is None or not request else usage / request
+    return cells

@@ -29,7 +29,7 @@ SPARKLINE_DAYS = 7
 
 def workloads(analysis: Analysis) -> Table:
     """One row per workload that runs or left usage in the window."""
-    known = {w.ref: w for w in analysis.history.inventory.workloads}
+    by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
     kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
     throttled = _throttled_ratio(analysis)
@@ -39,8 +39,8 @@ def workloads(analysis: Analysis) -> Table:
         [
             {
                 **_name(ref),
-                **_identity(known.get(ref)),
-                **_figures(analysis, i, known.get(ref)),
+                **_identity(by_ref.get(ref)),
+                **_figures(analysis, i, by_ref.get(ref)),
                 **_ahead(analysis, i),
                 **{f"{r}_p95": float(p95[r][i]) for r in Resource},
                 "cpu_throttled_ratio": throttled[i],
@@ -81,8 +81,8 @@ def _requested(workload: Workload | None, resource: Resource) -> int | None:
     """Sum over the running pods; None where no container asks for anything."""
     if workload is None:
         return None
-    asked = [c.requests[resource] for c in workload.staying if resource in c.requests]
-    return workload.replicas * sum(asked) if asked else None
+    requests = [c.requests[resource] for c in workload.staying if resource in c.requests]
+    return workload.replicas * sum(requests) if requests else None
 
 
 def _ahead(analysis: Analysis, i: int) -> dict[str, Any]:
@@ -120,47 +120,49 @@ def _events(analysis: Analysis, kind: EventKind) -> Counter[WorkloadRef]:
     return Counter(s for s in subjects if s is not None)
 
 
-def recommendations(found: Iterable[Recommendation]) -> Table:
+def recommendations(recommended: Iterable[Recommendation]) -> Table:
     """One row per container."""
-    return Table.from_rows(RECOMMENDATIONS, [_recommendation(r) for r in found])
+    return Table.from_rows(RECOMMENDATIONS, [_recommendation(r) for r in recommended])
 
 
-def _recommendation(found: Recommendation) -> dict[str, Any]:
+def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
     row: dict[str, Any] = {
-        **_name(found.container.workload),
-        "container": found.container.container,
-        "replicas": found.replicas,
-        "severity": found.severity.value,
-        "strategy": found.strategy,
+        **_name(recommendation.container.workload),
+        "container": recommendation.container.container,
+        "replicas": recommendation.replicas,
+        "severity": recommendation.severity.value,
+        "strategy": recommendation.strategy,
     }
-    row |= _trusted(found)
-    for value in found.values:
+    row |= _trusted(recommendation)
+    for value in recommendation.values:
         prefix = f"{value.resource}_{value.field}"
         row |= {f"{prefix}_now": value.now, prefix: value.amount}
         row[f"{value.resource}_action" if value.field is Field.REQUEST else f"{prefix}_action"] = value.action.value
         if value.field is Field.REQUEST:
             row[f"{value.resource}_reason"] = value.reason.value
             row[f"{value.resource}_observed_max"] = value.inputs.get("observed_max")
-            row[f"{value.resource}_delta_total"] = None if value.change is None else value.change * found.replicas
+            row[f"{value.resource}_delta_total"] = (
+                None if value.change is None else value.change * recommendation.replicas
+            )
     return row
 
 
-def _trusted(found: Recommendation) -> dict[str, Any]:
+def _trusted(recommendation: Recommendation) -> dict[str, Any]:
     """What the stages after the strategy added."""
-    test = found.backtest
+    test = recommendation.backtest
     return {
-        "confidence": found.trust.confidence if found.trust else None,
-        "saving_month": found.monthly_saving,
+        "confidence": recommendation.trust.confidence if recommendation.trust else None,
+        "saving_month": recommendation.monthly_saving,
         "backtest_oom_kills": test.oom_kills if test else None,
         "backtest_throttled_minutes": test.throttled_minutes if test else None,
-        "restart": found.restart.value,
-        "profile": found.profile,
+        "restart": recommendation.restart.value,
+        "profile": recommendation.profile,
     }
 
 
-def findings(found: Iterable[Finding]) -> Table:
+def findings(records: Iterable[Finding]) -> Table:
     """One row per finding."""
-    return Table.from_rows(FINDINGS, rows(found))
+    return Table.from_rows(FINDINGS, rows(records))
 
 
 def nodes(analysis: Analysis) -> Table:
@@ -172,7 +174,7 @@ def nodes(analysis: Analysis) -> Table:
     present = {r: _present(analysis, r) for r in Resource}
     peaks = _node_peaks(analysis)
     reclaimed = {(r.node, r.band, r.resource): r for r in analysis.reclaimable}
-    made = []
+    node_rows = []
     for node in analysis.history.inventory.nodes:
         row: dict[str, Any] = {"node": node.name, "pods": len(pods[node.name]), "cpu_peak": peaks.get(node.name)}
         for resource in Resource:
@@ -180,11 +182,11 @@ def nodes(analysis: Analysis) -> Table:
             row[f"{resource}_request"] = sum(p.requests.get(resource, 0) for p in pods[node.name])
             row[f"{resource}_usage"] = present[resource].get(node.name)
             for band in Band:
-                found = reclaimed.get((node.name, band, resource))
-                row[f"{band}_{resource}"] = found.amount if found else None
-                row["reason"] = found.reason.value if found else row.get("reason", "")
-        made.append(row)
-    return Table.from_rows(NODES, made)
+                reclaimable = reclaimed.get((node.name, band, resource))
+                row[f"{band}_{resource}"] = reclaimable.amount if reclaimable else None
+                row["reason"] = reclaimable.reason.value if reclaimable else row.get("reason", "")
+        node_rows.append(row)
+    return Table.from_rows(NODES, node_rows)
 
 
 def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
@@ -201,24 +203,24 @@ def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
 
 def forecasts(analysis: Analysis) -> Table:
     """One row per cluster, node and workload, and resource."""
-    made = []
+    forecast_rows = []
     for resource in Resource:
-        made += _forecasts(analysis.cluster_forecasts[resource], resource)
-        made += _forecasts(analysis.node_forecasts[resource], resource)
-        made += _forecasts(analysis.forecasts[resource], resource)
-    return Table.from_rows(FORECASTS, made)
+        forecast_rows += _forecasts(analysis.cluster_forecasts[resource], resource)
+        forecast_rows += _forecasts(analysis.node_forecasts[resource], resource)
+        forecast_rows += _forecasts(analysis.forecasts[resource], resource)
+    return Table.from_rows(FORECASTS, forecast_rows)
 
 
-def _forecasts(found: Forecasts[Any], resource: Resource) -> list[dict[str, Any]]:
-    paths = {f"q{int(q * 100)}": found.level(q) for q in (0.1, 0.5, 0.9, 0.95)}
-    peak, median = found.peak_level(0.95), found.peak_level(0.5)
-    made = []
-    for i, ref in enumerate(found.refs):
-        peaks = [w for w in found.windows[i] if w.kind is WindowKind.PEAK]
-        valleys = [w for w in found.windows[i] if w.kind is WindowKind.VALLEY]
+def _forecasts(forecasts: Forecasts[Any], resource: Resource) -> list[dict[str, Any]]:
+    paths = {f"q{int(q * 100)}": forecasts.level(q) for q in (0.1, 0.5, 0.9, 0.95)}
+    peak, median = forecasts.peak_level(0.95), forecasts.peak_level(0.5)
+    forecast_rows = []
+    for i, ref in enumerate(forecasts.refs):
+        peaks = [w for w in forecasts.windows[i] if w.kind is WindowKind.PEAK]
+        valleys = [w for w in forecasts.windows[i] if w.kind is WindowKind.VALLEY]
         highest = max(peaks, key=_height, default=None)
         lowest = min(valleys, key=_height, default=None)
-        made.append(
+        forecast_rows.append(
             {
                 **subject(ref),
                 "resource": resource.value,
@@ -227,23 +229,23 @@ def _forecasts(found: Forecasts[Any], resource: Resource) -> list[dict[str, Any]
                 "peak_time": highest.start_seconds if highest else None,
                 "peak_end": highest.end_seconds if highest else None,
                 "valley_time": lowest.start_seconds if lowest else None,
-                "model": found.model[i],
-                "relative_wql": found.error[i].relative_wql,
-                "coverage_95": found.error[i].coverage_95,
-                "reason": found.reason[i].value,
-                "losses": _losses(found, i),
-                "start": found.grid.start_seconds,
+                "model": forecasts.model[i],
+                "relative_wql": forecasts.error[i].relative_wql,
+                "coverage_95": forecasts.error[i].coverage_95,
+                "reason": forecasts.reason[i].value,
+                "losses": _losses(forecasts, i),
+                "start": forecasts.grid.start_seconds,
                 **{name: [float(v) for v in path[i]] for name, path in paths.items()},
             }
         )
-    return made
+    return forecast_rows
 
 
-def _losses(found: Forecasts[Any], row: int) -> str:
+def _losses(forecasts: Forecasts[Any], row: int) -> str:
     """Every model and its loss, best first; "" where none was tested."""
-    if found.losses is None:
+    if forecasts.losses is None:
         return ""
-    pairs = sorted((float(loss), name) for loss, name in zip(found.losses[row], found.members, strict=True))
+    pairs = sorted((float(loss), name) for loss, name in zip(forecasts.losses[row], forecasts.members, strict=True))
     return ", ".join(f"{name} {loss:.2f}" for loss, name in pairs if loss == loss)  # noqa: PLR0124 - NaN is not itself
 
 
@@ -258,7 +260,7 @@ def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
     return {"scope": "node" if isinstance(ref, NodeRef) else "cluster", "name": ref.name}
 
 
-def reclaimable(found: Iterable[Reclaimable]) -> Table:
+def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
     """One row per node, band and resource, with the terms written out."""
     return Table.from_rows(
         RECLAIMABLE,
@@ -272,7 +274,7 @@ def reclaimable(found: Iterable[Reclaimable]) -> Table:
                 "reason": r.reason.value,
                 "terms": ", ".join(f"{name} {amount}" for name, amount in r.terms.items()),
             }
-            for r in found
+            for r in capacities
         ],
     )
 

@@ -30,21 +30,21 @@ def foreseen(
 
 def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
     """The series with the highest mean, at most so many."""
-    seen = np.isfinite(usage.values)
-    mean = np.where(seen, usage.values, 0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    present = np.isfinite(usage.values)
+    mean = np.where(present, usage.values, 0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     rows = np.argsort(-mean, kind="stable")[:most]
     return Usage(
         tuple(usage.refs[row] for row in rows), usage.grid, usage.values[rows], usage.resource, usage.statistic
     )
 
 
-def table(found: tuple[Foreseen, ...]) -> Table:
+def table(analyses: tuple[Foreseen, ...]) -> Table:
     """Rows of the series that have a week ahead."""
-    return Table.from_rows(WEEKS, [row for one in found for row in _rows(one)])
+    return Table.from_rows(WEEKS, [row for one in analyses for row in _rows(one)])
 
 
-def _rows(found: Foreseen) -> list[dict[str, Any]]:
-    ahead = found.weeks
+def _rows(analysis: Foreseen) -> list[dict[str, Any]]:
+    ahead = analysis.weeks
     paths = {f"q{round(100 * q)}": ahead.quantiles[:, :, LEVELS.index(q)] for q in (0.1, 0.5, 0.9)}
     return [
         {
@@ -54,21 +54,21 @@ def _rows(found: Foreseen) -> list[dict[str, Any]]:
             "covered": float(ahead.covered[place]),
             "start": ahead.grid.start_seconds,
             **{name: [float(v) for v in path[place]] for name, path in paths.items()},
-            **_told(found.parts.get(ref)),
+            **_told(analysis.parts.get(ref)),
         }
         for place, ref in enumerate(ahead.refs)
         if np.isfinite(ahead.quantiles[place]).all()
     ]
 
 
-def _told(found: Parts | None) -> dict[str, Any]:
+def _told(parts: Parts | None) -> dict[str, Any]:
     """What the past is made of; nothing where it could not be taken apart."""
-    if found is None:
+    if parts is None:
         return {}
-    lines = {name: getattr(found, name) for name in ("observed", "trend", "daily", "weekly", "rest")}
+    lines = {name: getattr(parts, name) for name in ("observed", "trend", "daily", "weekly", "rest")}
     return {
-        "daily_strength": found.daily_strength,
-        "weekly_strength": found.weekly_strength,
-        "past_start": found.grid.start_seconds,
+        "daily_strength": parts.daily_strength,
+        "weekly_strength": parts.weekly_strength,
+        "past_start": parts.grid.start_seconds,
         **{name: [float(v) for v in values] for name, values in lines.items()},
     }

@@ -78,10 +78,10 @@ class NodeMetricSource:
         answers = self._answers(scene, grid, policy)
         for ask in (*_NODE_TRACKS.values(), *_SUM_TRACKS.values()):
             track = _track(answers[ask], grid, addresses, _SCALES[ASKED[ask]])
-            known = self._tracks.get(ask)
+            previous = self._tracks.get(ask)
             keep = max(policy.longest_seconds, scene.step_seconds)
-            fits = known is not None and known.step_seconds == track.step_seconds
-            self._tracks[ask] = known.followed_by(track, keep) if known is not None and fits else track
+            fits = previous is not None and previous.step_seconds == track.step_seconds
+            self._tracks[ask] = previous.followed_by(track, keep) if previous is not None and fits else track
         newest = _newest(answers[Ask.NODE_TIME], addresses)
         if not newest:
             raise NoData(
@@ -100,13 +100,13 @@ class NodeMetricSource:
         if self._scene is None or now_seconds - self._surveyed_seconds >= SURVEY_SECONDS:
             names = self._client.names(now_seconds - HOUR_SECONDS, now_seconds)
             text = survey.question(self._settings.labels, names)
-            told = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
-            found = survey.findings(told, names, self._settings.scrape_interval_seconds)
+            series = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
+            findings = survey.findings(series, names, self._settings.scrape_interval_seconds)
             self._scene = Scene(
-                found.rates.scrape_seconds,
+                findings.rates.scrape_seconds,
                 self._settings.labels,
-                found.population.nodes > 0 or EXPORTER_CPU not in names,
-                found.population,
+                findings.population.nodes > 0 or EXPORTER_CPU not in names,
+                findings.population,
                 self._settings.max_points_per_query,
             )
             self._addresses = self._known_addresses(now_seconds) if NODE_INFO in names else {}
@@ -115,24 +115,26 @@ class NodeMetricSource:
 
     def _known_addresses(self, now_seconds: int) -> dict[str, str]:
         text = selector((named(NODE_INFO), *of_labels(self._settings.labels)))
-        told = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
-        return {labels["internal_ip"]: labels["node"] for labels, _ in told if {"internal_ip", "node"} <= labels.keys()}
+        series = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
+        return {
+            labels["internal_ip"]: labels["node"] for labels, _ in series if {"internal_ip", "node"} <= labels.keys()
+        }
 
     def _grid(self, scene: Scene, now_seconds: int, policy: CollectPolicy) -> TimeGrid:
         """The samples to ask for: those since the last round and one before, for late ones; all at first."""
         step = scene.step_seconds
         end = now_seconds // step * step
         size = max(1, policy.longest_seconds // step)
-        known = self._tracks.get(Ask.NODE_CPU)
-        if known is not None and known.step_seconds == step and known.values.shape[1] >= size:
-            size = min(size, max(1, (end - known.end_seconds) // step) + 1)
+        previous = self._tracks.get(Ask.NODE_CPU)
+        if previous is not None and previous.step_seconds == step and previous.values.shape[1] >= size:
+            size = min(size, max(1, (end - previous.end_seconds) // step) + 1)
         return TimeGrid(end - size * step, step, size)
 
     def _answers(self, scene: Scene, grid: TimeGrid, policy: CollectPolicy) -> _Answers:
-        asked = list(queries(scene, grid, policy.aggregate_seconds))
+        asks = list(queries(scene, grid, policy.aggregate_seconds))
         out: _Answers = defaultdict(list)
-        answered = asking.ask_all(self._client, [q for _, q in asked], self._settings.in_flight, _read)
-        for (ask, _), answer in zip(asked, answered, strict=True):
+        answered = asking.ask_all(self._client, [q for _, q in asks], self._settings.in_flight, _read)
+        for (ask, _), answer in zip(asks, answered, strict=True):
             for _, error in answer.failed:
                 raise error
             out[ask] += answer.found
@@ -140,8 +142,8 @@ class NodeMetricSource:
 
 
 def _read(result: msgspec.Raw, query: Query) -> _Piece:
-    found = decode.samples(result, query)
-    return _Piece(found.labels, found.values, query.grid.start_seconds)
+    samples = decode.samples(result, query)
+    return _Piece(samples.labels, samples.values, query.grid.start_seconds)
 
 
 def _node(labels: decode.Labels, addresses: Mapping[str, str]) -> str:
@@ -151,11 +153,11 @@ def _node(labels: decode.Labels, addresses: Mapping[str, str]) -> str:
 
 def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], scale: float) -> Track:
     """One row for each node: the highest of its series."""
-    named = [[_node(x, addresses) for x in piece.labels] for piece in pieces]
-    nodes = tuple(sorted({n for names in named for n in names}))
+    node_names = [[_node(x, addresses) for x in piece.labels] for piece in pieces]
+    nodes = tuple(sorted({n for names in node_names for n in names}))
     row = {node: i for i, node in enumerate(nodes)}
     values = np.full((len(nodes), grid.size), np.nan)
-    for names, piece in zip(named, pieces, strict=True):
+    for names, piece in zip(node_names, pieces, strict=True):
         first = grid.index_of(piece.start_seconds)
         part = values[:, first : first + piece.values.shape[1]]
         np.fmax.at(part, np.array([row[n] for n in names], dtype=np.intp), piece.values * scale)
@@ -173,9 +175,11 @@ def _newest(pieces: list[_Piece], addresses: Mapping[str, str]) -> dict[str, flo
 
 def _pods(answers: _Answers) -> tuple[tuple[tuple[str, str], ...], dict[Resource, Floats]]:
     """Names of the pods, and their usage of each resource."""
-    told = {r: _of_pods(answers[ask], _SCALES[r]) for r, ask in _POD_ASKS.items()}
-    names = tuple(dict.fromkeys(key for some in told.values() for key in some))
-    return names, {r: np.array([some.get(n, np.nan) for n in names], dtype=np.float64) for r, some in told.items()}
+    by_resource = {r: _of_pods(answers[ask], _SCALES[r]) for r, ask in _POD_ASKS.items()}
+    names = tuple(dict.fromkeys(key for some in by_resource.values() for key in some))
+    return names, {
+        r: np.array([some.get(n, np.nan) for n in names], dtype=np.float64) for r, some in by_resource.items()
+    }
 
 
 def _of_pods(pieces: list[_Piece], scale: float) -> dict[tuple[str, str], float]:

@@ -71,8 +71,8 @@ def reports(
         plain[resource] = mean(nodes.last(policy.aggregate_seconds))
         system[resource] = np.maximum(plain[resource] - placed.sums[resource], 0.0)
         podless = np.isnan(sums.values).all(axis=1, keepdims=True)
-        left = np.maximum(nodes.values - np.where(podless, 0.0, sums.values), 0.0)
-        rest = Track(names, nodes.end_seconds, nodes.step_seconds, left)
+        outside_pods = np.maximum(nodes.values - np.where(podless, 0.0, sums.values), 0.0)
+        rest = Track(names, nodes.end_seconds, nodes.step_seconds, outside_pods)
         for into, track in zip(windows, (nodes, rest), strict=True):
             into[resource] = _windows(track, policy)
     out = []
@@ -109,10 +109,10 @@ class _Placed:
         running = [p for p in pods if p.running and p.node in row_of and (p.namespace, p.name) in index_of]
         rows = np.fromiter((row_of[p.node] for p in running), dtype=np.intp, count=len(running))
         picked = np.fromiter((index_of[p.namespace, p.name] for p in running), dtype=np.intp, count=len(running))
-        found = {r: np.asarray(observed.usage[r][picked]) for r in Resource}
-        self.sums = {r: np.bincount(rows, np.nan_to_num(found[r]), minlength=len(names)) for r in Resource}
+        usage = {r: np.asarray(observed.usage[r][picked]) for r in Resource}
+        self.sums = {r: np.bincount(rows, np.nan_to_num(usage[r]), minlength=len(names)) for r in Resource}
         self.metrics: list[list[dict[str, Any]]] = [[] for _ in names]
-        texts = (_texts(Resource.CPU, found[Resource.CPU]), _texts(Resource.MEMORY, found[Resource.MEMORY]))
+        texts = (_texts(Resource.CPU, usage[Resource.CPU]), _texts(Resource.MEMORY, usage[Resource.MEMORY]))
         for pod, row, cpu, memory in zip(running, rows.tolist(), *texts, strict=True):
             if metric := _pod_metric(pod, cpu, memory):
                 self.metrics[row].append(metric)
@@ -147,9 +147,9 @@ def _aggregates(windows: Mapping[Resource, list[_Window]], row: int, policy: Col
     """One node's aggregated usages; a window is left out when the samples of no resource span enough of it."""
     out = []
     for i, duration in enumerate(policy.durations_seconds):
-        known = {r: w[i].amounts[row] for r, w in windows.items() if w[i].enough[row]}
-        if known:
-            kinds = {name: _usage({r: v[j] for r, v in known.items()}) for j, name in enumerate(KINDS)}
+        amounts = {r: w[i].amounts[row] for r, w in windows.items() if w[i].enough[row]}
+        if amounts:
+            kinds = {name: _usage({r: v[j] for r, v in amounts.items()}) for j, name in enumerate(KINDS)}
             out.append({"duration": go_duration(duration), "usage": kinds})
     return out
 
@@ -161,8 +161,8 @@ def _amounts(values: Mapping[Resource, Floats], row: int) -> dict[Resource, int]
 def _texts(resource: Resource, values: Floats) -> Iterator[str]:
     """Each amount as its quantity, empty for an unknown one."""
     unit = "m" if resource is Resource.CPU else ""
-    whole = np.where(np.isfinite(values), np.rint(np.nan_to_num(values)), -1).astype(np.int64).tolist()
-    return (f"{v}{unit}" if v >= 0 else "" for v in whole)
+    integers = np.where(np.isfinite(values), np.rint(np.nan_to_num(values)), -1).astype(np.int64).tolist()
+    return (f"{v}{unit}" if v >= 0 else "" for v in integers)
 
 
 def _usage(amounts: Amounts) -> dict[str, Any]:

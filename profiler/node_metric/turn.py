@@ -49,19 +49,19 @@ class Steps:
     turns: Mapping[Turn, int] = field(default_factory=dict)
 
 
-def steps(found: Iterable[Report], there: Mapping[str, NodeMetric], view: View) -> Steps:
+def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: View) -> Steps:
     """What to write for these reports; a report of a node that no longer exists is dropped."""
     specs, statuses = [], []
     turns = dict.fromkeys(Turn, 0)
-    for report in (r for r in found if r.node in view.nodes):
-        known = there.get(report.node)
-        turn = turn_of(report, known, view)
+    for report in (r for r in reports if r.node in view.nodes):
+        current = metrics.get(report.node)
+        turn = turn_of(report, current, view)
         turns[turn] += 1
         if turn is Turn.AGENT:
             continue
-        if known is None or not _as_wanted(known, view, report.node):
+        if current is None or not _as_wanted(current, view, report.node):
             specs.append(_spec(report.node, view))
-        if turn is Turn.WRITE and known is not None:
+        if turn is Turn.WRITE and current is not None:
             statuses.append(_status(report))
     return Steps(tuple(specs), tuple(statuses), turns)
 
@@ -76,64 +76,68 @@ class View:
     now_seconds: float
 
 
-def outlooks(prod: Mapping[str, ProdOutlook], there: Mapping[str, NodeMetric], view: View) -> list[Apply]:
+def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric], view: View) -> list[Apply]:
     """The forecast's part of the status where our own node agent reports the rest, as far as it moved.
 
     Another agent writes that part itself. A node without an outlook loses the one that was published.
     """
-    found = []
-    for node, metric in there.items():
+    intents = []
+    for node, metric in metrics.items():
         if node not in view.nodes or metric.reporter != NODE_AGENT or not alive(metric, view.now_seconds):
             continue
-        wanted = prod.get(node)
-        if _apart(wanted.reclaimable if wanted else {}, metric.prod_reclaimable):
-            body = _object(node) | {"status": outlook_status(wanted)}
-            found.append(Apply(Address(SLO_GROUP, PLURAL, node), body, subresource="status", why="forecast of prod"))
-    return found
+        outlook = prod.get(node)
+        if _apart(outlook.reclaimable if outlook else {}, metric.prod_reclaimable):
+            body = _object(node) | {"status": outlook_status(outlook)}
+            intents.append(Apply(Address(SLO_GROUP, PLURAL, node), body, subresource="status", why="forecast of prod"))
+    return intents
 
 
-def turn_of(report: Report, there: NodeMetric | None, view: View) -> Turn:
+def turn_of(report: Report, current: NodeMetric | None, view: View) -> Turn:
     """Whether our report of a node is to be written over what is there."""
-    if there is None or there.update_seconds is None:
+    if current is None or current.update_seconds is None:
         return Turn.WRITE
-    if there.reporter != view.manager:
-        return Turn.AGENT if alive(there, view.now_seconds) else Turn.WRITE
-    if report.time_seconds <= there.update_seconds:
+    if current.reporter != view.manager:
+        return Turn.AGENT if alive(current, view.now_seconds) else Turn.WRITE
+    if report.time_seconds <= current.update_seconds:
         return Turn.NO_NEWER
-    grows_stale = view.now_seconds - there.update_seconds >= STALE_INTERVALS * view.policy.report_seconds
-    return Turn.WRITE if grows_stale or _moved(report, there) else Turn.STEADY
+    grows_stale = view.now_seconds - current.update_seconds >= STALE_INTERVALS * view.policy.report_seconds
+    return Turn.WRITE if grows_stale or _moved(report, current) else Turn.STEADY
 
 
-def alive(there: NodeMetric, now_seconds: float) -> bool:
+def alive(metric: NodeMetric, now_seconds: float) -> bool:
     """Whether the report that is there is young enough for its reporter to be at work.
 
     One from the future, beyond what clocks differ, is a wrong clock and proves nothing.
     """
-    asked = there.collect.get("reportIntervalSeconds")
-    reach = SILENT_INTERVALS * (asked if isinstance(asked, int) and asked > 0 else CollectPolicy().report_seconds)
-    return there.update_seconds is not None and -reach <= now_seconds - there.update_seconds <= reach
+    interval = metric.collect.get("reportIntervalSeconds")
+    reach = SILENT_INTERVALS * (
+        interval if isinstance(interval, int) and interval > 0 else CollectPolicy().report_seconds
+    )
+    return metric.update_seconds is not None and -reach <= now_seconds - metric.update_seconds <= reach
 
 
-def unreported(nodes: Iterable[str], there: Mapping[str, NodeMetric], view: View) -> list[str]:
+def unreported(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: View) -> list[str]:
     """Nodes that no agent reports: when there is none, nothing need be asked of Prometheus."""
     return [
-        n for n in nodes if (o := there.get(n)) is None or o.reporter == view.manager or not alive(o, view.now_seconds)
+        n
+        for n in nodes
+        if (o := metrics.get(n)) is None or o.reporter == view.manager or not alive(o, view.now_seconds)
     ]
 
 
-def _moved(report: Report, there: NodeMetric) -> bool:
+def _moved(report: Report, current: NodeMetric) -> bool:
     """Whether the node's or the system's usage changed by more than a twentieth, or a resource came or went."""
-    return _apart(report.usage, there.node_usage) or _apart(report.system, there.system_usage)
+    return _apart(report.usage, current.node_usage) or _apart(report.system, current.system_usage)
 
 
 def _apart(now: Amounts, before: Amounts) -> bool:
     return now.keys() != before.keys() or any(abs(now[r] - before[r]) > MOVED_FRACTION * before[r] for r in now)
 
 
-def _as_wanted(there: NodeMetric, view: View, node: str) -> bool:
+def _as_wanted(current: NodeMetric, view: View, node: str) -> bool:
     """Whether spec and owner are what we would write; fields that others add do not matter."""
-    wanted = _collect(view.policy).items()
-    return view.nodes[node] in there.owner_uids and all(there.collect.get(key) == value for key, value in wanted)
+    fields = _collect(view.policy).items()
+    return view.nodes[node] in current.owner_uids and all(current.collect.get(key) == value for key, value in fields)
 
 
 def _collect(policy: CollectPolicy) -> dict[str, Any]:

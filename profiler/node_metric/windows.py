@@ -51,17 +51,17 @@ class Track:
 
         A node of which nothing is left is dropped. ValueError when the grids do not fit.
         """
-        apart = newer.end_seconds - self.end_seconds
-        if newer.step_seconds != self.step_seconds or apart % self.step_seconds:
+        shift_seconds = newer.end_seconds - self.end_seconds
+        if newer.step_seconds != self.step_seconds or shift_seconds % self.step_seconds:
             raise ValueError("tracks of different grids")
         nodes = tuple(sorted({*self.nodes, *newer.nodes}))
         count = keep_seconds // self.step_seconds
-        old = _placed(self.of(nodes).values, count, apart // self.step_seconds)
+        old = _placed(self.of(nodes).values, count, shift_seconds // self.step_seconds)
         new = _placed(newer.of(nodes).values, count, 0)
         values = np.where(np.isfinite(new), new, old)
-        left = np.flatnonzero(np.isfinite(values).any(axis=1))
-        names = tuple(nodes[i] for i in left)
-        return Track(names, newer.end_seconds, self.step_seconds, values[left])
+        sampled = np.flatnonzero(np.isfinite(values).any(axis=1))
+        names = tuple(nodes[i] for i in sampled)
+        return Track(names, newer.end_seconds, self.step_seconds, values[sampled])
 
 
 def _placed(values: Floats, count: int, before: int) -> Floats:
@@ -75,9 +75,9 @@ def _placed(values: Floats, count: int, before: int) -> Floats:
 
 def mean(values: Floats) -> Floats:
     """Mean of each row, NaN for a row without samples; (n,)."""
-    known = np.isfinite(values)
-    total = np.where(known, values, 0.0).sum(axis=1)
-    return np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nan)
+    present = np.isfinite(values)
+    total = np.where(present, values, 0.0).sum(axis=1)
+    return np.where(present.any(axis=1), total / np.maximum(present.sum(axis=1), 1), np.nan)
 
 
 def aggregated(values: Floats) -> Floats:
@@ -94,8 +94,8 @@ def aggregated(values: Floats) -> Floats:
 
 def spans(values: Floats, step_seconds: int, duration_seconds: int) -> npt.NDArray[np.bool_]:
     """Whether each row's samples lie more than half of the duration apart, first to last; (n,)."""
-    known = np.isfinite(values)
-    first = known.argmax(axis=1)
-    final = values.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
-    apart = (final - first) * step_seconds
-    return np.asarray(known.any(axis=1) & (2 * apart > duration_seconds))
+    present = np.isfinite(values)
+    first = present.argmax(axis=1)
+    final = values.shape[1] - 1 - present[:, ::-1].argmax(axis=1)
+    span_seconds = (final - first) * step_seconds
+    return np.asarray(present.any(axis=1) & (2 * span_seconds > duration_seconds))

@@ -73,8 +73,12 @@ def _ask(client: Client, query: Query, read: Callable[[msgspec.Raw, Query], T]) 
         if halves is None:
             return _failed(query, error)
         _log.info("query_split", parts=[p.name for p in query.parts], slots=grid.size, error=error.message)
-    left, right = (_ask(client, half, read) for half in halves)
-    return Answered(left.found + right.found, left.failed + right.failed, 1 + left.splits + right.splits)
+    first_half, second_half = (_ask(client, half, read) for half in halves)
+    return Answered(
+        first_half.found + second_half.found,
+        first_half.failed + second_half.failed,
+        1 + first_half.splits + second_half.splits,
+    )
 
 
 def _may_split(query: Query, error: SourceError) -> bool:

@@ -207,15 +207,15 @@ class _Session(requests.Session):
         options |= {"stream": True, "allow_redirects": False, "auth": None}
         if method == "POST":
             options["data"] = options.pop("params", None)
-        begun, body = time.monotonic(), bytearray()
+        started, body = time.monotonic(), bytearray()
         try:
             with super().request(method, url, **options) as response:
-                body = self._read(response, begun + 2 * options["timeout"][1])
+                body = self._read(response, started + 2 * options["timeout"][1])
                 envelope = _judged(response, body)
         except requests.RequestException as error:
             raise _unreachable(url, error) from error
         finally:
-            self._account.add(time.monotonic() - begun, len(body))
+            self._account.add(time.monotonic() - started, len(body))
         self._account.warnings.update(envelope.warnings)
         return _Answer(envelope.data)
 
@@ -260,18 +260,22 @@ def _judged(response: requests.Response, body: bytearray) -> _Envelope:
 
 def _refusal(url: str, code: int, envelope: _Envelope) -> SourceError:
     """What an answer without data means: too large, overloaded, or not the protocol."""
-    said = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
-    known = envelope.status == "error"
-    if code in (413, 414, 431) or (known and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
-        return SourceLimit(said, fix=_SMALLER)
+    message = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
+    from_prometheus = envelope.status == "error"
+    if code in (413, 414, 431) or (
+        from_prometheus and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))
+    ):
+        return SourceLimit(message, fix=_SMALLER)
     if code == 429:
         return Overloaded(
-            said, fix="The server limits its callers: scan later, or set profiler.prometheus.in_flight=1."
+            message, fix="The server limits its callers: scan later, or set profiler.prometheus.in_flight=1."
         )
     if code == 408 or code >= 500:
-        return Overloaded(said, fix="Read the server's log; scan again when it is well: only what is missing is asked.")
+        return Overloaded(
+            message, fix="Read the server's log; scan again when it is well: only what is missing is asked."
+        )
     return SourceProtocol(
-        said, fix="" if known else "Check the address and its path prefix: this is not Prometheus' API."
+        message, fix="" if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
     )
 
 

@@ -39,13 +39,13 @@ Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
 def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) -> dict[str, str]:
     """Expressions by mark. containers: the selector of the containers' CPU metric."""
-    asked = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
+    expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
         births = " or ".join(
             selector((named(BIRTH), equal(label, _SYSTEM), *own)) for label in ("namespace", "exported_namespace")
         )
-        asked |= {"births": f'count(count_values("born", {births}))', "birth": births}
-    return asked
+        expressions |= {"births": f'count(count_values("born", {births}))', "birth": births}
+    return expressions
 
 
 def check(answers: Mapping[str, Answer], describe: str) -> None:

@@ -72,7 +72,7 @@ def amount(resource: Resource, value: float) -> int:
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:
     """Bounds on containers, one for each namespace and resource that has any."""
-    return tightest(found for x, value in state[LIMIT_RANGE] if (found := _limit_range(x, value)))
+    return tightest(limit_range for x, value in state[LIMIT_RANGE] if (limit_range := _limit_range(x, value)))
 
 
 def _limit_range(labels: Mapping[str, str], value: float) -> LimitRange | None:
@@ -97,28 +97,28 @@ def quotas(state: State) -> tuple[Quota, ...]:
 
     A quota's scopes are not exported: one that counts only some pods looks like any other here.
     """
-    found: dict[tuple[str, str, Resource, bool], dict[str, float]] = {}
+    sides_by_key: dict[tuple[str, str, Resource, bool], dict[str, float]] = {}
     for x, value in sorted(state[QUOTA], key=lambda pair: "." in pair[0].get("resource", "")):
         if (key := QUOTA_KEYS.get(x.get("resource", ""))) and x.get("type") in ("hard", "used"):
             name = x.get("namespace", ""), x.get("resourcequota", "")
-            found.setdefault((*name, *key), {})[x["type"]] = value
+            sides_by_key.setdefault((*name, *key), {})[x["type"]] = value
     return tuple(
         Quota(*key, amount(key[2], sides["hard"]), amount(key[2], sides.get("used", 0.0)))
-        for key, sides in sorted(found.items())
+        for key, sides in sorted(sides_by_key.items())
         if "hard" in sides
     )
 
 
 def own_annotations(state: State) -> dict[WorkloadRef, dict[str, str]]:
     """Workload -> its annotations that speak to cotenant; "_" is read back as "-", as all of ours are written."""
-    found: dict[WorkloadRef, dict[str, str]] = {}
+    annotations: dict[WorkloadRef, dict[str, str]] = {}
     for metric, (kind, label) in ANNOTATED.items():
         for x, _ in state[metric]:
             ours = {k.removeprefix(_OURS): v for k, v in x.items() if k.startswith(_OURS)}
             if ours:
                 ref = WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
-                found[ref] = {f"cotenant.dev/{k.replace('_', '-')}": v for k, v in ours.items()}
-    return found
+                annotations[ref] = {f"cotenant.dev/{k.replace('_', '-')}": v for k, v in ours.items()}
+    return annotations
 
 
 def controllers(state: State) -> tuple[WorkloadRef, ...]:
@@ -134,16 +134,16 @@ def controllers(state: State) -> tuple[WorkloadRef, ...]:
 
 def node_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """A node's labels: well-known ones by their own name, others as kube-state-metrics spells them."""
-    named = {k.removeprefix("label_"): v for k, v in labels.items() if k.startswith("label_")}
-    return {_NODE_LABELS.get(k, k): v for k, v in named.items()}
+    exported = {k.removeprefix("label_"): v for k, v in labels.items() if k.startswith("label_")}
+    return {_NODE_LABELS.get(k, k): v for k, v in exported.items()}
 
 
 def server_version(state: State) -> str:
     """The API server's version, such as "1.35.4"; where only others tell, the newest of them, which it is not below."""
-    told = [(x.get("git_version", ""), "apiserver" in x.get("job", "")) for x, _ in state[BUILD]]
-    by_server = [text for text, own in told if own]
-    texts = by_server or [text for text, _ in told] or [x.get("kubelet_version", "") for x, _ in state[NODE_INFO]]
-    versions = [found for found in map(_VERSION.search, texts) if found]
+    builds = [(x.get("git_version", ""), "apiserver" in x.get("job", "")) for x, _ in state[BUILD]]
+    by_server = [text for text, own in builds if own]
+    texts = by_server or [text for text, _ in builds] or [x.get("kubelet_version", "") for x, _ in state[NODE_INFO]]
+    versions = [match for match in map(_VERSION.search, texts) if match]
     # While it is upgraded, replicas of two versions run: the oldest of the servers is what one can rely on.
     chosen = (min if by_server else max)(versions, key=_order, default=None)
     return chosen[0] if chosen else ""

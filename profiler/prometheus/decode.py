@@ -97,23 +97,23 @@ def _place(pairs: list[Floats], query: Query, values: Floats) -> Counter[Defect]
     times, numbers = np.concatenate(pairs).T
     columns = _columns(times, query)
     inside = columns < values.shape[1]
-    good, found = _finite(numbers)
-    kept = inside & good
-    values[rows[kept], columns[kept]] = numbers[kept]
-    return Counter({Defect.FUTURE: int((~inside).sum())}) + _order_defects(rows, columns) + found
+    good, defects = _finite(numbers)
+    usable = inside & good
+    values[rows[usable], columns[usable]] = numbers[usable]
+    return Counter({Defect.FUTURE: int((~inside).sum())}) + _order_defects(rows, columns) + defects
 
 
 def described(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
     """Series with all their labels and their finite values, oldest first, for small answers; none without a value."""
-    found = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]
-    finite = ((labels, values[np.abs(values) <= _LARGEST]) for labels, values in found)
+    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]
+    finite = ((labels, values[np.abs(values) <= _LARGEST]) for labels, values in series)
     return [(labels, values) for labels, values in finite if values.size]
 
 
 def raw_values(result: msgspec.Raw) -> list[tuple[Labels, Floats]]:
     """Series with the labels that matter and their finite values, times left out."""
-    found = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Series])]
-    return [(labels, values[np.isfinite(values)]) for labels, values in found]
+    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Series])]
+    return [(labels, values[np.isfinite(values)]) for labels, values in series]
 
 
 def label_sets(data: msgspec.Raw) -> list[dict[str, str]]:
@@ -183,7 +183,7 @@ class Named:
     duplicates: frozenset[Ref]
 
 
-def usages(query: Query, found: Samples, node_names: Mapping[str, str], overlap_slots: int) -> list[Named]:
+def usages(query: Query, samples: Samples, node_names: Mapping[str, str], overlap_slots: int) -> list[Named]:
     """Usage of every signal of the query, rows sorted by reference, on the query's grid.
 
     node_names: address -> node, for series that name a node by its address. overlap_slots: for how long a restarted
@@ -192,12 +192,12 @@ def usages(query: Query, found: Samples, node_names: Mapping[str, str], overlap_
     parts = {part.name: part for part in query.parts}
     only = query.parts[0] if len(parts) == 1 else None
     of_part: dict[str, list[int]] = {}
-    for row, labels in enumerate(found.labels):
+    for row, labels in enumerate(samples.labels):
         of_part.setdefault(only.name if only else labels.part, []).append(row)
     out: list[Named] = []
     for name, part in parts.items():
         rows = of_part.get(name, [])
-        block = _Block([found.labels[r] for r in rows], found.values[rows], query, overlap_slots)
+        block = _Block([samples.labels[r] for r in rows], samples.values[rows], query, overlap_slots)
         out.extend(_READERS[part.kind](part, block, node_names))
     return out
 
@@ -259,8 +259,8 @@ def _read_counters(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]
         rows = [i for i, x in enumerate(block.labels) if of_any(x.name) == metric]
         chosen = block.take(rows, increases(block.values[rows]))
         refs = [labels.of_container for labels in chosen.labels]
-        named = _joined(Signal.RESTARTS, chosen, chosen.values, refs)
-        return list(named.usage.refs), named.usage.values.astype(np.float64)
+        restarts = _joined(Signal.RESTARTS, chosen, chosen.values, refs)
+        return list(restarts.usage.refs), restarts.usage.values.astype(np.float64)
 
     restarts, restarted = stepped(RESTARTS)
     events, killed = stepped(OOM)
@@ -296,21 +296,21 @@ def increases(counters: Floats) -> Floats:
     A smaller value is a reset, and the new value is the step. One that returns after a gap counts from where it left. A
     counter that appears counts from zero if others were there before it; where all begin, the history begins: step 0.
     """
-    known = ~np.isnan(counters)
-    position = np.where(known, np.arange(counters.shape[1]), 0)
+    present = ~np.isnan(counters)
+    position = np.where(present, np.arange(counters.shape[1]), 0)
     filled = np.take_along_axis(counters, np.maximum.accumulate(position, axis=1), axis=1)
     before, now = filled[:, :-1], counters[:, 1:]
-    begins = np.isnan(before) & ~known[:, :-1].any(axis=0)
+    begins = np.isnan(before) & ~present[:, :-1].any(axis=0)
     base = np.where(begins, now, np.where(np.isnan(before) | (now < before), 0.0, before))
     return now - base
 
 
 def _joined(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) -> Named:
     """One row per reference: the maximum of its series."""
-    named = list(refs)
-    order = sorted(set(named))
+    series_refs = list(refs)
+    order = sorted(set(series_refs))
     row = {ref: i for i, ref in enumerate(order)}
-    target = np.fromiter((row[ref] for ref in named), dtype=np.intp, count=len(named))
+    target = np.fromiter((row[ref] for ref in series_refs), dtype=np.intp, count=len(series_refs))
     joined = np.full((len(order), block.query.grid.size), np.nan)
     np.fmax.at(joined, target, values)
     twice = np.bincount(target, minlength=len(order)) > 1

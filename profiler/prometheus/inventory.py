@@ -159,8 +159,8 @@ def _owners(series: Mapping[str, list[dict[str, str]]]) -> tuple[dict[Key, Workl
         direct = (x["owner_kind"], x["owner_name"]) if _owned(x) else ("Pod", pod)
         kind, name = above.get((namespace, *direct), direct)
         owner[namespace, pod] = WorkloadRef(namespace, kind, name)
-    known = {(x.get("namespace", ""), x.get("pod", "")) for x in series["kube_pod_info"]}
-    return owner, len(known - owner.keys())
+    pod_keys = {(x.get("namespace", ""), x.get("pod", "")) for x in series["kube_pod_info"]}
+    return owner, len(pod_keys - owner.keys())
 
 
 def _owned(labels: Mapping[str, str]) -> bool:
@@ -179,12 +179,12 @@ def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Ke
     Where the label `restart_policy` is not exported, a sidecar counts as an init container. Which
     containers were injected cannot be seen here.
     """
-    found: dict[tuple[Key, bool, str], tuple[dict[Resource, int], dict[Resource, int]]] = {}
+    amounts: dict[tuple[Key, bool, str], tuple[dict[Resource, int], dict[Resource, int]]] = {}
     stays: set[tuple[Key, str]] = set()
     for x, _ in state[RESTARTS]:
-        found[_pod_of(x), False, x.get("container", "")] = ({}, {})
+        amounts[_pod_of(x), False, x.get("container", "")] = ({}, {})
     for x, _ in state["kube_pod_init_container_info"]:
-        found[_pod_of(x), True, x.get("container", "")] = ({}, {})
+        amounts[_pod_of(x), True, x.get("container", "")] = ({}, {})
         if x.get("restart_policy") == "Always":
             stays.add((_pod_of(x), x.get("container", "")))
     for metric, init, side in _AMOUNTS:
@@ -192,9 +192,9 @@ def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Ke
             resource = next((r for r in Resource if r == x.get("resource")), None)
             if resource and value >= 0:
                 key = (_pod_of(x), init, x.get("container", ""))
-                found.setdefault(key, ({}, {}))[side][resource] = declared.amount(resource, value)
+                amounts.setdefault(key, ({}, {}))[side][resource] = declared.amount(resource, value)
     out: dict[Key, dict[str, Container]] = {}
-    for (pod, init, name), (requests, limits) in sorted(found.items()):
+    for (pod, init, name), (requests, limits) in sorted(amounts.items()):
         role = ContainerRole.SIDECAR if (pod, name) in stays else ContainerRole.INIT if init else ContainerRole.MAIN
         out.setdefault(pod, {})[name] = Container(name, requests, limits, role)
     return out
@@ -214,29 +214,30 @@ def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
     Metrics do not tell the order of init containers, so every sidecar is taken to start before all others: never too
     little.
     """
-    held = list(containers)
-    sidecars = [(one.requests, True) for one in held if one.role is ContainerRole.SIDECAR]
-    early = [(one.requests, False) for one in held if one.role is ContainerRole.INIT]
+    listed = list(containers)
+    sidecars = [(one.requests, True) for one in listed if one.role is ContainerRole.SIDECAR]
+    early = [(one.requests, False) for one in listed if one.role is ContainerRole.INIT]
     outside = (ContainerRole.SIDECAR, ContainerRole.INIT)
-    total = container_total((one.requests for one in held if one.role not in outside), [*sidecars, *early])
+    total = container_total((one.requests for one in listed if one.role not in outside), [*sidecars, *early])
     return {r: v for r, v in total.items() if v}
 
 
 def _marks(rows: Rows) -> Marks:
     """QoS and priority class from the pods' labels and the name of their priority class."""
-    found: dict[Key, dict[str, str]] = {}
+    priority_labels: dict[Key, dict[str, str]] = {}
     for x, _ in rows.state["kube_pod_info"]:
         if name := x.get("priority_class"):
-            found.setdefault((x.get("namespace", ""), x.get("pod", "")), {})[PRIORITY_CLASS_LABEL] = name
+            priority_labels.setdefault((x.get("namespace", ""), x.get("pod", "")), {})[PRIORITY_CLASS_LABEL] = name
     qos: dict[Key, QosClass] = {}
     for x, _ in rows.state["kube_pod_labels"]:
         key = (x.get("namespace", ""), x.get("pod", ""))
         if text := next((x[name] for name in QOS_LABELS if name in x), ""):
             qos[key] = qos_of({"koordinator.sh/qosClass": text})
         if name := x.get(PRIORITY_LABEL):
-            found.setdefault(key, {})[PRIORITY_CLASS_LABEL] = name
+            priority_labels.setdefault(key, {})[PRIORITY_CLASS_LABEL] = name
     both = {
-        key: (qos.get(key, QosClass.NONE), priority_of(found.get(key, {}), None)) for key in found.keys() | qos.keys()
+        key: (qos.get(key, QosClass.NONE), priority_of(priority_labels.get(key, {}), None))
+        for key in priority_labels.keys() | qos.keys()
     }
     return {key: marks for key, marks in both.items() if any(marks)}
 
@@ -251,14 +252,14 @@ def _pods(
 
     created, completed = moments("kube_pod_created"), moments("kube_pod_completion_time")
     running = {(x.get("namespace", ""), x.get("pod", "")): x.get("node", "") for x, _ in rows.state["kube_pod_info"]}
-    known = {(x.get("namespace", ""), x.get("pod", "")): x.get("node", "") for x in rows.owners["kube_pod_info"]}
-    for key in sorted(known.keys() | running.keys() | owner.keys()):
+    window_nodes = {(x.get("namespace", ""), x.get("pod", "")): x.get("node", "") for x in rows.owners["kube_pod_info"]}
+    for key in sorted(window_nodes.keys() | running.keys() | owner.keys()):
         namespace, name = key
         end = completed.get(key) if key in running else now
         requests = effective_request(amounts.get(key, {}).values())
         qos, priority = marks.get(key, (QosClass.NONE, PriorityClass.NONE))
         workload = owner.get(key) or WorkloadRef(namespace, "Pod", name)
-        node = running.get(key) or known.get(key, "")
+        node = running.get(key) or window_nodes.get(key, "")
         yield Pod(namespace, name, workload, node, created.get(key, 0), end, qos, priority, requests)
 
 
@@ -266,16 +267,16 @@ def _workloads(
     pods: Sequence[Pod], amounts: Mapping[Key, dict[str, Container]], autoscalers: Mapping[WorkloadRef, Autoscaler]
 ) -> Iterable[Workload]:
     """A workload for each owner; its template is the newest pod whose containers are known."""
-    found: dict[WorkloadRef, _Template] = {}
+    templates: dict[WorkloadRef, _Template] = {}
     for pod in pods:
-        template = found.setdefault(pod.workload, _Template())
+        template = templates.setdefault(pod.workload, _Template())
         template.running += pod.running
         containers = amounts.get((pod.namespace, pod.name), {})
         age = (pod.start_seconds, pod.name)
         if age > template.newest and (containers or not template.containers):
             template.newest, template.containers = age, tuple(containers.values())
             template.marks = (pod.qos, pod.priority)
-    for ref, template in sorted(found.items()):
+    for ref, template in sorted(templates.items()):
         yield Workload(ref, template.running, template.containers, *template.marks, autoscaler=autoscalers.get(ref))
 
 

@@ -39,8 +39,8 @@ class Shard:
         """Two shards that cover this one; None for a single namespace."""
         if len(self.names) < 2:
             return None
-        left, right = self.names[: len(self.names) // 2], self.names[len(self.names) // 2 :]
-        return Shard(left, (), False), Shard(right, (*self.others, *left) if self.rest else (), self.rest)
+        lower, upper = self.names[: len(self.names) // 2], self.names[len(self.names) // 2 :]
+        return Shard(lower, (), False), Shard(upper, (*self.others, *lower) if self.rest else (), self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Wish:
 def plan(wishes: Sequence[Wish], people: Population, max_points: int) -> tuple[Query, ...]:
     """Queries that fulfil the wishes, in the order of their chunks' starts."""
 
-    def stretch(wish: Wish) -> tuple[int, int, int]:
-        return (wish.grid.start_seconds, wish.grid.step_seconds, wish.grid.size)
+    def stretch(request: Wish) -> tuple[int, int, int]:
+        return (request.grid.start_seconds, request.grid.step_seconds, request.grid.size)
 
     ordered = sorted((w for w in wishes if w.grid.size), key=stretch)
     queries = [
@@ -145,10 +145,10 @@ def _cut(parts: tuple[Part, ...], grid: TimeGrid, people: Population, max_points
     """Chunks of whole days, and shards where a day of the whole cluster is too much."""
     series = sum(people.series(part) for part in parts)
     affordable = max_points // max(1.0, series)
-    whole = Shard(tuple(sorted(people.containers)))
+    all_namespaces = Shard(tuple(sorted(people.containers)))
     if affordable >= min(grid.slots_per_day, grid.size) or parts[0].kind is Kind.NODE:
         slots = int(min(max(1, affordable), MAX_STEPS))
-        yield from (Query(parts, chunk, whole) for chunk in _chunks(grid, slots))
+        yield from (Query(parts, chunk, all_namespaces) for chunk in _chunks(grid, slots))
         return
     counts = {name: int(sum(people.series(part, (name,)) for part in parts)) for name in people.containers}
     for shard, count in shards(counts, max_points / min(grid.slots_per_day, grid.size)):
@@ -178,10 +178,10 @@ def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[Shard, in
             groups.append(([], 0))
         names, total = groups[-1]
         groups[-1] = ([*names, name], total + count)
-    known = [tuple(names) for names, _ in groups]
+    name_groups = [tuple(names) for names, _ in groups]
     for i, (names, count) in enumerate(groups):
         last = i == len(groups) - 1
-        others = tuple(n for group in known[:-1] for n in group) if last else ()
+        others = tuple(n for group in name_groups[:-1] for n in group) if last else ()
         yield Shard(tuple(names), others, last), count
 
 

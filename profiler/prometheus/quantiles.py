@@ -54,16 +54,16 @@ def queries(question: Question, people: Population, labels: Mapping[str, str]) -
     """Four instant questions for each group of namespaces, and the points when percentiles are pooled."""
     steps = question.span_seconds // question.step_seconds
     groups = [shard for shard, _ in shards(people.containers, _STEPS_PER_QUERY / max(1, steps))]
-    made = _points(question, labels) if question.pooled else ()
+    point_parts = _points(question, labels) if question.pooled else ()
     instant = TimeGrid(question.end_seconds - 1, 1, 1)
-    asked = [(part, instant) for part in _instants(question, labels)]
+    instant_parts = [(part, instant) for part in _instants(question, labels)]
     shift = _first_point(question) % question.step_seconds
     return tuple(
         query
         for shard in groups
         for query in (
-            *(Query((part,), grid, shard) for part, grid in asked),
-            *(Query((part,), grid, shard, shift) for part, grid in made),
+            *(Query((part,), grid, shard) for part, grid in instant_parts),
+            *(Query((part,), grid, shard, shift) for part, grid in point_parts),
         )
     )
 
@@ -97,10 +97,10 @@ def _points(question: Question, labels: Mapping[str, str]) -> tuple[tuple[Part, 
     head, tail = f"max by ({_BY}) (rate(", f"[{step}s]))"
     part = Part(_POOLED, Kind.CONTAINER, (), matchers, head, tail, step)
     # A slot is evaluated at its end, so the first one lies before the first point; the query shifts it off the epoch.
-    whole = TimeGrid((_first_point(question) // step - 1) * step, step, question.span_seconds // step + 1)
-    pieces = -(-whole.size // MAX_STEPS)
-    edges = [whole.size * i // pieces for i in range(pieces + 1)]
-    grids = [TimeGrid(whole.start_seconds + a * step, step, b - a) for a, b in pairwise(edges)]
+    all_points = TimeGrid((_first_point(question) // step - 1) * step, step, question.span_seconds // step + 1)
+    pieces = -(-all_points.size // MAX_STEPS)
+    edges = [all_points.size * i // pieces for i in range(pieces + 1)]
+    grids = [TimeGrid(all_points.start_seconds + a * step, step, b - a) for a, b in pairwise(edges)]
     return tuple((part, grid) for grid in grids)
 
 
@@ -110,14 +110,14 @@ def read(result: msgspec.Raw, query: Query) -> list[Series]:
 
 
 def collect(
-    question: Question, answers: Iterable[tuple[Query, Answered[list[Series]]]], known: Inventory
+    question: Question, answers: Iterable[tuple[Query, Answered[list[Series]]]], inventory: Inventory
 ) -> ServerQuantiles:
     """All answers as one; raises the error of a part that failed, because half a quantile is a wrong one.
 
     Points are reduced group by group: all pods of a container are in one namespace, so in one group.
     """
     instants: dict[PodContainerRef, dict[str, float]] = {}
-    pool = _Pool(question.pooled, known)
+    pool = _Pool(question.pooled, inventory)
     for query, answer in answers:
         for _, error in answer.failed:
             raise error
@@ -127,7 +127,7 @@ def collect(
                 pool.add(ref, values)
             elif len(values):
                 instants.setdefault(ref, {})[name] = float(values[-1])
-    pods = {ref: _pod_answer(found) for ref, found in sorted(instants.items())}
+    pods = {ref: _pod_answer(numbers) for ref, numbers in sorted(instants.items())}
     return ServerQuantiles(question.cpu_fraction, question.step_seconds, pods, pool.percentiles())
 
 
@@ -142,21 +142,21 @@ def _chosen(series: Sequence[Series]) -> Iterator[tuple[str, PodContainerRef, Fl
     return ((name, ref, values) for (name, ref), (_, _, values) in best.items())
 
 
-def _pod_answer(found: Mapping[str, float]) -> PodAnswer:
+def _pod_answer(numbers: Mapping[str, float]) -> PodAnswer:
     return PodAnswer(
-        cpu_percentile_millicores=found.get("cpu", np.nan) * 1000.0,
-        cpu_points=int(found.get("cpu-points", 0)),
-        memory_max_bytes=found.get("memory", np.nan),
-        memory_points=int(found.get("memory-points", 0)),
+        cpu_percentile_millicores=numbers.get("cpu", np.nan) * 1000.0,
+        cpu_points=int(numbers.get("cpu-points", 0)),
+        memory_max_bytes=numbers.get("memory", np.nan),
+        memory_points=int(numbers.get("memory-points", 0)),
     )
 
 
 class _Pool:
     """Points of all pods of a container, until the group of namespaces is complete."""
 
-    def __init__(self, fractions: Sequence[float], known: Inventory) -> None:
+    def __init__(self, fractions: Sequence[float], inventory: Inventory) -> None:
         self._fractions = fractions
-        self._known, self._owners = known, known.owners()
+        self._known, self._owners = inventory, inventory.owners()
         self._shard = Shard()
         self._points: dict[ContainerRef, list[Floats]] = {}
         self._done: dict[ContainerRef, dict[float, float]] = {}

@@ -82,11 +82,11 @@ class PrometheusSource:
         """What the server holds, asked once."""
         if self._survey is None:
             names = self._client.names(*window, selector(of_labels(self._settings.labels)))
-            found = self._look(names, window)
-            if CPU in names and (found.newest_seconds is None or found.late(window[1])):
+            surveyed = self._look(names, window)
+            if CPU in names and (surveyed.newest_seconds is None or surveyed.late(window[1])):
                 newest = self._newest(survey.containers(self._settings.labels), window)
-                found = found if newest is None else self._look(names, (min(window[0], newest), newest))
-            self._survey = found
+                surveyed = surveyed if newest is None else self._look(names, (min(window[0], newest), newest))
+            self._survey = surveyed
         return self._survey
 
     def _look(self, names: frozenset[str], window: tuple[int, int]) -> Survey:
@@ -128,20 +128,20 @@ class PrometheusSource:
         everywhere = Shard(tuple(sorted(self.survey(window).population.containers)))
         owners = self._owners(inventory.OWNERS, window, everywhere)
         moment, state = self._newest_state(now_seconds, window, everywhere)
-        found = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
-        self._node_names = dict(found.node_names)
-        self._defects[Defect.UNKNOWN_OWNER] += found.unknown_owners
-        return found.inventory
+        built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
+        self._node_names = dict(built.node_names)
+        self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
+        return built.inventory
 
     def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
         """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""
         if not spans:
             return
         window = (min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
-        found = self.survey(window)
-        spans = _answerable(spans, found)
-        parts = self._parts(found)
-        queries = plan(_wishes(spans, parts), found.population, self._settings.max_points_per_query)
+        surveyed = self.survey(window)
+        spans = _answerable(spans, surveyed)
+        parts = self._parts(surveyed)
+        queries = plan(_wishes(spans, parts), surveyed.population, self._settings.max_points_per_query)
         progress.stage("usage", len(queries))
         answers = asking.ask_all(self._client, queries, self._settings.in_flight, self._read)
         for answer, done in zip(answers, settled(queries), strict=True):
@@ -151,12 +151,12 @@ class PrometheusSource:
             yield Block(usage, tuple(hole for query, _ in answer.failed for hole in _holes(query)), done)
         yield Block((), settled={s.signal: s.end_seconds for s in spans if s.signal not in parts})
 
-    def quantiles(self, question: Question, known: Inventory) -> ServerQuantiles:
+    def quantiles(self, question: Question, inventory: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
         window = (question.end_seconds - question.span_seconds, question.end_seconds)
         queries = quantiles.queries(question, self.survey(window).population, self._settings.labels)
         answers = asking.ask_all(self._client, queries, self._settings.in_flight, quantiles.read)
-        return quantiles.collect(question, zip(queries, answers, strict=True), known)
+        return quantiles.collect(question, zip(queries, answers, strict=True), inventory)
 
     @property
     def lateness(self) -> tuple[str, ...]:
@@ -166,22 +166,22 @@ class PrometheusSource:
     def report(self) -> Report:
         """What it cost and what was wrong so far."""
         account = self._client.account
-        found = self._survey
+        surveyed = self._survey
         defects = Counter({Defect.DUPLICATE_SERIES: len(self._twins)}) + self._defects
-        notes = (*self._notes, *(found.notes if found else ()), *self._lateness, *sorted(account.warnings))
-        scrape = float(found.rates.scrape_seconds) if found else 0.0
+        notes = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *sorted(account.warnings))
+        scrape = float(surveyed.rates.scrape_seconds) if surveyed else 0.0
         errors = tuple(self._errors.values())
         return Report(scrape, account.queries, self._samples, account.waited_seconds, defects, notes, errors)
 
-    def _parts(self, found: Survey) -> dict[Signal, Part]:
+    def _parts(self, surveyed: Survey) -> dict[Signal, Part]:
         """Which part brings each signal; none where the server does not have the metric."""
-        rule = found.recorded and self._settings.recording_rules
+        rule = surveyed.recorded and self._settings.recording_rules
         parts = (
-            *usage_parts(found.rates, self._settings.labels, rule),
-            *hourly_parts(found.rates, self._settings.labels),
+            *usage_parts(surveyed.rates, self._settings.labels, rule),
+            *hourly_parts(surveyed.rates, self._settings.labels),
         )
-        there = [part for part in parts if not part.metric or part.metric in found.names]
-        return {signal: part for part in there for signal in part.signals}
+        available = [part for part in parts if not part.metric or part.metric in surveyed.names]
+        return {signal: part for part in available for signal in part.signals}
 
     def _described(self, text: str, moments: range) -> _Described:
         return decode.described(self._client.range(text, moments[0], moments[-1], moments.step))
@@ -208,12 +208,12 @@ class PrometheusSource:
         self, now_seconds: int, window: tuple[int, int], shard: Shard
     ) -> tuple[int, list[tuple[dict[str, str], float]]]:
         """Series of the snapshot at the newest moment that has them, and the moment of those that tell of pods."""
-        seen = self.survey(window)
-        late = seen.newest_seconds is not None and seen.late(now_seconds)
-        moment = latest = seen.newest_seconds if late and seen.newest_seconds else now_seconds
+        surveyed = self.survey(window)
+        late = surveyed.newest_seconds is not None and surveyed.late(now_seconds)
+        moment = latest = surveyed.newest_seconds if late and surveyed.newest_seconds else now_seconds
         rows = self._state(inventory.STATE, moment, shard)
         for anchor, metrics in inventory.ANCHORS.items():
-            if anchor not in seen.names or any(labels.get("__name__") == anchor for labels, _ in rows):
+            if anchor not in surveyed.names or any(labels.get("__name__") == anchor for labels, _ in rows):
                 continue
             text = selector((named(anchor), *of_labels(self._settings.labels)))
             newest = self._newest(text, (window[0], now_seconds))
@@ -222,7 +222,7 @@ class PrometheusSource:
                 rows += self._state(metrics, newest, shard)
                 latest = min(latest, newest)
                 moment = newest if anchor == survey.POD_INFO else moment
-        self._lateness = survey.lateness(now_seconds, seen, latest)
+        self._lateness = survey.lateness(now_seconds, surveyed, latest)
         return moment, rows
 
     def _state(self, metrics: Sequence[str], now_seconds: int, shard: Shard) -> list[tuple[dict[str, str], float]]:
@@ -243,9 +243,9 @@ class PrometheusSource:
 
     def _read(self, result: msgspec.Raw, query: Query) -> _Read:
         """Usage in an answer."""
-        found = decode.samples(result, query)
+        samples = decode.samples(result, query)
         overlap = self._rates().window_seconds // query.grid.step_seconds + 1
-        return _Read(decode.usages(query, found, self._node_names, overlap), found)
+        return _Read(decode.usages(query, samples, self._node_names, overlap), samples)
 
     def _note(self, answer: asking.Answered[_Read]) -> None:
         """Add an answer to the account."""
@@ -267,12 +267,12 @@ def _holes(query: Query) -> Iterator[Span]:
     return (Span(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
 
 
-def _answerable(spans: Sequence[Span], found: Survey) -> tuple[Span, ...]:
+def _answerable(spans: Sequence[Span], surveyed: Survey) -> tuple[Span, ...]:
     """The spans up to a late server's newest sample: what comes after it is asked for when it is there."""
     cut = []
     for span in spans:
-        step, newest = span.signal.spec.step_seconds, found.newest_seconds
-        late = newest is not None and found.late(span.end_seconds)
+        step, newest = span.signal.spec.step_seconds, surveyed.newest_seconds
+        late = newest is not None and surveyed.late(span.end_seconds)
         cut.append(replace(span, end_seconds=newest // step * step) if late and newest else span)
     return tuple(span for span in cut if span.end_seconds > span.start_seconds)
 

@@ -121,7 +121,7 @@ def moments(start_seconds: int, end_seconds: int) -> range:
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     """The survey's expression; every series is marked with what it tells."""
     own, of_containers = of_labels(labels), containers(labels)
-    asked = {
+    expressions = {
         "namespaces": f"count by (namespace) ({of_containers})",
         "samples": f"max(count_over_time({of_containers}[{_COUNTED_SECONDS}s]))",
         "newest": newest_question(of_containers),
@@ -130,10 +130,10 @@ def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
         "roots": f"count({selector((named(CPU), *ROOT, *own))})",
         "old-labels": f"count({selector((named(CPU), Matcher('pod_name', '!=', ''), equal('pod', ''), *own))})",
     }
-    asked |= clusters.questions(of_containers, own, names)
+    expressions |= clusters.questions(of_containers, own, names)
     if CPU_RULE in names:
-        asked["recorded"] = f"count({selector((named(CPU_RULE), *CONTAINERS, *own))})"
-    return union(marked(text, MARK, name) for name, text in asked.items())
+        expressions["recorded"] = f"count({selector((named(CPU_RULE), *CONTAINERS, *own))})"
+    return union(marked(text, MARK, name) for name, text in expressions.items())
 
 
 def refuse_unfit(answer: Answer, describe: str) -> None:
@@ -153,33 +153,33 @@ def refuse_unfit(answer: Answer, describe: str) -> None:
 
 def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Survey:
     """Read the survey's answer; interval_seconds: the scrape interval if the user gave it, else 0."""
-    told: dict[str, Floats] = {labels.get(MARK, ""): values for labels, values in answer}
+    values_by_mark: dict[str, Floats] = {labels.get(MARK, ""): values for labels, values in answer}
     namespaces = {
         labels.get("namespace", ""): int(values.max()) for labels, values in answer if labels.get(MARK) == "namespaces"
     }
-    counts = told.get("samples", np.empty(0))
+    counts = values_by_mark.get("samples", np.empty(0))
     rates = Rates(interval_seconds or _interval(counts))
     notes = [sentence for metric, sentence in NEEDED.items() if metric not in names]
-    if told.get("old-labels", np.zeros(1)).max() > 0:
+    if values_by_mark.get("old-labels", np.zeros(1)).max() > 0:
         notes.append(f"some {OLD_LABELS} and are left out. {RELABEL}")
-    if told.get("exported", np.zeros(1)).max() > 0:
+    if values_by_mark.get("exported", np.zeros(1)).max() > 0:
         notes.append(
             "kube-state-metrics is scraped without honor_labels: its labels exported_namespace, exported_pod and "
             "exported_container were read; set honor_labels: true, other tools need it"
         )
     if not interval_seconds and len(counts) > 1 and counts.max() > 1.5 * np.median(counts) > 0:
         notes.append("the scrape interval changed in the window, or scrapes were lost: the usual one was taken")
-    people = Population(namespaces, int(told.get("roots", np.zeros(1)).max()))
-    recorded = told.get("recorded", np.zeros(0))
+    people = Population(namespaces, int(values_by_mark.get("roots", np.zeros(1)).max()))
+    recorded = values_by_mark.get("recorded", np.zeros(0))
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
     return Survey(people, rates, bool(covered), names, tuple(notes), newest(_marked(answer, "newest")))
 
 
-def lateness(now_seconds: int, seen: Survey, state_seconds: int) -> tuple[str, ...]:
+def lateness(now_seconds: int, survey: Survey, state_seconds: int) -> tuple[str, ...]:
     """Notes on what lags behind `now_seconds`: all samples, or those of kube-state-metrics (newest: state_seconds)."""
-    newest = seen.newest_seconds
+    newest = survey.newest_seconds
     notes = []
-    patience = max(LATE_SECONDS, 2 * seen.rates.scrape_seconds)
+    patience = max(LATE_SECONDS, 2 * survey.rates.scrape_seconds)
     if newest is not None and newest < now_seconds - patience:
         notes.append(
             f"the newest usage is of {_utc(newest)}, {_span(now_seconds - newest)} ago, and the inventory is that of "

@@ -47,8 +47,8 @@ def _quotas(namespace: str, workloads: Sequence[Workload]) -> Iterator[Quota]:
     for resource, of_limits in _COUNTED:
         used = sum(w.replicas * _counted(w, resource, of_limits) for w in workloads)
         if used:
-            whole = _WHOLE[resource]
-            hard = -(-(used + used // 10) // whole) * whole
+            unit = _WHOLE[resource]
+            hard = -(-(used + used // 10) // unit) * unit
             yield Quota(namespace, "team", resource, of_limits, hard, used)
 
 

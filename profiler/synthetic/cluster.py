@@ -79,10 +79,10 @@ def _per_replica(plan: Sequence[fleet.Blueprint], load: Matrix, lives: Sequence[
 
 
 def _usage(
-    spec: SyntheticSpec, made: tuple[Seats, Crowd, Population], nodes: Sequence[Node], sized: Sequence[Sized]
+    spec: SyntheticSpec, populated: tuple[Seats, Crowd, Population], nodes: Sequence[Node], sized: Sequence[Sized]
 ) -> tuple[dict[Signal, Usage[Any]], tuple[tuple[int, int], ...]]:
     """All signals; scrape gaps strike every 5-minute signal of a node alike."""
-    rows, crowd, people = made
+    rows, crowd, people = populated
     grid = spec.grid
     gaps, outages = _gaps(grid, len(nodes), _stream(spec, 5))
     node_rows = [np.flatnonzero(rows.node == n) for n in range(len(nodes))]
@@ -196,9 +196,11 @@ def _declared(people: Population, rows: Seats, sized: Sequence[Sized], hours: Ti
             getattr(sized[rows.workload[one.seat_row]].containers[rows.part[one.seat_row]], field).get(resource)
             for one in people.series
         ]
-        kept = [(one, amount) for one, amount in zip(people.series, amounts, strict=True) if amount is not None]
-        values = _hourly([one for one, _ in kept], [float(amount) for _, amount in kept], hours)
-        refs = tuple(one.ref for one, _ in kept)
+        series_amounts = [
+            (one, amount) for one, amount in zip(people.series, amounts, strict=True) if amount is not None
+        ]
+        values = _hourly([one for one, _ in series_amounts], [float(amount) for _, amount in series_amounts], hours)
+        refs = tuple(one.ref for one, _ in series_amounts)
         usage[signal] = Usage(refs, hours, values, resource, signal.spec.statistic)
     return usage
 

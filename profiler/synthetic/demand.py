@@ -48,15 +48,15 @@ def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) ->
     out = Cpu(*(np.zeros((len(seats), grid.size), dtype=np.float32) for _ in range(3)))
     skew = np.exp(rng.normal(0.0, 0.18, len(seats)))
     for rows in _chunks(len(seats)):
-        wanted = _wanted(seats, crowd, grid, rows, rng) * skew[rows, None].astype(np.float32)
-        np.minimum(wanted, _threads(seats, rows), out=wanted)
-        wanted *= seats.alive(grid, rows)
-        width = wanted * _spikes(len(wanted), grid, rng)
+        demanded = _wanted(seats, crowd, grid, rows, rng) * skew[rows, None].astype(np.float32)
+        np.minimum(demanded, _threads(seats, rows), out=demanded)
+        demanded *= seats.alive(grid, rows)
+        width = demanded * _spikes(len(demanded), grid, rng)
         limit = seats.limit[Resource.CPU][rows, None].astype(np.float32)
-        lost = refused(wanted, width, limit)
+        lost = refused(demanded, width, limit)
         out.throttled[rows] = lost
-        out.mean[rows] = np.minimum(wanted - lost, limit)
-        out.maximum[rows] = np.maximum(np.minimum(wanted + width, limit), out.mean[rows])
+        out.mean[rows] = np.minimum(demanded - lost, limit)
+        out.maximum[rows] = np.maximum(np.minimum(demanded + width, limit), out.mean[rows])
     return out
 
 
@@ -74,11 +74,11 @@ def _wanted(seats: Seats, crowd: Crowd, grid: TimeGrid, rows: slice, rng: np.ran
     count = len(seats.workload[rows])
     steady = np.array([crowd.blueprints[w].shape in (Shape.FLAT, Shape.IDLE) for w in seats.workload[rows]])
     slow = np.where(steady, rng.uniform(0.02, 0.4, count), rng.uniform(0.08, 0.42, count))
-    told = np.array([crowd.blueprints[w].told for w in seats.workload[rows]])
-    slow[told] = 0.08
+    scripted = np.array([crowd.blueprints[w].told for w in seats.workload[rows]])
+    slow[scripted] = 0.08
     noise = slow_noise(count, grid, slow, rng)
     fast = np.exp(rng.uniform(np.log(0.04), np.log(0.6), count)).astype(np.float32)
-    fast[told] = 0.06
+    fast[scripted] = 0.06
     noise += fast[:, None] * rng.standard_normal((count, grid.size), dtype=np.float32)
     np.exp(noise, out=noise)
     noise *= crowd.load[seats.workload[rows]]
@@ -88,8 +88,8 @@ def _wanted(seats: Seats, crowd: Crowd, grid: TimeGrid, rows: slice, rng: np.ran
 
 def _threads(seats: Seats, rows: slice) -> Matrix:
     """What a container could use at most, (rows, 1): its threads are chosen for its size, not for the node's."""
-    wish, limit = seats.wish[Resource.CPU][rows, None], seats.limit[Resource.CPU][rows, None]
-    return np.minimum(3.0 * wish + 100.0, 1.5 * limit).astype(np.float32)
+    size, limit = seats.wish[Resource.CPU][rows, None], seats.limit[Resource.CPU][rows, None]
+    return np.minimum(3.0 * size + 100.0, 1.5 * limit).astype(np.float32)
 
 
 def _with_starts(demand: Matrix, seats: Seats, crowd: Crowd, rows: slice, rng: np.random.Generator) -> Matrix:

@@ -104,14 +104,14 @@ def _node(number: int, cores: int, gib: int) -> Node:
 def blueprints(spec: SyntheticSpec, rng: np.random.Generator) -> tuple[Blueprint, ...]:
     """One blueprint per workload, in a fixed order: node agents, the story's, then the crowd by archetype."""
     agents = [_agent(namespace, name, spec.nodes) for namespace, name in AGENTS]
-    told = (agents + story(rush=spec.rush))[: spec.workloads]
-    counts = largest_remainder(spec.workloads - len(told), np.array([a.share for a in ARCHETYPES]))
-    taken = {blueprint.ref for blueprint in told}
+    scripted = (agents + story(rush=spec.rush))[: spec.workloads]
+    counts = largest_remainder(spec.workloads - len(scripted), np.array([a.share for a in ARCHETYPES]))
+    taken = {blueprint.ref for blueprint in scripted}
     crowd: list[Blueprint] = []
     for archetype, count in zip(ARCHETYPES, counts, strict=True):
         shapes = _shapes(archetype, count, rng)
         crowd += [_draw(archetype, shape, taken, rng) for shape in shapes]
-    return tuple(told + crowd)
+    return tuple(scripted + crowd)
 
 
 def largest_remainder(total: int, shares: np.ndarray) -> list[int]:
@@ -213,9 +213,9 @@ def _busy(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> float
 def _part(name: str, request: tuple[float, float], limit: tuple[float, float]) -> Part:
     """A declared part from (cores, GiB) pairs."""
     units = {Resource.CPU: float(MILLICORES_PER_CORE), Resource.MEMORY: float(GIB)}
-    wanted = {resource: amount * units[resource] for resource, amount in zip(units, request, strict=True)}
+    requests = {resource: amount * units[resource] for resource, amount in zip(units, request, strict=True)}
     capped = {resource: amount * units[resource] for resource, amount in zip(units, limit, strict=True)}
-    return Part(name, wanted, capped, declared=True, busy=0.2, full=0.6)
+    return Part(name, requests, capped, declared=True, busy=0.2, full=0.6)
 
 
 def _memory_shape(archetype: Archetype, rng: np.random.Generator) -> MemoryShape:

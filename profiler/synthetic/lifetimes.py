@@ -87,8 +87,8 @@ def _spans(
     if kind in ("Job", "Pod"):
         return [[_once(kind, grid, rng)]]
     if blueprint.scaled and blueprint.autoscaler:
-        wanted = replicas_by_load(load, blueprint.autoscaler.min_replicas, blueprint.seats, grid)
-        return [_stretches(wanted > seat, begin) for seat in range(blueprint.seats)]
+        replicas = replicas_by_load(load, blueprint.autoscaler.min_replicas, blueprint.seats, grid)
+        return [_stretches(replicas > seat, begin) for seat in range(blueprint.seats)]
     return [[(begin, FOREVER)] for _ in range(blueprint.seats)]
 
 
@@ -97,8 +97,8 @@ def replicas_by_load(load: npt.NDArray[np.float32], lowest: int, highest: int, g
     block = 2 * HOUR_SECONDS // grid.step_seconds
     padded = np.pad(load, (0, -len(load) % block), mode="edge")
     peaks = np.repeat(padded.reshape(-1, block).max(axis=1), block)[: len(load)]
-    wanted = np.ceil(peaks / max(float(np.percentile(peaks, 95)), 1e-9) * highest).astype(np.int64)
-    return np.clip(wanted, lowest, highest)
+    replicas = np.ceil(peaks / max(float(np.percentile(peaks, 95)), 1e-9) * highest).astype(np.int64)
+    return np.clip(replicas, lowest, highest)
 
 
 def _stretches(alive: npt.NDArray[np.bool_], begin: int) -> list[tuple[int, int]]:

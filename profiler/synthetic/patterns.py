@@ -26,9 +26,9 @@ def loads(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], rn
         rows = [i for i, blueprint in enumerate(plan) if blueprint.shape is shape]
         if rows:
             out[rows] = make([plan[i] for i in rows], grid, holidays, rng)
-    told = np.array([blueprint.told for blueprint in plan])
-    out *= 1.0 + _incidents(plan, grid, rng) * ~told[:, None]
-    _shift_levels(out, (rng.random(len(plan)) < 0.2) & ~told, rng)
+    scripted = np.array([blueprint.told for blueprint in plan])
+    out *= 1.0 + _incidents(plan, grid, rng) * ~scripted[:, None]
+    _shift_levels(out, (rng.random(len(plan)) < 0.2) & ~scripted, rng)
     out /= np.maximum(out.mean(axis=1, keepdims=True, dtype=np.float64), 1e-9).astype(np.float32)
     return out
 

@@ -29,7 +29,7 @@ def place(fleet: Sequence[Sized], nodes: Sequence[Node]) -> tuple[Ints, ...]:
     """
     allocatable = np.array([[node.allocatable[r] for r in Resource] for node in nodes], dtype=np.int64)
     requests = np.array([[sized.request[r] for r in Resource] for sized in fleet], dtype=np.int64)
-    needs = np.array([[sum(wish[r] for wish in sized.wish) for r in Resource] for sized in fleet], dtype=np.int64)
+    needs = np.array([[sum(size[r] for size in sized.wish) for r in Resource] for sized in fleet], dtype=np.int64)
     free, idle = allocatable.copy(), allocatable.copy()
     places = [np.full(sized.blueprint.seats, UNPLACED, dtype=np.int64) for sized in fleet]
     for index in _order(fleet, needs / allocatable.mean(axis=0)):
@@ -38,8 +38,8 @@ def place(fleet: Sequence[Sized], nodes: Sequence[Node]) -> tuple[Ints, ...]:
             fits = (free >= requests[index]).all(axis=1)
             fits &= (np.arange(len(nodes)) == seat) if daemon else True
             if fits.any():
-                left = ((idle - needs[index]) / allocatable).min(axis=1)
-                node = int(np.argmax(np.where(fits, left, -np.inf)))
+                free_share = ((idle - needs[index]) / allocatable).min(axis=1)
+                node = int(np.argmax(np.where(fits, free_share, -np.inf)))
                 places[index][seat] = node
                 free[node] -= requests[index]
                 idle[node] -= needs[index]

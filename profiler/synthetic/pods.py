@@ -58,9 +58,9 @@ def populate(
                 continue
             name = _name(sized, lives[workload], (seat, start), grid, rng)
             pods.append(_pod(sized, name, nodes[int(seats.node[rows[0]])].name, (start, end), grid))
-            made = [_series(sized, name, int(row), seats, (start, end), grid) for row in rows]
-            series += made
-            events += _events(sized, lives[workload], seat, made[0], grid)
+            pod_series = [_series(sized, name, int(row), seats, (start, end), grid) for row in rows]
+            series += pod_series
+            events += _events(sized, lives[workload], seat, pod_series[0], grid)
     return Population(
         tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name))),
         tuple(sorted(series, key=lambda one: one.ref)),
@@ -73,7 +73,7 @@ def workloads(fleet: Sequence[Sized], pods: Sequence[Pod]) -> tuple[Workload, ..
     running: dict[object, int] = {}
     for pod in pods:
         running[pod.workload] = running.get(pod.workload, 0) + pod.running
-    made = [
+    controllers = [
         Workload(
             sized.blueprint.ref, running.get(sized.blueprint.ref, 0), sized.template, sized.blueprint.qos,
             sized.blueprint.priority, sized.blueprint.autoscaler, dict(sized.blueprint.labels),
@@ -81,7 +81,7 @@ def workloads(fleet: Sequence[Sized], pods: Sequence[Pod]) -> tuple[Workload, ..
         )
         for sized in fleet
     ]  # fmt: skip
-    return tuple(sorted(made, key=lambda workload: workload.ref))
+    return tuple(sorted(controllers, key=lambda workload: workload.ref))
 
 
 def _rows_by_seat(seats: Seats) -> dict[tuple[int, int], list[int]]:
@@ -143,7 +143,9 @@ def _events(sized: Sized, lives: Lives, seat: int, main: Series, grid: TimeGrid)
                 events.append(Event(moment, EventKind.OOM_KILL, main.ref, limit))
             events.append(Event(moment, EventKind.RESTART, main.ref))
     in_place = sized.blueprint.ref.kind == "StatefulSet"
-    told = (
+    deploy_slots = (
         [s for s in lives.deploys if s == main.start or (in_place and main.start < s < main.end)] if seat == 0 else []
     )
-    return events + [Event(grid.start_seconds + s * grid.step_seconds, EventKind.DEPLOY, main.ref) for s in told]
+    return events + [
+        Event(grid.start_seconds + s * grid.step_seconds, EventKind.DEPLOY, main.ref) for s in deploy_slots
+    ]

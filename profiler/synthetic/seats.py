@@ -70,9 +70,9 @@ def seats(
     workload, seat, part = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     node = np.array([places[w][s] for w, s, _ in rows], dtype=np.int64)
     life = tuple(lives[w].seats[s] for w, s, _ in rows)
-    wish = {r: np.array([fleet[w].wish[p][r] for w, _, p in rows], dtype=float) for r in Resource}
+    size = {r: np.array([fleet[w].wish[p][r] for w, _, p in rows], dtype=float) for r in Resource}
     limit = {r: np.array([fleet[w].containers[p].limits.get(r, np.inf) for w, _, p in rows]) for r in Resource}
-    bare = Seats(workload, seat, part, node, life, wish, limit, {})
+    bare = Seats(workload, seat, part, node, life, size, limit, {})
     return replace(bare, level={r: _level(spec, bare, fleet, nodes, r) for r in Resource})
 
 
@@ -82,14 +82,14 @@ def _level(
     """Mean use of every row: what its blueprint says, times one factor for the crowd, under a roof near its limit."""
     cpu = resource is Resource.CPU
     parts = [fleet[w].blueprint.parts[p] for w, p in zip(seats.workload, seats.part, strict=True)]
-    told = np.array([part.busy if cpu else part.full for part in parts]) * seats.wish[resource]
+    stated = np.array([part.busy if cpu else part.full for part in parts]) * seats.wish[resource]
     roof = seats.limit[resource] * np.array([part.roof if cpu else 0.88 for part in parts])
     fixed = np.array([_fixed(fleet[w]) for w in seats.workload])
     # The nodes' own processes use about 2 %.
     share = (spec.cpu_used if cpu else spec.memory_used) - 0.02
     target = share * sum(node.allocatable[resource] for node in nodes)
     roof = np.minimum(roof, 3.0 * seats.wish[resource])
-    return _scaled(told, roof, _alive_share(spec.grid, seats.life), fixed, target)
+    return _scaled(stated, roof, _alive_share(spec.grid, seats.life), fixed, target)
 
 
 def _fixed(sized: Sized) -> bool:

@@ -61,11 +61,11 @@ def _amounts(
     """Rounded requests of every part of every blueprint; a few rounds of scaling bring the sum to the target."""
     target = share * sum(node.allocatable[resource] for node in nodes)
     largest = 0.15 * max(node.allocatable[resource] for node in nodes)
-    wanted = [np.array([part.request[resource] for part in blueprint.parts]) for blueprint in plan]
+    sizes = [np.array([part.request[resource] for part in blueprint.parts]) for blueprint in plan]
     declared = [np.array([part.declared for part in blueprint.parts]) for blueprint in plan]
-    factor, rounded = 1.0, wanted
+    factor, rounded = 1.0, sizes
     for _ in range(6):
-        rounded = [_round(resource, np.minimum(w * factor, largest)) for w in wanted]
+        rounded = [_round(resource, np.minimum(w * factor, largest)) for w in sizes]
         total = sum(float(n * r[d].sum()) for n, r, d in zip(running, rounded, declared, strict=True))
         factor *= target / total if total else 1.0
     return [tuple(int(amount) for amount in amounts) for amounts in rounded]
@@ -81,17 +81,17 @@ def _round(resource: Resource, amounts: npt.NDArray[np.float64]) -> npt.NDArray[
 
 def _sized(blueprint: Blueprint, amounts: Mapping[Resource, tuple[int, ...]]) -> Sized:
     wishes = [{r: amounts[r][i] for r in amounts} for i in range(len(blueprint.parts))]
-    containers = tuple(_container(part, wish) for part, wish in zip(blueprint.parts, wishes, strict=True))
+    containers = tuple(_container(part, size) for part, size in zip(blueprint.parts, wishes, strict=True))
     return Sized(blueprint, containers, tuple(wishes))
 
 
-def _container(part: Part, wish: Mapping[Resource, int]) -> Container:
+def _container(part: Part, size: Mapping[Resource, int]) -> Container:
     limits = {
         resource: int(
             _round(resource, np.array([max(amount, amount * part.limit[resource] / part.request[resource])]))[0]
         )
-        for resource, amount in wish.items()
+        for resource, amount in size.items()
         if part.limit[resource] > 0
     }
-    limits = {resource: max(limit, wish[resource]) for resource, limit in limits.items()}
-    return Container(part.name, dict(wish) if part.declared else {}, limits, part.role)
+    limits = {resource: max(limit, size[resource]) for resource, limit in limits.items()}
+    return Container(part.name, dict(size) if part.declared else {}, limits, part.role)

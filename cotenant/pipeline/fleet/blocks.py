@@ -62,11 +62,11 @@ class Hours:
     def daily(self, days: int) -> FloatMatrix:
         """Maximum of each 24 hours counted back from the end, at most `days`; NaN where half or more is missing."""
         count = min(days, self.maxima.shape[1] // HOURS_PER_DAY)
-        kept = self.maxima.shape[1] - count * HOURS_PER_DAY
+        first = self.maxima.shape[1] - count * HOURS_PER_DAY
         shape = (len(self.maxima), count, HOURS_PER_DAY)
-        highest = np.fmax.reduce(self.maxima[:, kept:].reshape(shape), axis=2)
-        seen = self.counts[:, kept:].reshape(shape).sum(axis=2)
-        result: FloatMatrix = np.where(2 * seen > HOURS_PER_DAY * SLOTS_PER_HOUR, highest, np.nan).astype(np.float32)
+        highest = np.fmax.reduce(self.maxima[:, first:].reshape(shape), axis=2)
+        samples = self.counts[:, first:].reshape(shape).sum(axis=2)
+        result: FloatMatrix = np.where(2 * samples > HOURS_PER_DAY * SLOTS_PER_HOUR, highest, np.nan).astype(np.float32)
         return result
 
 
@@ -82,22 +82,22 @@ def refs_of(block: Block) -> Refs:
     return tuple(PodContainerRef(*parts) for parts in zip(*columns, strict=True))
 
 
-def results(portraits: Portraits[PodContainerRef], made: Forecasts[PodContainerRef]) -> Block:
-    """What is published: one row a container, in the order of `made`, which is the portraits'."""
+def results(portraits: Portraits[PodContainerRef], forecasts: Forecasts[PodContainerRef]) -> Block:
+    """What is published: one row a container, in the order of `forecasts`, which is the portraits'."""
     percentiles = portraits.histograms.percentiles(PERCENTILES)
     return {
-        **names(made.refs),
-        "start": np.full(len(made.refs), made.grid.start_seconds, dtype=np.int64),
+        **names(forecasts.refs),
+        "start": np.full(len(forecasts.refs), forecasts.grid.start_seconds, dtype=np.int64),
         **{f"p{q * 100:g}": percentiles[:, i].astype(np.float32) for i, q in enumerate(PERCENTILES)},
         "maximum": portraits.maximum.astype(np.float32),
         "mean": portraits.mean.astype(np.float32),
         "pattern": _texts([p.value for p in portraits.pattern]),
-        "quantiles": made.quantiles,
-        "peak": made.peak,
-        "model": _texts(made.model),
-        "reason": _texts([reason.value for reason in made.reason]),
-        "relative_wql": np.array([e.relative_wql for e in made.error], dtype=np.float32),
-        "coverage_95": np.array([e.coverage_95 for e in made.error], dtype=np.float32),
+        "quantiles": forecasts.quantiles,
+        "peak": forecasts.peak,
+        "model": _texts(forecasts.model),
+        "reason": _texts([reason.value for reason in forecasts.reason]),
+        "relative_wql": np.array([e.relative_wql for e in forecasts.error], dtype=np.float32),
+        "coverage_95": np.array([e.coverage_95 for e in forecasts.error], dtype=np.float32),
     }
 
 

@@ -50,33 +50,37 @@ class Processes:
 
     def run(self, work: Callable[[TaskT], str], tasks: Sequence[TaskT]) -> Iterator[str]:
         """Results as they come. When a worker is killed the pool is made anew for what was not finished."""
-        left = dict(enumerate(tasks))
-        begun = dict.fromkeys(left, 0)
-        while left:
+        remaining = dict(enumerate(tasks))
+        attempts = dict.fromkeys(remaining, 0)
+        while remaining:
             with _one_thread(), self._pool() as pool:
                 try:
-                    for number, name in _finished(pool, work, left, begun, self.workers):
-                        del left[number]
+                    for number, name in _finished(pool, work, remaining, attempts, self.workers):
+                        del remaining[number]
                         yield name
                 except BrokenProcessPool:
-                    worn = [n for n in left if begun[n] >= ATTEMPTS]
+                    worn = [n for n in remaining if attempts[n] >= ATTEMPTS]
                     if worn:
                         raise WorkerLost(
-                            f"a worker ended {ATTEMPTS} times while it computed {left[worn[0]]}",
+                            f"a worker ended {ATTEMPTS} times while it computed {remaining[worn[0]]}",
                             fix="Is there memory enough? Use fewer --workers or smaller shards.",
                         ) from None
 
 
 def _finished(
-    pool: ProcessPoolExecutor, work: Callable[[Any], str], left: dict[int, Any], begun: dict[int, int], workers: int
+    pool: ProcessPoolExecutor,
+    work: Callable[[Any], str],
+    remaining: dict[int, Any],
+    attempts: dict[int, int],
+    workers: int,
 ) -> Iterator[tuple[int, str]]:
     """(number, result) of the tasks; no more are handed out than workers are, so that a break is counted right."""
-    waiting = iter(list(left.items()))
+    waiting = iter(list(remaining.items()))
     running: dict[Future[str], int] = {}
     while True:
         while len(running) < workers and (following := next(waiting, None)) is not None:
             number, task = following
-            begun[number] += 1
+            attempts[number] += 1
             running[pool.submit(work, task)] = number
         if not running:
             return

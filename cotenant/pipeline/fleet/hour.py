@@ -51,39 +51,39 @@ class Known:
         return self.portraits.end_seconds
 
 
-def advance(asked: HourTask) -> str:
+def advance(hour_task: HourTask) -> str:
     """Bring one shard's blocks to the hour; its name. NoData when the shard was never computed. Idempotent."""
-    task, shard, end = asked.task, asked.task.shard, asked.window.end_seconds
+    task, shard, end = hour_task.task, hour_task.task.shard, hour_task.window.end_seconds
     store, folder = Store(task.url, task.cluster), task.plan.folder
-    known = _known(store, task)
-    if known.end_seconds >= end and _start(known.results) >= end:
+    state = _known(store, task)
+    if state.end_seconds >= end and _start(state.results) >= end:
         return shard.name
-    first = min([known.end_seconds, *([_start(known.results)] if len(known.results["start"]) else [])])
+    first = min([state.end_seconds, *([_start(state.results)] if len(state.results["start"]) else [])])
     newer: Usage[PodContainerRef] = store.read(shard.signal, _hours(first, end), shard.between)
-    fresh = store.read(shard.signal, asked.window, shard.between) if _due(shard, known, end) else None
-    moved = updated(known, newer, task.settings)
-    found = refreshed(moved, newer, task.settings) if fresh is None else anew(moved, fresh, task.settings)
-    when = str(known.forecast_seconds if fresh is None else end)
+    fresh = store.read(shard.signal, hour_task.window, shard.between) if _due(shard, state, end) else None
+    moved = updated(state, newer, task.settings)
+    results = refreshed(moved, newer, task.settings) if fresh is None else anew(moved, fresh, task.settings)
+    when = str(state.forecast_seconds if fresh is None else end)
     stamp = {"end": str(end), "forecast": when}
     store.write_block(state_folder(folder), shard.name, blocks.state(moved.portraits, moved.hours), stamp)
-    store.write_block(folder, shard.name, found, stamp)
+    store.write_block(folder, shard.name, results, stamp)
     return shard.name
 
 
-def updated(known: Known, newer: Usage[PodContainerRef], settings: Settings) -> Known:
+def updated(state: Known, newer: Usage[PodContainerRef], settings: Settings) -> Known:
     """The state after newer usage, of which the part that it has already is left out. Pure."""
-    skip = max(0, newer.grid.index_of(known.end_seconds))
+    skip = max(0, newer.grid.index_of(state.end_seconds))
     if skip >= newer.grid.size:
-        return known
-    grid = TimeGrid(known.end_seconds, FIVE_MINUTES_SECONDS, newer.grid.size - skip)
+        return state
+    grid = TimeGrid(state.end_seconds, FIVE_MINUTES_SECONDS, newer.grid.size - skip)
     usage = Usage(newer.refs, grid, newer.values[:, skip:], newer.resource, newer.statistic)
-    portraits = portrait.update(known.portraits, usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
+    portraits = portrait.update(state.portraits, usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
     row = {ref: i for i, ref in enumerate(portraits.refs)}
     values = np.full((len(row), grid.size), np.nan, dtype=np.float32)
     values[[row[ref] for ref in usage.refs]] = usage.values
-    hours = known.hours.widened(len(row) - len(known.hours.maxima))
+    hours = state.hours.widened(len(row) - len(state.hours.maxima))
     most = (settings.forecasting.history_days + 1) * blocks.HOURS_PER_DAY
-    return replace(known, portraits=portraits, hours=hours.then(Hours.of(values), most))
+    return replace(state, portraits=portraits, hours=hours.then(Hours.of(values), most))
 
 
 def refreshed(moved: Known, newer: Usage[PodContainerRef], settings: Settings) -> Block:
@@ -91,25 +91,27 @@ def refreshed(moved: Known, newer: Usage[PodContainerRef], settings: Settings) -
     end, old = moved.end_seconds, moved.results
     count = len(old["start"])
     slots = (end - _start(old)) // STEP_SECONDS if count else 0
-    found = blocks.rolled(old, slots, end)
+    results = blocks.rolled(old, slots, end)
     fresh = np.arange(count, len(moved.portraits.refs))
     if fresh.size:
         young = blocks.select(moved.portraits, fresh)
-        found = blocks.chained(found, blocks.results(young, forecast(_of(newer, young), young, settings.forecasting)))
-    found = blocks.with_portraits(found, moved.portraits)
-    return _with_peak(found, moved, settings)
+        results = blocks.chained(
+            results, blocks.results(young, forecast(_of(newer, young), young, settings.forecasting))
+        )
+    results = blocks.with_portraits(results, moved.portraits)
+    return _with_peak(results, moved, settings)
 
 
 def anew(moved: Known, window: Usage[PodContainerRef], settings: Settings) -> Block:
     """Results with a forecast from the whole window. Pure."""
-    made = forecast(_of(window, moved.portraits), moved.portraits, settings.forecasting)
-    return blocks.results(moved.portraits, made)
+    forecasts = forecast(_of(window, moved.portraits), moved.portraits, settings.forecasting)
+    return blocks.results(moved.portraits, forecasts)
 
 
-def _with_peak(found: Block, moved: Known, settings: Settings) -> Block:
+def _with_peak(results: Block, moved: Known, settings: Settings) -> Block:
     maxima = moved.hours.daily(settings.forecasting.history_days + 1)
     peak = peak_quantiles(maxima, moved.portraits.maximum, settings.forecasting)
-    return blocks.with_peak(found, peak)
+    return blocks.with_peak(results, peak)
 
 
 def _of(usage: Usage[PodContainerRef], portraits: Portraits[PodContainerRef]) -> Usage[PodContainerRef]:
@@ -138,9 +140,9 @@ def _start(results: Block) -> int:
     return int(results["start"][0]) if len(results["start"]) else 0
 
 
-def _due(shard: Shard, known: Known, end: int) -> bool:
+def _due(shard: Shard, state: Known, end: int) -> bool:
     """Whether the shard's turn has come to be forecast anew."""
-    return shard.turn(end) or end - known.forecast_seconds >= DAY_SECONDS
+    return shard.turn(end) or end - state.forecast_seconds >= DAY_SECONDS
 
 
 def _hours(start: int, end: int) -> TimeGrid:

@@ -66,8 +66,8 @@ class Fleet:
         plan = self._plan()
         done = set(self.store.block_names(plan.folder))
         mine = plan.shards if share is None else share.of_shards(plan.shards)
-        wanted = {shard.name for shard in mine} - done
-        tasks = [self._task(plan, i) for i, shard in enumerate(plan.shards) if shard.name in wanted]
+        missing = {shard.name for shard in mine} - done
+        tasks = [self._task(plan, i) for i, shard in enumerate(plan.shards) if shard.name in missing]
         self.progress.stage(f"Forecast {plan.series:,} series in shards", len(mine))
         self.progress.advance(len(mine) - len(tasks))
         self._map(executor, compute, tasks)

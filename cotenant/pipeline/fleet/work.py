@@ -51,15 +51,15 @@ def compute(task: Task) -> str:
     """Compute one shard and write its blocks; its name. StoreError when the store fails."""
     store, shard, plan = Store(task.url, task.cluster), task.shard, task.plan
     usage: Usage[PodContainerRef] = store.read(shard.signal, plan.window, shard.between)
-    found, kept = decide(usage, task.settings)
+    results, state = decide(usage, task.settings)
     stamp = {"end": str(plan.window.end_seconds), "forecast": str(plan.window.end_seconds)}
-    store.write_block(state_folder(plan.folder), shard.name, kept, stamp)
-    store.write_block(plan.folder, shard.name, found, stamp)
+    store.write_block(state_folder(plan.folder), shard.name, state, stamp)
+    store.write_block(plan.folder, shard.name, results, stamp)
     return shard.name
 
 
 def decide(usage: Usage[PodContainerRef], settings: Settings) -> tuple[Block, Block]:
     """Results and state of a shard's usage. Pure."""
     portraits = portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
-    made = forecast(usage, portraits, settings.forecasting)
-    return blocks.results(portraits, made), blocks.state(portraits, Hours.of(usage.values))
+    forecasts = forecast(usage, portraits, settings.forecasting)
+    return blocks.results(portraits, forecasts), blocks.state(portraits, Hours.of(usage.values))
