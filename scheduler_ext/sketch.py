@@ -70,9 +70,9 @@ def _from_sketch(sketch: Json, spec: Json) -> Converted:
     return Converted(body, tuple(notes))
 
 
-def _template(given: Any, namespace: str, notes: list[str]) -> dict[str, Any]:
+def _template(document: Any, namespace: str, notes: list[str]) -> dict[str, Any]:
     """A pod template; the sketch holds a copy of a pod's spec."""
-    template = dict(_object("spec.template", given if given is not None else {}))
+    template = dict(_object("spec.template", document if document is not None else {}))
     if "spec" not in template:
         template = {"spec": template} if template else {}
     if not _part(template, "spec", "spec.template").get("containers"):
@@ -93,9 +93,9 @@ def on_node(pod: Json, node: str) -> dict[str, Any]:
     return {**pod, "affinity": {**affinity, "nodeAffinity": nodes}}
 
 
-def _owners(given: Any, namespace: str, notes: list[str]) -> list[dict[str, Any]]:
-    entries = given if isinstance(given, list) else [given]
-    if not given or not all(entries):
+def _owners(owners: Any, namespace: str, notes: list[str]) -> list[dict[str, Any]]:
+    entries = owners if isinstance(owners, list) else [owners]
+    if not owners or not all(entries):
         raise UsageError("spec.resourceOwners is missing or empty", fix="Say who may use the room: a controller.")
     return [_owner(_object("spec.resourceOwners", entry), namespace, notes) for entry in entries]
 
@@ -111,20 +111,20 @@ def _owner(entry: Json, namespace: str, notes: list[str]) -> dict[str, Any]:
     return {**entry, "controller": {"namespace": namespace, "uid": "", **controller}}
 
 
-def _controller(given: Json, notes: list[str]) -> dict[str, Any]:
+def _controller(controller: Json, notes: list[str]) -> dict[str, Any]:
     """A controller as it stands in a pod's ownerReferences: of a Deployment's pods that is the ReplicaSet."""
     for name in _CONTROLLER:
-        if not given.get(name):
+        if not controller.get(name):
             raise UsageError(f"spec.resourceOwners.controller.{name} is missing", fix="Give apiVersion, kind and name.")
-    if given["kind"] != "Deployment":
-        return dict(given)
-    if not _REPLICA_SET.fullmatch(str(given["name"])):
+    if controller["kind"] != "Deployment":
+        return dict(controller)
+    if not _REPLICA_SET.fullmatch(str(controller["name"])):
         raise UsageError(
-            f"spec.resourceOwners.controller: pods of Deployment {given['name']} belong to its ReplicaSets",
+            f"spec.resourceOwners.controller: pods of Deployment {controller['name']} belong to its ReplicaSets",
             fix="Name the ReplicaSet (kubectl get replicasets), or give a labelSelector instead.",
         )
-    notes.append(f"{given['name']} is the name of a ReplicaSet: kind Deployment became ReplicaSet.")
-    return {**given, "kind": "ReplicaSet"}
+    notes.append(f"{controller['name']} is the name of a ReplicaSet: kind Deployment became ReplicaSet.")
+    return {**controller, "kind": "ReplicaSet"}
 
 
 def _ttl(seconds: Any) -> str:

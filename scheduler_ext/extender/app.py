@@ -85,11 +85,11 @@ class ExtenderApp:
     def answer(self, request: Request) -> Response:
         """The answer to one request."""
         began = perf_counter()
-        found = self._look(request) if request.method in ("GET", "HEAD") else self._answer(request)
+        response = self._look(request) if request.method in ("GET", "HEAD") else self._answer(request)
         self._asked_at = monotonic()
         if request.method == "POST":
-            self.counts.answered(request.path, found.status, perf_counter() - began)
-        return found
+            self.counts.answered(request.path, response.status, perf_counter() - began)
+        return response
 
     def asks_elsewhere(self, path: str) -> bool:
         """Whether the answer waits for the API server."""
@@ -135,60 +135,60 @@ class ExtenderApp:
 
     # --- verbs --------------------------------------------------------------------------------------------------------
     def _filter(self, body: bytes) -> bytes:
-        asked = wire.EXTENDER_ARGS.decode(body)
-        if asked.node_names is None:
+        args = wire.EXTENDER_ARGS.decode(body)
+        if args.node_names is None:
             return wire.failed_filter("cotenant's extender needs nodeCacheCapable: true in the scheduler's settings")
-        snapshot, names, pod, now = self._parts.view.snapshot, asked.node_names, self._facts(asked.pod), self._now()
+        snapshot, names, pod, now = self._parts.view.snapshot, args.node_names, self._facts(args.pod), self._now()
         rows = snapshot.rows_of(names)
-        known = self._of_now(snapshot, now)
-        judged, stance = decide.judge(snapshot, pod, rows, now, self._settings, known)
+        context = self._of_now(snapshot, now)
+        judged, stance = decide.judge(snapshot, pod, rows, now, self._settings, context)
         self._note(pod, len(names), stance, judged.counts())
         places = np.flatnonzero(judged.passed)
         if not len(places):
             return wire.refused_all(wire.quoted_names(snapshot, names, rows), judged.refused())
-        places = places[narrowing.narrowed(snapshot, pod, rows[places], now, self._settings, known)]
+        places = places[narrowing.narrowed(snapshot, pod, rows[places], now, self._settings, context)]
         return wire.filtered(wire.quoted_names(snapshot, [names[place] for place in places.tolist()], rows[places]))
 
     def _prioritize(self, body: bytes) -> bytes:
-        asked = wire.EXTENDER_ARGS.decode(body)
-        snapshot, pod = self._parts.view.snapshot, self._facts(asked.pod)
-        rows = snapshot.rows_of(asked.node_names or ())
+        args = wire.EXTENDER_ARGS.decode(body)
+        snapshot, pod = self._parts.view.snapshot, self._facts(args.pod)
+        rows = snapshot.rows_of(args.node_names or ())
         now = self._now()
         points = decide.points(snapshot, pod, rows, now, self._settings, self._of_now(snapshot, now))
         return wire.prioritized(snapshot, rows, points)
 
     def _preempt(self, body: bytes) -> bytes:
-        asked = wire.PREEMPT_ARGS.decode(body)
-        view, pod = self._parts.view, self._facts(asked.pod)
-        victims = asked.victims()
-        uids = {node: [p.uid for p in found.pods or ()] for node, found in victims.items()}
+        args = wire.PREEMPT_ARGS.decode(body)
+        view, pod = self._parts.view, self._facts(args.pod)
+        victims = args.victims()
+        uids = {node: [p.uid for p in node_victims.pods or ()] for node, node_victims in victims.items()}
         spared = decide.spared(view.snapshot, pod, uids, view.shares, (self._now(), self._settings))
         self.counts.spared(len(spared))
         return wire.preempted(victims, spared)
 
     def _bind(self, body: bytes) -> bytes:
         """In a thread: the API server is asked, and nobody else waits for it."""
-        asked = wire.BIND_ARGS.decode(body)
+        args = wire.BIND_ARGS.decode(body)
         if self._parts.binder is None:
             return wire.bound("this extender does not bind")
-        error = self._parts.binder.bind(asked)
+        error = self._parts.binder.bind(args)
         if error:
-            _log.warning("not bound", pod=f"{asked.namespace}/{asked.name}", node=asked.node, error=error)
+            _log.warning("not bound", pod=f"{args.namespace}/{args.name}", node=args.node, error=error)
         return wire.bound(error)
 
     def _why(self, body: bytes) -> bytes:
         """What the rules say of a pod that is sent along, over all nodes."""
-        asked = wire.EXTENDER_ARGS.decode(body)
-        snapshot, pod = self._parts.view.snapshot, facts_of(asked.pod, self._settings.load_aware)
-        found: Explanation = explained(snapshot, pod, self._now(), self._settings)
-        return msgspec.json.encode(found)
+        args = wire.EXTENDER_ARGS.decode(body)
+        snapshot, pod = self._parts.view.snapshot, facts_of(args.pod, self._settings.load_aware)
+        explanation: Explanation = explained(snapshot, pod, self._now(), self._settings)
+        return msgspec.json.encode(explanation)
 
     def _remembered(self, query: str) -> Response:
-        words = {key: values[0] for key, values in parse_qs(query).items()}
-        said = self._last.get(f"{words.get('namespace', 'default')}/{words.get('name', '')}")
-        if said is None:
+        params = {key: values[0] for key, values in parse_qs(query).items()}
+        verdict = self._last.get(f"{params.get('namespace', 'default')}/{params.get('name', '')}")
+        if verdict is None:
             return Response(404, b"no node was refused to a pod of that name lately\n")
-        return Response(200, msgspec.json.encode(said), JSON)
+        return Response(200, msgspec.json.encode(verdict), JSON)
 
     def _facts(self, pod: PodWire) -> PodFacts:
         """Facts of the pod; the next question is mostly about the same one."""
@@ -199,29 +199,29 @@ class ExtenderApp:
 
     def _of_now(self, snapshot: Snapshot, now: Moment) -> Known:
         """The posture, looked up at most twice a second for one snapshot, and the opinions."""
-        seen, at, known = self._stood
-        if seen is not snapshot or now.monotonic - at > STANCE_SECONDS:
-            known = known._replace(posture=decide.posture(snapshot, now, self._settings))
-            self._stood = (snapshot, now.monotonic, known)
-        return known
+        last_snapshot, at, context = self._stood
+        if last_snapshot is not snapshot or now.monotonic - at > STANCE_SECONDS:
+            context = context._replace(posture=decide.posture(snapshot, now, self._settings))
+            self._stood = (snapshot, now.monotonic, context)
+        return context
 
     # --- what is noted ------------------------------------------------------------------------------------------------
     def _now(self) -> Moment:
         return Moment(self._parts.clock.now_seconds(), monotonic())
 
-    def _note(self, pod: PodFacts, asked: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
+    def _note(self, pod: PodFacts, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
         self._say(stance)
         if stance.yielded:
-            self._say_yielded(pod, asked, stance.yielded)
+            self._say_yielded(pod, node_count, stance.yielded)
         if not refused and not stance.yielded:
             return
         self.counts.refused(refused)
         self._last.pop(pod.key, None)
-        self._last[pod.key] = Said.of(pod, (asked, self._now().unix), stance, refused)
+        self._last[pod.key] = Said.of(pod, (node_count, self._now().unix), stance, refused)
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
 
-    def _say_yielded(self, pod: PodFacts, asked: int, rule: str) -> None:
+    def _say_yielded(self, pod: PodFacts, node_count: int, rule: str) -> None:
         """Count every question in which a rule had no say, and log one a minute of each rule."""
         self.counts.yielded(rule)
         now = monotonic()
@@ -229,7 +229,10 @@ class ExtenderApp:
             return
         self._yielded_at[rule] = now
         _log.warning(
-            "a rule would have refused every node by its own estimates: no say", rule=rule, pod=pod.key, nodes=asked
+            "a rule would have refused every node by its own estimates: no say",
+            rule=rule,
+            pod=pod.key,
+            nodes=node_count,
         )
 
     def _watch_posture(self) -> None:

@@ -52,8 +52,8 @@ def calm(columns: Floats) -> Floats:
 def spread(columns: Floats) -> Floats:
     """How little of its batch resources is requested, of the scarcer one; in points."""
     room = columns[Column.BATCH_ROOM_CPU : Column.BATCH_ROOM_MEMORY + 1]
-    asked = columns[Column.BATCH_CPU : Column.BATCH_MEMORY + 1]
+    requested = columns[Column.BATCH_CPU : Column.BATCH_MEMORY + 1]
     some = room > 0
-    free = np.where(some, np.clip(1.0 - asked / np.where(some, room, 1.0), 0.0, 1.0) * HIGHEST, np.nan)
+    free = np.where(some, np.clip(1.0 - requested / np.where(some, room, 1.0), 0.0, 1.0) * HIGHEST, np.nan)
     least: Floats = np.fmin.reduce(free, axis=0)
     return np.where(np.isfinite(least), least, UNKNOWN)

@@ -28,33 +28,33 @@ class Binder:
         """Nothing is asked yet."""
         self._connect = connect
 
-    def bind(self, asked: BindArgs) -> str:
+    def bind(self, args: BindArgs) -> str:
         """Empty when the pod is bound there; else why not."""
         client = self._connect()
         try:
-            return self._bind(client, asked)
+            return self._bind(client, args)
         except ClusterError as error:
             return error.message
         finally:
             client.close()
 
-    def _bind(self, client: KubeClient, asked: BindArgs) -> str:
-        address = Address("v1", "pods", asked.name, asked.namespace)
+    def _bind(self, client: KubeClient, args: BindArgs) -> str:
+        address = Address("v1", "pods", args.name, args.namespace)
         pod = self._pod(client, address)
-        if pod is None or (asked.uid and pod.identity.uid != asked.uid):
+        if pod is None or (args.uid and pod.identity.uid != args.uid):
             return f"{address} is not there any more"
         if pod.node:
-            return self._already(pod, asked.node)
+            return self._already(pod, args.node)
         if not pod.wants_bind:
             return f"{address} does not ask to be bound by cotenant; nothing was done"
         try:
-            Writer(client, FIELD_MANAGER).send(binding(asked))
+            Writer(client, FIELD_MANAGER).send(binding(args))
         except ClusterUnreachable:
-            seen = self._pod(client, address)  # done or not: look
-            return "" if seen is not None and seen.node == asked.node else _TIMED_OUT.format(address)
+            current = self._pod(client, address)  # done or not: look
+            return "" if current is not None and current.node == args.node else _TIMED_OUT.format(address)
         except ClusterError as error:
-            seen = self._pod(client, address)
-            return "" if seen is not None and seen.node == asked.node else error.message
+            current = self._pod(client, address)
+            return "" if current is not None and current.node == args.node else error.message
         return ""
 
     def _already(self, pod: PodFacts, node: str) -> str:
@@ -65,9 +65,9 @@ class Binder:
         return facts_of(wire, LoadAwareSettings()) if wire else None
 
 
-def binding(asked: BindArgs) -> Create:
+def binding(args: BindArgs) -> Create:
     """The write: valid for the pod with this uid only. Pure."""
-    target = {"apiVersion": "v1", "kind": "Node", "name": asked.node}
-    metadata = {"name": asked.name, "namespace": asked.namespace, **({"uid": asked.uid} if asked.uid else {})}
+    target = {"apiVersion": "v1", "kind": "Node", "name": args.node}
+    metadata = {"name": args.name, "namespace": args.namespace, **({"uid": args.uid} if args.uid else {})}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-    return Create(Address("v1", "pods", asked.name, asked.namespace), body, "binding", "the scheduler chose this node")
+    return Create(Address("v1", "pods", args.name, args.namespace), body, "binding", "the scheduler chose this node")

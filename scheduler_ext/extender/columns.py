@@ -240,11 +240,11 @@ def _larger(one: Pair, other: Pair | None) -> Pair:
     return one if other is None else (max(one[0], other[0]), max(one[1], other[1]))
 
 
-def _pair(given: Percentages) -> Pair:
-    return float(given.cpu), float(given.memory)
+def _pair(percentages: Percentages) -> Pair:
+    return float(percentages.cpu), float(percentages.memory)
 
 
 def rows_of(states: Iterable[NodeState], settings: LoadAwareSettings) -> Floats:
     """Rows of several nodes, shape (nodes, WIDTH)."""
-    found = [node_row(state, settings) for state in states]
-    return np.array(found) if found else np.zeros((0, WIDTH))
+    rows = [node_row(state, settings) for state in states]
+    return np.array(rows) if rows else np.zeros((0, WIDTH))

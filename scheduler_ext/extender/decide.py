@@ -73,30 +73,30 @@ def known_now(snapshot: Snapshot, now: Moment, settings: ExtenderSettings) -> Kn
 
 
 def judge(
-    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known | None = None
+    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: Known | None = None
 ) -> tuple[Judgement, Posture]:
     """Whether the pod may have each of the rows; -1, a node nobody here knows, passes."""
-    stance, opinions = known or known_now(snapshot, now, settings)
-    found = Judgement.passing(len(rows))
+    stance, opinions = context or known_now(snapshot, now, settings)
+    judgement = Judgement.passing(len(rows))
     if len(snapshot.names) == 0:
-        return found, stance
+        return judgement, stance
     if not stance.load_off and not pod.unread:
-        found = opinions.judged(snapshot, pod, rows, now.unix)
-        guard.let_owners_in(snapshot, pod, rows, found.codes)
-    guard.apply(found.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))
-    if len(rows) and found.codes.all():  # a row that is not known, -1, passes: here all are known
-        stance = replace(stance, yielded=load_rules.without_estimates(found, snapshot.columns[:, rows], pod))
-    return found, stance
+        judgement = opinions.judged(snapshot, pod, rows, now.unix)
+        guard.let_owners_in(snapshot, pod, rows, judgement.codes)
+    guard.apply(judgement.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))
+    if len(rows) and judgement.codes.all():  # a row that is not known, -1, passes: here all are known
+        stance = replace(stance, yielded=load_rules.without_estimates(judgement, snapshot.columns[:, rows], pod))
+    return judgement, stance
 
 
 def points(
-    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known | None = None
+    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: Known | None = None
 ) -> Rows:
     """0 to 10 for each row; all 0 when load rules do not speak.
 
     Koordinator's points come in 101 steps, an extender's in 11: the best row gets 10, one that is `score_span` worse 0.
     """
-    stance, opinions = known or known_now(snapshot, now, settings)
+    stance, opinions = context or known_now(snapshot, now, settings)
     if not len(snapshot.names) or pod.unread or stance.load_off:
         return np.zeros(len(rows), np.intp)
     return graded(opinions.points(snapshot, pod, rows, now.unix), settings.score_span)
@@ -143,25 +143,25 @@ def spared(
     """
     now, settings = moment
     stance = posture(snapshot, now, settings)
-    held = guard.codes(snapshot, pod, stance.reservations_stale)
-    kept: dict[str, str] = {}
+    guard_codes = guard.codes(snapshot, pod, stance.reservations_stale)
+    reasons: dict[str, str] = {}
     estimated: list[str] = []
     for node, uids in victims.items():
         holders = [snapshot.placeholders[uid] for uid in uids if uid in snapshot.placeholders]
         foreign = [h.reservation for h in holders if not guard.owns(snapshot, pod, h.reservation)]
         if foreign:
-            kept[node] = f"reservation {foreign[0]} is not for this pod"
-        elif snapshot.rows.get(node, -1) in held:
-            kept[node] = "room is being handed over to another pod"
+            reasons[node] = f"reservation {foreign[0]} is not for this pod"
+        elif snapshot.rows.get(node, -1) in guard_codes:
+            reasons[node] = "room is being handed over to another pod"
         elif not holders and not stance.load_off and not pod.unread:
             columns = without_victims(snapshot, node, uids, shares)
             if columns is None:
                 continue
             judged = load_aware.judge(columns, pod, now.unix, settings.load_aware)
             if judged.codes[0]:
-                kept[node] = judged.refused().words[0]
+                reasons[node] = judged.refused().words[0]
                 estimated += [node] if load_rules.without_estimates(judged, columns, pod) else []
-    if len(kept) == len(victims):
+    if len(reasons) == len(victims):
         for node in estimated:
-            del kept[node]
-    return kept
+            del reasons[node]
+    return reasons

@@ -20,23 +20,23 @@ Codes = npt.NDArray[np.int8]
 
 def codes(snapshot: Snapshot, pod: PodFacts, stale: bool) -> dict[int, Code]:
     """Refused rows of the snapshot; stale: whether its view of reservations is old."""
-    found = {
+    codes_by_row = {
         row: Code.HELD
         for node, pods in snapshot.guards.items()
         if (row := snapshot.rows.get(node)) is not None and pod.key not in pods
     }
     if stale:
-        for held in snapshot.placeholders.values():
-            row = snapshot.rows.get(held.node)
-            if row is not None and row not in found and not owns(snapshot, pod, held.reservation):
-                found[row] = Code.MAY_BE_HELD
-    return found
+        for placeholder in snapshot.placeholders.values():
+            row = snapshot.rows.get(placeholder.node)
+            if row is not None and row not in codes_by_row and not owns(snapshot, pod, placeholder.reservation):
+                codes_by_row[row] = Code.MAY_BE_HELD
+    return codes_by_row
 
 
 def owns(snapshot: Snapshot, pod: PodFacts, reservation: str) -> bool:
     """Whether the pod may use a Reservation."""
-    known = snapshot.reservations.get(reservation)
-    return known is not None and known.usable_by(pod.identity)
+    record = snapshot.reservations.get(reservation)
+    return record is not None and record.usable_by(pod.identity)
 
 
 def let_owners_in(snapshot: Snapshot, pod: PodFacts, rows: npt.NDArray[np.intp], judged: Codes) -> None:
@@ -46,8 +46,8 @@ def let_owners_in(snapshot: Snapshot, pod: PodFacts, rows: npt.NDArray[np.intp],
         return
     if len(snapshot.reserved):
         for place in np.flatnonzero(refused & snapshot.reserved_rows[rows] & (rows >= 0)).tolist():
-            held = snapshot.reserved[snapshot.names[int(rows[place])]]
-            if any(one.usable_by(pod.identity) for one in held):
+            reservations = snapshot.reserved[snapshot.names[int(rows[place])]]
+            if any(one.usable_by(pod.identity) for one in reservations):
                 judged[place] = Code.PASS
     for node, pods in snapshot.guards.items():
         if pod.key in pods and (row := snapshot.rows.get(node)) is not None:

@@ -75,8 +75,8 @@ class Judgement:
     @property
     def passed(self) -> npt.NDArray[np.bool_]:
         """Which pass, (n,)."""
-        found: npt.NDArray[np.bool_] = self.codes == Code.PASS
-        return found
+        mask: npt.NDArray[np.bool_] = self.codes == Code.PASS
+        return mask
 
     def take_back(self, which: npt.NDArray[np.bool_]) -> None:
         """Let these pass, (n,)."""
@@ -97,20 +97,20 @@ class Judgement:
 
     def counts(self) -> dict[tuple[str, str], int]:
         """(rule, words) -> number of nodes refused by it, most first; what differs from node to node is a range."""
-        found: dict[tuple[str, str], int] = {}
+        by_reason: dict[tuple[str, str], int] = {}
         at = np.flatnonzero(self.codes)
         codes, percents, slots = self.codes[at], self.percent[at], self.slot[at]
         for code, number in enumerate(np.bincount(codes).tolist()):
             if number:
                 mine = codes == code
-                words = words_of(Code(code), _ends(percents[mine]), _ends(slots[mine]))
-                found[RULES[Code(code)], words] = number
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+                reason = words_of(Code(code), _ends(percents[mine]), _ends(slots[mine]))
+                by_reason[RULES[Code(code)], reason] = number
+        return dict(sorted(by_reason.items(), key=lambda item: (-item[1], item[0])))
 
     def _keys(self, at: npt.NDArray[np.intp]) -> Integers:
         """Code, percentage and half hour of some nodes, each as one number."""
-        found: Integers = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
-        return found
+        keys: Integers = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
+        return keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,8 @@ class Refused:
 
     def texts(self) -> list[str]:
         """Words for each refused node."""
-        words = self.words
-        return [words[i] for i in self.which.tolist()]
+        reasons = self.words
+        return [reasons[i] for i in self.which.tolist()]
 
 
 def _parted(key: int) -> tuple[int, int, int]:

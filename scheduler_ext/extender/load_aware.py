@@ -26,8 +26,8 @@ def expired(columns: Floats, now_seconds: float, settings: LoadAwareSettings) ->
     """Nodes whose NodeMetric is too old or was never filled; a node without one is not expired."""
     updated = columns[Column.UPDATED]
     # a comparison with NaN is false
-    found: Booleans = now_seconds - updated >= settings.metric_expiration_seconds
-    return found
+    mask: Booleans = now_seconds - updated >= settings.metric_expiration_seconds
+    return mask
 
 
 def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> bool:
@@ -39,9 +39,9 @@ def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSetting
 
 def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Judgement:
     """Whether each node is too busy for the pod; columns: (WIDTH, n)."""
-    found = Judgement.passing(columns.shape[1])
+    judgement = Judgement.passing(columns.shape[1])
     if pod.daemon or not settings.on:
-        return found
+        return judgement
     old = expired(columns, now_seconds, settings)
     measured = ~np.isnan(columns[Column.UPDATED]) & ~old & (columns[Column.MEASURED] > 0)
     prod = _by_prod(columns, pod)
@@ -53,12 +53,12 @@ def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwar
         percent = percent_of(used + pod.estimate[offset], capacity)
         high = measured & (limit > 0) & (capacity > 0) & (percent > limit)
         codes = np.where(aggregated, Code.AGGREGATED_CPU + offset, Code.CPU + offset)
-        found.codes[high] = codes[high]
-        found.percent[high] = np.minimum(limit[high], LARGEST_PERCENT).astype(np.int64)
+        judgement.codes[high] = codes[high]
+        judgement.percent[high] = np.minimum(limit[high], LARGEST_PERCENT).astype(np.int64)
     if not settings.schedule_when_expired:
-        found.codes[old] = Code.EXPIRED
-        found.percent[old] = 0
-    return found
+        judgement.codes[old] = Code.EXPIRED
+        judgement.percent[old] = 0
+    return judgement
 
 
 def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
@@ -74,20 +74,20 @@ def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
 
 def _by_prod(columns: Floats, pod: PodFacts) -> Booleans:
     """Nodes on which the pod is held against the thresholds of prod, (n,)."""
-    found: Booleans = pod.prod & ((columns[Column.PROD_LIMIT_CPU] > 0) | (columns[Column.PROD_LIMIT_MEMORY] > 0))
-    return found
+    mask: Booleans = pod.prod & ((columns[Column.PROD_LIMIT_CPU] > 0) | (columns[Column.PROD_LIMIT_MEMORY] > 0))
+    return mask
 
 
 def _limit(columns: Floats, prod: Booleans, offset: int) -> Floats:
     """Threshold of each node in percent; offset: 0 CPU, 1 memory."""
-    found: Floats = np.where(prod, columns[Column.PROD_LIMIT_CPU + offset], columns[Column.LIMIT_CPU + offset])
-    return found
+    limits: Floats = np.where(prod, columns[Column.PROD_LIMIT_CPU + offset], columns[Column.LIMIT_CPU + offset])
+    return limits
 
 
 def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Floats:
     """Least used first: 0 to 100, 0 where nothing current is reported; whole numbers, (n,)."""
-    known = ~np.isnan(columns[Column.UPDATED]) & ~expired(columns, now_seconds, settings)
-    known &= columns[Column.MEASURED] > 0
+    reporting = ~np.isnan(columns[Column.UPDATED]) & ~expired(columns, now_seconds, settings)
+    reporting &= columns[Column.MEASURED] > 0
     first = Column.PROD_USED_CPU if pod.prod and settings.score_according_prod_usage else Column.RANKED_CPU
     total, dominant = np.zeros(columns.shape[1]), np.full(columns.shape[1], float(HIGHEST))
     weights = (settings.weights.cpu, settings.weights.memory)
@@ -99,7 +99,7 @@ def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwa
     weight_sum = sum(weights) + settings.dominant_weight
     if weight_sum == 0:
         return np.zeros(columns.shape[1])
-    return np.where(known, np.floor_divide(total, weight_sum), 0.0)
+    return np.where(reporting, np.floor_divide(total, weight_sum), 0.0)
 
 
 def least_used(used: Floats, capacity: Floats) -> Floats:

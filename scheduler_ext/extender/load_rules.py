@@ -41,12 +41,16 @@ def kind_of(snapshot: Snapshot, pod: PodFacts, now_seconds: float, settings: Ext
 
 def judged(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Judgement:
     """Whether each of these nodes is too busy for the pod, now or at a peak ahead."""
-    found = load_aware.judge(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
+    judgement = load_aware.judge(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.judge(snapshot, part, pod, now_seconds, settings.prediction)
-    later = found.passed & ~ahead.passed
-    for mine, other in ((found.codes, ahead.codes), (found.percent, ahead.percent), (found.slot, ahead.slot)):
+    later = judgement.passed & ~ahead.passed
+    for mine, other in (
+        (judgement.codes, ahead.codes),
+        (judgement.percent, ahead.percent),
+        (judgement.slot, ahead.slot),
+    ):
         mine[later] = other[later]
-    return found
+    return judgement
 
 
 def without_estimates(judgement: Judgement, columns: Floats, pod: PodFacts) -> str:
@@ -68,8 +72,8 @@ def without_estimates(judgement: Judgement, columns: Floats, pod: PodFacts) -> s
 def points(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Floats:
     """0 to 100 for each of these nodes."""
     columns = snapshot.columns[:, part]
-    found = load_aware.points(columns, pod, now_seconds, settings.load_aware)
+    load_points = load_aware.points(columns, pod, now_seconds, settings.load_aware)
     if not pod.reclaimer:
-        return found
+        return load_points
     window = prediction.window(snapshot, pod, now_seconds, settings.prediction)
-    return balance.points(columns, found, prediction.peaks(snapshot, window, part), settings.balance)
+    return balance.points(columns, load_points, prediction.peaks(snapshot, window, part), settings.balance)

@@ -111,7 +111,7 @@ def metric_of(wire: MetricWire) -> LoadMetric:
 
 def _aggregated(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
     """Every window, and under 0 the longest one that has the statistic."""
-    found: dict[tuple[str, float], Pair] = {}
+    usages: dict[tuple[str, float], Pair] = {}
     longest: dict[str, float] = {}
     for window in windows:
         try:
@@ -121,14 +121,14 @@ def _aggregated(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
         for statistic, usage in (window.usage or {}).items():
             if not usage.resources:
                 continue
-            found[statistic, seconds] = _pair(usage)
+            usages[statistic, seconds] = _pair(usage)
             if seconds > longest.get(statistic, 0.0):
                 longest[statistic] = seconds
-    return found | {(statistic, 0.0): found[statistic, seconds] for statistic, seconds in longest.items()}
+    return usages | {(statistic, 0.0): usages[statistic, seconds] for statistic, seconds in longest.items()}
 
 
-def _pair(given: _ResourceMap | None) -> Pair:
-    resources = given.resources or {} if given else {}
+def _pair(usage: _ResourceMap | None) -> Pair:
+    resources = usage.resources or {} if usage else {}
     cpu, memory = (_amount(r, resources.get(r.value)) for r in RESOURCES)
     return cpu, memory
 
@@ -220,34 +220,34 @@ def node_of(wire: NodeWire) -> NodeFacts:
 
 def thresholds_of(text: str) -> Thresholds:
     """Thresholds of a node's annotation; what cannot be read is as if it were not there."""
-    given = _object(text)
-    aggregated = given.get("aggregatedUsage")
+    annotation = _object(text)
+    aggregated = annotation.get("aggregatedUsage")
     aggregated = aggregated if isinstance(aggregated, dict) else {}
     statistic = aggregated.get("usageAggregationType")
     percent = _percentages(aggregated.get("usageThresholds"))
-    whole = percent is not None and isinstance(statistic, str) and bool(statistic)
+    complete = percent is not None and isinstance(statistic, str) and bool(statistic)
     return Thresholds(
-        usage=_percentages(given.get("usageThresholds")),
-        prod=_percentages(given.get("prodUsageThresholds")),
-        aggregated=percent if whole else None,
-        aggregation=(str(statistic), _go_seconds(aggregated.get("usageAggregatedDuration"))) if whole else ("", 0.0),
+        usage=_percentages(annotation.get("usageThresholds")),
+        prod=_percentages(annotation.get("prodUsageThresholds")),
+        aggregated=percent if complete else None,
+        aggregation=(str(statistic), _go_seconds(aggregated.get("usageAggregatedDuration"))) if complete else ("", 0.0),
     )
 
 
-def _go_seconds(given: Any) -> float:
+def _go_seconds(duration: Any) -> float:
     try:
-        return seconds_of(given, "usageAggregatedDuration") if isinstance(given, str) else 0.0
+        return seconds_of(duration, "usageAggregatedDuration") if isinstance(duration, str) else 0.0
     except UsageError:
         return 0.0
 
 
-def _percentages(given: Any) -> Pair | None:
+def _percentages(percentages: Any) -> Pair | None:
     """Percentages of a map; None when it is empty or no map of whole numbers."""
-    if not isinstance(given, dict) or not given:
+    if not isinstance(percentages, dict) or not percentages:
         return None
-    if not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 10**6 for v in given.values()):
+    if not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 10**6 for v in percentages.values()):
         return None
-    cpu, memory = (float(given.get(r.value, 0)) for r in RESOURCES)
+    cpu, memory = (float(percentages.get(r.value, 0)) for r in RESOURCES)
     return cpu, memory
 
 
@@ -260,21 +260,21 @@ def _fraction(text: str) -> float:
 
 
 def _amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
-    found = {}
+    amounts = {}
     for name, text in quantities.items():
         try:
-            found[name] = parse_millicores(text) if name == "cpu" else parse_bytes(text)
+            amounts[name] = parse_millicores(text) if name == "cpu" else parse_bytes(text)
         except CotenantError:
             continue
-    return found
+    return amounts
 
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        given = json.loads(text) if text else {}
+        value = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         return {}
-    return given if isinstance(given, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 class _CpuSeries(msgspec.Struct):
@@ -323,14 +323,14 @@ class Outlook:
 
     def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
         """Highest q95 of each slot [first + k] * slot_seconds of Unix time, shape (2, count); NaN beyond its end."""
-        found = np.full((2, count), np.nan)
+        highest = np.full((2, count), np.nan)
         begins = (first + np.arange(count)) * slot_seconds
         steps = np.floor_divide(begins - self.start_seconds, self.step_seconds).astype(np.int64)
         alive = begins < self.valid_until
         for row, series in enumerate(self.high):
             inside = alive & (steps >= 0) & (steps < len(series))
-            found[row, inside] = np.asarray(series, dtype=np.float64)[steps[inside]]
-        return found
+            highest[row, inside] = np.asarray(series, dtype=np.float64)[steps[inside]]
+        return highest
 
 
 def outlook_of(wire: ForecastWire) -> Outlook | None:

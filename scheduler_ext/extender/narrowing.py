@@ -25,7 +25,7 @@ _MASK: Final = 2**32 - 1
 
 
 def narrowed(
-    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, known: Known
+    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: Known
 ) -> Rows:
     """Places of the rows to hand back when all pass, in their order.
 
@@ -33,40 +33,40 @@ def narrowed(
     the best of every zone, so that the scheduler can still spread them. A node that reports nothing stays.
     """
     everything = np.arange(len(rows))
-    silent = not len(snapshot.names) or pod.unread or known.posture.load_off
+    silent = not len(snapshot.names) or pod.unread or context.posture.load_off
     if pod.choosy or silent or len(rows) < 2:
         return everything
-    points = known.opinions.points(snapshot, pod, rows, now.unix)
+    points = context.opinions.points(snapshot, pod, rows, now.unix)
     points[~reporting(snapshot, rows)] = np.nan
     zones = zones_of(snapshot, rows) if pod.replica else np.zeros_like(rows)
     highest = highest_of(points, zones)[zones]
     # who asks for points ranks by them: then only what is too many is left out
-    kept = everything if settings.weight else np.flatnonzero(~(points < highest - settings.near_points))
-    if not 0 < settings.most_nodes < len(kept):
-        return kept
+    places = everything if settings.weight else np.flatnonzero(~(points < highest - settings.near_points))
+    if not 0 < settings.most_nodes < len(places):
+        return places
     # nodes that are less than one of the scheduler's eleven steps apart take turns
     ranked = np.where(np.isnan(points), highest, points) + settings.score_span / MOST * turns(rows, pod.identity.uid)
-    return kept[best(np.nan_to_num(ranked[kept]), zones[kept], settings.most_nodes)]
+    return places[best(np.nan_to_num(ranked[places]), zones[places], settings.most_nodes)]
 
 
 def reporting(snapshot: Snapshot, rows: Rows) -> npt.NDArray[np.bool_]:
     """Whether each row's use is known."""
-    found: npt.NDArray[np.bool_] = (rows >= 0) & (snapshot.column(Column.MEASURED)[rows] > 0)
-    return found
+    mask: npt.NDArray[np.bool_] = (rows >= 0) & (snapshot.column(Column.MEASURED)[rows] > 0)
+    return mask
 
 
 def zones_of(snapshot: Snapshot, rows: Rows) -> Rows:
     """A number from 0 on for each row's zone; nodes that nobody here knows are of one zone."""
     codes = np.where(rows >= 0, snapshot.column(Column.ZONE)[rows], -1.0)
-    found: Rows = np.unique(codes, return_inverse=True)[1]
-    return found
+    zones: Rows = np.unique(codes, return_inverse=True)[1]
+    return zones
 
 
 def highest_of(points: Floats, zones: Rows) -> Floats:
     """Of each zone, NaN where no points are known."""
-    found = np.full(zones.max() + 1, np.nan)
-    np.fmax.at(found, zones, points)
-    return found
+    highest = np.full(zones.max() + 1, np.nan)
+    np.fmax.at(highest, zones, points)
+    return highest
 
 
 def best(points: Floats, zones: Rows, most: int) -> Rows:

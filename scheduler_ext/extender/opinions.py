@@ -61,40 +61,40 @@ class Opinions:
 
     def judged(self, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Judgement:
         """Of each row; -1, a node nobody here knows, passes."""
-        kept = self._opinion(snapshot, pod, len(rows), now_seconds)
-        if kept is None:
-            found = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
+        opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
+        if opinion is None:
+            judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
         else:
-            all_ = kept.judged
-            found = Judgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
-        found.codes[rows < 0] = Code.PASS
-        return found
+            all_ = opinion.judged
+            judgement = Judgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
+        judgement.codes[rows < 0] = Code.PASS
+        return judgement
 
     def points(self, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
         """0 to 100 for each row, 0 for -1."""
-        kept = self._opinion(snapshot, pod, len(rows), now_seconds)
-        if kept is None:
-            found = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+        opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
+        if opinion is None:
+            values = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
         else:
-            found = kept.points[rows]
-        found[rows < 0] = 0.0
-        return found
+            values = opinion.points[rows]
+        values[rows < 0] = 0.0
+        return values
 
-    def _opinion(self, snapshot: Snapshot, pod: PodFacts, asked: int, now_seconds: float) -> Opinion | None:
+    def _opinion(self, snapshot: Snapshot, pod: PodFacts, row_count: int, now_seconds: float) -> Opinion | None:
         """Of all nodes; None when those that are asked are cheaper: few, for the first pod of its kind."""
         kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
-        kept = self._kept.get(kind)
-        if kept is None and not self._again(kind, pod) and 2 * asked < len(snapshot.names):
+        opinion = self._kept.get(kind)
+        if opinion is None and not self._again(kind, pod) and 2 * row_count < len(snapshot.names):
             return None
-        missed = None if kept is None else kept.missed(snapshot, now_seconds)
-        if kept is None or missed is None or 2 * len(missed) > len(snapshot.names):
-            kept = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
+        missed = None if opinion is None else opinion.missed(snapshot, now_seconds)
+        if opinion is None or missed is None or 2 * len(missed) > len(snapshot.names):
+            opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
         elif len(missed):
-            self._renew(kept, snapshot, pod, missed, now_seconds)
+            self._renew(opinion, snapshot, pod, missed, now_seconds)
         self._kept.move_to_end(kind)
         if len(self._kept) > KINDS:
             self._kept.popitem(last=False)
-        return kept
+        return opinion
 
     def _again(self, kind: Kind, pod: PodFacts) -> bool:
         """Whether another pod of the kind came before."""
@@ -115,14 +115,14 @@ class Opinions:
             points=load_rules.points(snapshot, slice(None), *about),
         )
 
-    def _renew(self, kept: Opinion, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
+    def _renew(self, opinion: Opinion, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
         """Judge again what changed."""
-        found = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
-        mine = kept.judged
-        mine.codes[rows], mine.percent[rows], mine.slot[rows] = found.codes, found.percent, found.slot
-        kept.points[rows] = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
-        kept.until = min(kept.until, self._same_until(snapshot, rows, now_seconds))
-        kept.steps, kept.since = snapshot.steps, now_seconds
+        judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
+        mine = opinion.judged
+        mine.codes[rows], mine.percent[rows], mine.slot[rows] = judgement.codes, judgement.percent, judgement.slot
+        opinion.points[rows] = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
+        opinion.until = min(opinion.until, self._same_until(snapshot, rows, now_seconds))
+        opinion.steps, opinion.since = snapshot.steps, now_seconds
 
     def _same_until(self, snapshot: Snapshot, part: Rows | slice, now_seconds: float) -> float:
         """When the next of these nodes' reports expires; before that, time changes no opinion."""

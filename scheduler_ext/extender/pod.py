@@ -181,7 +181,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
     )
     identity = PodIdentity(meta.namespace, meta.name or meta.generate_name, meta.uid, labels, annotations, owners)
     assigned, initialized = _since(wire, "PodScheduled"), _since(wire, "Initialized")
-    found = PodFacts(
+    facts = PodFacts(
         identity=identity,
         node=spec.node_name,
         daemon=any(o.kind == "DaemonSet" for o in owners),
@@ -194,19 +194,19 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         placeholder_of=labels.get(RESERVATION_LABEL, "") if PLACEHOLDER_LABEL in labels else None,
     )
     try:
-        return _with_amounts(found, wire, settings)
+        return _with_amounts(facts, wire, settings)
     except CotenantError as error:
-        return replace(found, unread=error.message)
+        return replace(facts, unread=error.message)
 
 
-def _with_amounts(found: PodFacts, wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
-    requests, limits = _amounts_of(wire.spec, f"pod {found.key}")
-    chosen = class_of(found.identity.labels, wire.spec.priority, wire.status.qos_class, requests)
-    if found.placeholder_of is not None and found.node:  # holds room, uses none; before that it stands for its owner
-        return replace(found, requests=requests, priority_class=chosen)
-    estimate = estimate_of(chosen, (requests, limits), factors_of(found.identity.annotations, settings))
-    predicted = _predicted(found.identity.annotations) or estimate
-    return replace(found, requests=requests, priority_class=chosen, estimate=estimate, predicted=predicted)
+def _with_amounts(facts: PodFacts, wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
+    requests, limits = _amounts_of(wire.spec, f"pod {facts.key}")
+    chosen = class_of(facts.identity.labels, wire.spec.priority, wire.status.qos_class, requests)
+    if facts.placeholder_of is not None and facts.node:  # holds room, uses none; before that it stands for its owner
+        return replace(facts, requests=requests, priority_class=chosen)
+    estimate = estimate_of(chosen, (requests, limits), factors_of(facts.identity.annotations, settings))
+    predicted = _predicted(facts.identity.annotations) or estimate
+    return replace(facts, requests=requests, priority_class=chosen, estimate=estimate, predicted=predicted)
 
 
 def class_of(
@@ -217,8 +217,8 @@ def class_of(
     kube_qos: status.qosClass, "" where it is not set yet; then a pod without cpu and memory is BestEffort.
     """
     best_effort = kube_qos == PodQos.BEST_EFFORT if kube_qos else not any(amounts.get(r.value) for r in RESOURCES)
-    found = with_default(qos_of(labels), priority_of(labels, priority), best_effort=best_effort)
-    return PriorityClass.PROD if found is PriorityClass.NONE else found
+    priority_class = with_default(qos_of(labels), priority_of(labels, priority), best_effort=best_effort)
+    return PriorityClass.PROD if priority_class is PriorityClass.NONE else priority_class
 
 
 def estimate_of(
@@ -231,10 +231,10 @@ def estimate_of(
 
 def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> Mapping[Resource, int]:
     """Scaling factors in percent: the settings', or the pod's own where pods may say them."""
-    given = {Resource.CPU: settings.scaling_factors.cpu, Resource.MEMORY: settings.scaling_factors.memory}
+    defaults = {Resource.CPU: settings.scaling_factors.cpu, Resource.MEMORY: settings.scaling_factors.memory}
     text = annotations.get(SCALING_FACTORS_ANNOTATION, "") if settings.customised_estimation else ""
     own = _object(text)
-    return {r: own[r.value] if isinstance(own.get(r.value), int) else factor for r, factor in given.items()}
+    return {r: own[r.value] if isinstance(own.get(r.value), int) else factor for r, factor in defaults.items()}
 
 
 def _estimate_one(
@@ -323,9 +323,9 @@ def _young_until(
 
 
 def _run_seconds(annotations: Mapping[str, str], deadline: float | None) -> float:
-    said = _seconds(annotations.get(RUN_SECONDS_ANNOTATION, ""))
-    known = [float(x) for x in (said, deadline) if x]
-    return min(known, default=math.inf)
+    annotated_seconds = _seconds(annotations.get(RUN_SECONDS_ANNOTATION, ""))
+    candidates = [float(x) for x in (annotated_seconds, deadline) if x]
+    return min(candidates, default=math.inf)
 
 
 def _seconds(text: str) -> int | None:
@@ -334,9 +334,9 @@ def _seconds(text: str) -> int | None:
 
 
 def _predicted(annotations: Mapping[str, str]) -> Pair | None:
-    given = _object(annotations.get(PREDICTED_USAGE_ANNOTATION, ""))
+    usage = _object(annotations.get(PREDICTED_USAGE_ANNOTATION, ""))
     try:
-        cpu, memory = (float(parse_amount(r, given[r.value])) for r in RESOURCES)
+        cpu, memory = (float(parse_amount(r, usage[r.value])) for r in RESOURCES)
     except (KeyError, CotenantError):
         return None
     return cpu, memory

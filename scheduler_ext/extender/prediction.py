@@ -35,17 +35,17 @@ def peaks(snapshot: Snapshot, part: slice, rows: Rows | slice) -> Floats:
     ahead = snapshot.ahead[:, part][:, :, rows]
     if ahead.shape[1] == 0:
         return np.full((2, ahead.shape[2]), np.nan)
-    found: Floats = np.fmax.reduce(ahead, axis=1)
-    return found
+    highest: Floats = np.fmax.reduce(ahead, axis=1)
+    return highest
 
 
 def judge(
     snapshot: Snapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
 ) -> Judgement:
     """Whether the peak ahead of each node leaves room for the pod."""
-    found = Judgement.passing(len(snapshot.column(Column.CAPACITY_CPU)[rows]))
+    judgement = Judgement.passing(len(snapshot.column(Column.CAPACITY_CPU)[rows]))
     if pod.daemon or not settings.on:
-        return found
+        return judgement
     part = window(snapshot, pod, now_seconds, settings)
     highest = peaks(snapshot, part, rows)
     for offset in (1, 0):
@@ -54,18 +54,18 @@ def judge(
         total = highest[offset] + since + pod.predicted[offset]
         percent = percent_of(total, capacity)
         high = (capacity > 0) & (limit > 0) & (percent > limit)
-        found.codes[high] = Code.PEAK_CPU + offset
-        found.percent[high] = np.minimum(percent[high], LARGEST_PERCENT).astype(np.int64)
-    _name_times(found, snapshot, part, rows)
-    return found
+        judgement.codes[high] = Code.PEAK_CPU + offset
+        judgement.percent[high] = np.minimum(percent[high], LARGEST_PERCENT).astype(np.int64)
+    _name_times(judgement, snapshot, part, rows)
+    return judgement
 
 
-def _name_times(found: Judgement, snapshot: Snapshot, part: slice, rows: Rows | slice) -> None:
+def _name_times(judgement: Judgement, snapshot: Snapshot, part: slice, rows: Rows | slice) -> None:
     """The half hour of the peak, of refused nodes only."""
-    refused = np.flatnonzero(found.codes)
+    refused = np.flatnonzero(judgement.codes)
     if not len(refused):
         return
     numbers = np.arange(snapshot.columns.shape[1])[rows][refused]
-    which = (found.codes[refused] - Code.PEAK_CPU).astype(np.intp)
+    which = (judgement.codes[refused] - Code.PEAK_CPU).astype(np.intp)
     ahead = snapshot.ahead[which[:, None], np.arange(part.start, part.stop)[None, :], numbers[:, None]]
-    found.slot[refused] = snapshot.first_slot + part.start + np.nanargmax(ahead, axis=1)
+    judgement.slot[refused] = snapshot.first_slot + part.start + np.nanargmax(ahead, axis=1)

@@ -86,8 +86,10 @@ def look(client: KubeClient, settings: ExtenderSettings) -> Look:
 def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
     """Whether an extender is there to be asked: a ready Deployment of ours in the cluster, or one on this machine."""
     try:
-        for found in client.list(DEPLOYMENTS, _Deployment, labelSelector=f"app.kubernetes.io/name={EXTENDER_NAME}"):
-            if found.status.ready_replicas:
+        for deployment in client.list(
+            DEPLOYMENTS, _Deployment, labelSelector=f"app.kubernetes.io/name={EXTENDER_NAME}"
+        ):
+            if deployment.status.ready_replicas:
                 return True
     except ClusterError:  # without the right to look it may be on this machine all the same
         pass
@@ -101,7 +103,7 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
 
 def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, Source], **query: str) -> list[Any]:
     try:
-        found: list[Any] = client.list(PATHS[name], kind, limit=None, **query)
+        items: list[Any] = client.list(PATHS[name], kind, limit=None, **query)
     except ClusterAbsent:
         sources[name] = Source(0.0, synced=False, absent=True)
         return []
@@ -109,7 +111,7 @@ def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, Source]
         sources[name] = Source(0.0, error.message, synced=False)
         return []
     sources[name] = Source(0.0)
-    return found
+    return items
 
 
 def _name(raw: msgspec.Raw) -> str:
@@ -118,7 +120,7 @@ def _name(raw: msgspec.Raw) -> str:
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:
     """A pod as JSON; NoData when it is not there."""
-    found = client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
-    if found is None:
+    pod = client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    if pod is None:
         raise NoData(f"there is no pod {name} in namespace {namespace}", fix="Give its namespace with -n.")
-    return found
+    return pod

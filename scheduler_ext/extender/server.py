@@ -77,15 +77,15 @@ class ExtenderServer:
 
     async def _reload(self) -> None:
         """Show a renewed certificate from the next connection on."""
-        seen = self._stamps()
+        loaded_stamps = self._stamps()
         while self._context is not None:
             await asyncio.sleep(RELOAD_SECONDS)
             now = self._stamps()
-            if now == seen:
+            if now == loaded_stamps:
                 continue
             try:
                 _load(self._context, Path(self._folder))
-                seen = now
+                loaded_stamps = now
                 _log.info("certificate read again")
             except OSError as error:
                 _log.warning("the certificate cannot be used; the present one stays", error=str(error))

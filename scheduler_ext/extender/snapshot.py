@@ -70,15 +70,15 @@ class Snapshot:
 
     def column(self, column: Column) -> Floats:
         """One column, shape (nodes,)."""
-        found: Floats = self.columns[column]
-        return found
+        values: Floats = self.columns[column]
+        return values
 
     def age_seconds(self, now: float, names: Sequence[str] = NEEDED) -> float:
         """Age of the oldest of these collections at the monotonic time `now`; infinite when one was never read."""
-        known = [self.sources.get(name) for name in names]
-        if not known or any(s is None or not (s.synced or s.absent) for s in known):
+        sources = [self.sources.get(name) for name in names]
+        if not sources or any(s is None or not (s.synced or s.absent) for s in sources):
             return math.inf
-        aged = [s.age_seconds for s in known if s is not None and not s.absent]
+        aged = [s.age_seconds for s in sources if s is not None and not s.absent]
         return max(now - self.taken_seconds, 0.0) + max(aged, default=0.0)
 
     def problem(self) -> str:
@@ -95,10 +95,10 @@ class Snapshot:
         """Row of each name, -1 where a node is not known; shape (names,)."""
         rows = self.rows
         try:
-            found = itemgetter(*names)(rows) if len(names) > 1 else [rows[name] for name in names]
+            row_numbers = itemgetter(*names)(rows) if len(names) > 1 else [rows[name] for name in names]
         except KeyError:
-            found = [rows.get(name, -1) for name in names]
-        return np.array(found, dtype=np.intp)
+            row_numbers = [rows.get(name, -1) for name in names]
+        return np.array(row_numbers, dtype=np.intp)
 
     def changed_since(self, steps: int) -> Rows | None:
         """Rows that changed after so many steps; None when the trail does not reach back so far."""
@@ -140,8 +140,8 @@ def _touched(frame: Frame) -> npt.NDArray[np.int32]:
 def _whole(last: Snapshot, frame: Frame) -> Snapshot:
     names = tuple(frame.names or ())
     quoted = np.empty(len(names), dtype=object)
-    held = last.rows
-    quoted[:] = [last.quoted[held[name]] if name in held else msgspec.json.encode(name) for name in names]
+    last_rows = last.rows
+    quoted[:] = [last.quoted[last_rows[name]] if name in last_rows else msgspec.json.encode(name) for name in names]
     heads = np.empty(len(names), dtype=object)
     heads[:] = [b'{"Host":%b,"Score":' % name for name in quoted.tolist()]
     values = np.frombuffer(frame.values).reshape(len(names), WIDTH)
@@ -165,19 +165,19 @@ def _ahead(moved: Snapshot, frame: Frame) -> Floats:
 
 def _reserving(moved: Snapshot, frame: Frame) -> Snapshot:
     """Reservations as the frame changed them, and where they have room."""
-    known = {} if frame.fresh else dict(moved.reservations)
+    reservations = {} if frame.fresh else dict(moved.reservations)
     for name, text in (frame.reservations or {}).items():
-        known.pop(name, None)
-        if text is not None and (found := _reservation(text)) is not None:
-            known[name] = found
+        reservations.pop(name, None)
+        if text is not None and (reservation := _reservation(text)) is not None:
+            reservations[name] = reservation
     by_node: dict[str, tuple[Reservation, ...]] = {}
     rows = np.zeros(len(moved.names), dtype=np.bool_)
-    for one in known.values():
+    for one in reservations.values():
         row = moved.rows.get(one.status.node)
         if row is not None and one.status.phase is Phase.AVAILABLE:
             rows[row] = True
             by_node[one.status.node] = (*by_node.get(one.status.node, ()), one)
-    return replace(moved, reservations=known, reserved=by_node, reserved_rows=rows)
+    return replace(moved, reservations=reservations, reserved=by_node, reserved_rows=rows)
 
 
 def _reservation(text: bytes) -> Reservation | None:

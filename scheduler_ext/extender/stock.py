@@ -25,12 +25,12 @@ _REFUSING: Final = ("NoSchedule", "NoExecute")
 def refusals(spec: Json, nodes: Sequence[NodeFacts]) -> dict[tuple[str, str], list[bool]]:
     """(rule, words) -> whether each node is refused by it; spec: a pod's, as JSON."""
     checks = (("taints", _taints(spec)), ("selector", _selector(spec)), ("affinity", _affinity(spec)))
-    found: dict[tuple[str, str], list[bool]] = {}
+    refused: dict[tuple[str, str], list[bool]] = {}
     for number, node in enumerate(nodes):
         for rule, check in checks:
-            if words := check(node):
-                found.setdefault((rule, words), [False] * len(nodes))[number] = True
-    return found
+            if reason := check(node):
+                refused.setdefault((rule, reason), [False] * len(nodes))[number] = True
+    return refused
 
 
 def not_judged(spec: Json) -> str:
@@ -42,8 +42,8 @@ def not_judged(spec: Json) -> str:
         "volumes": any("persistentVolumeClaim" in _object(v) for v in spec.get("volumes") or ()),
         "host ports": any(p.get("hostPort") for c in spec.get("containers") or () for p in c.get("ports") or ()),
     }
-    named = [name for name, there in present.items() if there]
-    return f"not judged here, see what the scheduler says: {', '.join(named)}" if named else ""
+    constraints = [name for name, used in present.items() if used]
+    return f"not judged here, see what the scheduler says: {', '.join(constraints)}" if constraints else ""
 
 
 def waits_for(spec: Json) -> list[str]:
@@ -66,11 +66,11 @@ def _taints(spec: Json) -> Check:
 
 
 def _selector(spec: Json) -> Check:
-    wanted = {str(k): str(v) for k, v in _object(spec.get("nodeSelector")).items()}
+    labels = {str(k): str(v) for k, v in _object(spec.get("nodeSelector")).items()}
 
     def check(node: NodeFacts) -> str:
-        missing = next((k for k, v in wanted.items() if node.labels.get(k) != v), None)
-        return "" if missing is None else f"node selector {missing}={wanted[missing]}"
+        missing = next((k for k, v in labels.items() if node.labels.get(k) != v), None)
+        return "" if missing is None else f"node selector {missing}={labels[missing]}"
 
     return check
 
@@ -102,13 +102,13 @@ def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
         return False
 
 
-def _compared(held: str, operator: str, values: list[Any]) -> bool:
+def _compared(label_value: str, operator: str, values: list[Any]) -> bool:
     try:
-        number, bound = int(held), int(values[0])
+        number, bound = int(label_value), int(values[0])
     except (ValueError, IndexError, TypeError):
         return False
     return number > bound if operator == "Gt" else number < bound
 
 
-def _object(given: Any) -> Json:
-    return given if isinstance(given, Mapping) else {}
+def _object(value: Any) -> Json:
+    return value if isinstance(value, Mapping) else {}

@@ -81,8 +81,8 @@ class Table:
         """A pod was placed, changed or vanished; one whose placing nobody dated was placed when it was first seen."""
         before = self.pods.get(key)
         if pod is not None and pod.assigned_seconds is None:
-            seen = before.assigned_seconds if before is not None and before.node == pod.node else None
-            pod = replace(pod, assigned_seconds=now_seconds if seen is None else seen)
+            assigned_seconds = before.assigned_seconds if before is not None and before.node == pod.node else None
+            pod = replace(pod, assigned_seconds=now_seconds if assigned_seconds is None else assigned_seconds)
         if before is not None:
             if pod == before:  # most of what a kubelet writes is about things that no rule asks
                 return
@@ -94,17 +94,20 @@ class Table:
         if pod is not None and pod.node and not pod.ended:
             self.pods[key] = self._on[pod.node][key] = pod
             self._changed.add(pod.node)
-        held = (before and before.placeholder_of, pod and pod.placeholder_of)
-        self._other_placeholders |= any(one is not None for one in held)
+        placeholders = (before and before.placeholder_of, pod and pod.placeholder_of)
+        self._other_placeholders |= any(one is not None for one in placeholders)
 
     def _depart(self, before: PodFacts, now: PodFacts | None, now_seconds: float) -> None:
         """Remember a pod that is on its node no more, or that has ended there."""
         stays = now is not None and not now.ended and now.node == before.node
         if stays and now is not None and now.identity.uid == before.identity.uid:
             return
-        if (gone := Departure.of(before, now_seconds)) is not None:
-            known = self.departures.get(before.node, ())
-            self.departures[before.node] = [*remembered(known, self.outlooks.get(before.node), now_seconds), gone]
+        if (departure := Departure.of(before, now_seconds)) is not None:
+            departures = self.departures.get(before.node, ())
+            self.departures[before.node] = [
+                *remembered(departures, self.outlooks.get(before.node), now_seconds),
+                departure,
+            ]
 
     def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
         """The nodes on which a hand-over goes on."""
@@ -120,28 +123,28 @@ class Table:
         """All of one node."""
         pods = tuple(self._on[name].values()) if name in self._on else ()
         outlook = self.outlooks.get(name)
-        left = remembered(self.departures.pop(name, ()), outlook, now_seconds)
-        if left:
-            self.departures[name] = left
-        watch = Watch(tuple(left), self.watched_since, now_seconds)
+        departures = remembered(self.departures.pop(name, ()), outlook, now_seconds)
+        if departures:
+            self.departures[name] = departures
+        watch = Watch(tuple(departures), self.watched_since, now_seconds)
         return NodeState(self.nodes[name], self.metrics.get(name), pods, outlook, watch)
 
     def take(self, sources: Mapping[str, Source], times: tuple[float, float]) -> Frame:
         """What changed since the last call. times: (Unix time, monotonic time)."""
         slot = slot_of(times[0])
-        whole, again = self._other_nodes, slot != self._slot
+        full, again = self._other_nodes, slot != self._slot
         if again:
             self._changed |= self._doubtful()
-        if whole:
+        if full:
             self._index = {name: row for row, name in enumerate(self.nodes)}
         index = self._index
-        rows = list(index) if whole else sorted(self._changed & index.keys(), key=index.__getitem__)
-        ahead = [n for n in index if n in self.outlooks] if whole or again else sorted(self._forecast & index.keys())
+        rows = list(index) if full else sorted(self._changed & index.keys(), key=index.__getitem__)
+        ahead = [n for n in index if n in self.outlooks] if full or again else sorted(self._forecast & index.keys())
         frame = Frame(
             sent_seconds=times[1],
             sources=dict(sources),
             fresh=self._fresh,
-            names=rows if whole else None,
+            names=rows if full else None,
             rows=_numbers(rows, index),
             values=rows_of((self.state(n, times[0]) for n in rows), self.settings).tobytes(),
             ahead_rows=_numbers(ahead, index),
@@ -164,8 +167,8 @@ class Table:
 
     def _ahead(self, names: list[str], slot: int) -> bytes:
         empty = np.full((2, SLOTS), np.nan)
-        found = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in names]
-        return np.array(found).tobytes()
+        peaks = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in names]
+        return np.array(peaks).tobytes()
 
     def _doubtful(self) -> set[str]:
         """Nodes whose numbers rest on what their forecast says for now."""
@@ -195,16 +198,16 @@ class Table:
 
 
 def _share(pod: PodFacts, metric: LoadMetric | None) -> ShareOf:
-    found = share_of(pod, metric)
-    return ShareOf(*found.used, *found.prod_used, *found.requested)
+    share = share_of(pod, metric)
+    return ShareOf(*share.used, *share.prod_used, *share.requested)
 
 
 def _numbers(names: list[str], index: Mapping[str, int]) -> bytes:
     return np.fromiter((index[n] for n in names), np.int32, len(names)).tobytes()
 
 
-def _put(held: dict[str, ValueT], key: str, value: ValueT | None) -> None:
+def _put(mapping: dict[str, ValueT], key: str, value: ValueT | None) -> None:
     if value is None:
-        held.pop(key, None)
+        mapping.pop(key, None)
     else:
-        held[key] = value
+        mapping[key] = value

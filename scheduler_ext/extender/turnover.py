@@ -81,9 +81,9 @@ def addition(pods: Iterable[PodFacts], outlook: Outlook | None, metric: LoadMetr
             doubtful = _plus(doubtful, pod.predicted)
         else:
             balance[pod.reclaimer] = _plus(balance[pod.reclaimer], pod.predicted)
-    for gone in watch.departures:
-        if gone.assigned_seconds <= outlook.known_until < gone.left_seconds:
-            balance[gone.reclaimer] = _plus(balance[gone.reclaimer], gone.predicted, -1.0)
+    for departure in watch.departures:
+        if departure.assigned_seconds <= outlook.known_until < departure.left_seconds:
+            balance[departure.reclaimer] = _plus(balance[departure.reclaimer], departure.predicted, -1.0)
     counted = _plus(_not_negative(balance[False]), _not_negative(balance[True]))
     if doubtful == (0.0, 0.0):
         return counted

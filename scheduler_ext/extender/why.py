@@ -60,9 +60,9 @@ class Said(msgspec.Struct, frozen=True):
         cls, pod: PodFacts, about: tuple[int, float], stance: Posture, refused: Mapping[tuple[str, str], int]
     ) -> Said:
         """about: (nodes asked, Unix time)."""
-        asked, at_seconds = about
-        passed = asked - sum(refused.values())
-        return cls(pod.key, at_seconds, asked, passed, refusals_of(refused), stance.load_off, stance.yielded)
+        node_count, at_seconds = about
+        passed = node_count - sum(refused.values())
+        return cls(pod.key, at_seconds, node_count, passed, refusals_of(refused), stance.load_off, stance.yielded)
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[Refusal]:
     """The counts as rows, most nodes first."""
-    return [Refusal(rule, words, number) for (rule, words), number in counts.items()]
+    return [Refusal(rule, reason, number) for (rule, reason), number in counts.items()]
 
 
 def explained(
@@ -92,7 +92,7 @@ def explained(
     now: Moment,
     settings: ExtenderSettings,
     others: Mapping[tuple[str, str], Sequence[bool]] | None = None,
-    asked: bool = True,
+    with_rules: bool = True,
 ) -> Explanation:
     """What our rules, fit by requests, and `others` ((rule, words) -> refused, a place a node) say of every node.
 
@@ -105,11 +105,11 @@ def explained(
     for refused in stock.values():
         free &= ~refused
     judged, stance = Judgement.passing(len(rows)), Posture()
-    if asked:
+    if with_rules:
         judged, stance = _judged(snapshot, pod, np.flatnonzero(free), now, settings)
     passing = np.flatnonzero(free & judged.passed)
     points = decide.points(snapshot, pod, passing, now, settings)
-    order = passing[np.argsort(-points, kind="stable")][: BEST if asked else 0]
+    order = passing[np.argsort(-points, kind="stable")][: BEST if with_rules else 0]
     counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
     refusals = refusals_of(judged.counts()) + refusals_of(counted)
     return Explanation(
@@ -117,7 +117,7 @@ def explained(
         nodes=len(rows),
         fits=len(passing),
         refusals=sorted(refusals, key=lambda one: (-one.nodes, one.rule, one.reason)),
-        notes=[text for text in (*_of_rules(stance, asked), pod.unread, snapshot.problem()) if text],
+        notes=[text for text in (*_of_rules(stance, with_rules), pod.unread, snapshot.problem()) if text],
         best=[snapshot.names[row] for row in order.tolist()],
     )
 
@@ -129,19 +129,19 @@ def _judged(
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     judged, stance = decide.judge(snapshot, pod, rows, now, settings)
     if 0 < len(fitting) < len(rows):
-        asked, stance = decide.judge(snapshot, pod, fitting, now, settings)
-        judged.put(fitting, asked)
+        fitting_judgement, stance = decide.judge(snapshot, pod, fitting, now, settings)
+        judged.put(fitting, fitting_judgement)
     return judged, stance
 
 
 def lacking(snapshot: Snapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
     """Resource -> nodes on which less of it is free than the pod requests, (nodes,)."""
-    found = {}
-    for name, (there, taken) in FITTING.items():
-        asked = pod.requests.get(name, 0)
-        if asked:
-            found[name] = snapshot.column(there) - snapshot.column(taken) < asked
-    return found
+    missing = {}
+    for name, (capacity, taken) in FITTING.items():
+        requested = pod.requests.get(name, 0)
+        if requested:
+            missing[name] = snapshot.column(capacity) - snapshot.column(taken) < requested
+    return missing
 
 
 def scheduler_says(message: str) -> list[Refusal]:
@@ -149,11 +149,11 @@ def scheduler_says(message: str) -> list[Refusal]:
     head = _HEAD.match(message.strip())
     if not head:
         return [Refusal("scheduler", message.strip(), 0)] if message.strip() else []
-    return [Refusal("scheduler", words.strip(" ."), int(number)) for number, words in _PART.findall(head[3])]
+    return [Refusal("scheduler", reason.strip(" ."), int(number)) for number, reason in _PART.findall(head[3])]
 
 
-def _of_rules(stance: Posture, asked: bool) -> tuple[str, ...]:
-    if not asked:
+def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:
+    if not with_rules:
         return ("no running extender was found, so that its rules refuse nothing; --extender tries them all the same",)
     return _silent(stance), _yielded(stance)
 

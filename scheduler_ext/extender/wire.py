@@ -69,8 +69,8 @@ class PreemptArgs(msgspec.Struct, rename="pascal"):
         if self.node_name_to_meta_victims is not None:
             return self.node_name_to_meta_victims
         return {
-            node: MetaVictims([MetaPod(pod.metadata.uid) for pod in found.pods or ()], found.violations)
-            for node, found in (self.node_name_to_victims or {}).items()
+            node: MetaVictims([MetaPod(pod.metadata.uid) for pod in node_victims.pods or ()], node_victims.violations)
+            for node, node_victims in (self.node_name_to_victims or {}).items()
         }
 
 
@@ -105,8 +105,8 @@ def refused_all(quoted: Pieces, refused: Refused) -> bytes:
     quoted: each name as JSON, (names,): what an answer of 5,000 names is made of without touching 5,000 texts.
     """
     hopeless = np.array([code in UNRESOLVABLE for code in refused.codes], dtype=np.bool_)
-    apart = hopeless[refused.which] if len(refused.which) else np.zeros(0, dtype=np.bool_)
-    failed, unresolvable = (_reasons(quoted, refused, part) for part in (~apart, apart))
+    permanent = hopeless[refused.which] if len(refused.which) else np.zeros(0, dtype=np.bool_)
+    failed, unresolvable = (_reasons(quoted, refused, part) for part in (~permanent, permanent))
     head, between, tail = (
         b'{"Nodes":null,"NodeNames":[],"FailedNodes":{',
         b'},"FailedAndUnresolvableNodes":{',
@@ -117,20 +117,20 @@ def refused_all(quoted: Pieces, refused: Refused) -> bytes:
 
 def quoted_names(snapshot: Snapshot, names: Sequence[str], rows: Rows) -> Pieces:
     """Each name as JSON, (names,); made anew only for a node that nobody here knows."""
-    found = snapshot.quoted[rows] if len(snapshot.quoted) else np.empty(len(names), dtype=object)
+    quoted = snapshot.quoted[rows] if len(snapshot.quoted) else np.empty(len(names), dtype=object)
     for place in np.flatnonzero(rows < 0).tolist():
-        found[place] = msgspec.json.encode(names[place])
-    return found
+        quoted[place] = msgspec.json.encode(names[place])
+    return quoted
 
 
 def _reasons(quoted: Pieces, refused: Refused, part: npt.NDArray[np.bool_]) -> bytes:
     """Members of an object of reasons: name and words by turns."""
     if not part.any():
         return b""
-    words = np.array([b":%b," % msgspec.json.encode(word) for word in refused.words], dtype=object)
+    reasons = np.array([b":%b," % msgspec.json.encode(word) for word in refused.words], dtype=object)
     pieces = np.empty(2 * int(part.sum()), dtype=object)
     pieces[0::2] = quoted[refused.at[part]]
-    pieces[1::2] = words[refused.which[part]]
+    pieces[1::2] = reasons[refused.which[part]]
     return b"".join(pieces.tolist())[:-1]
 
 
@@ -152,8 +152,10 @@ def prioritized(snapshot: Snapshot, rows: Rows, points: Rows) -> bytes:
 
 def preempted(victims: Mapping[str, MetaVictims], spared: Mapping[str, str]) -> bytes:
     """Answer of preempt: the nodes that stay, with the victims that were asked; never one without victims."""
-    kept = {node: found for node, found in victims.items() if node not in spared and found.pods}
-    return msgspec.json.encode({"NodeNameToMetaVictims": kept})
+    remaining = {
+        node: node_victims for node, node_victims in victims.items() if node not in spared and node_victims.pods
+    }
+    return msgspec.json.encode({"NodeNameToMetaVictims": remaining})
 
 
 def bound(error: str = "") -> bytes:

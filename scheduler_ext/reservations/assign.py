@@ -59,13 +59,13 @@ class Assignment:
 
 def rooms(view: View, default: Mode) -> list[Room]:
     """Room of every Reservation that is open to owners and handed over by us."""
-    found = []
+    pinned = []
     for reservation in view.reservations.values():
         if reservation.open_to_owners and reservation.mode(default) is Mode.PINNED and not _expired(reservation, view):
             room = _room(reservation, view)
             if room.held or room.busy:
-                found.append(room)
-    return found + [_standby(r, pod, view) for r, pod in view.standby if r.open_to_owners and pod.alive and pod.node]
+                pinned.append(room)
+    return pinned + [_standby(r, pod, view) for r, pod in view.standby if r.open_to_owners and pod.alive and pod.node]
 
 
 def assigned(view: View, settings: ReservationSettings) -> Assignment:
@@ -81,13 +81,13 @@ def assigned(view: View, settings: ReservationSettings) -> Assignment:
 class _Work:
     """Rooms in groups that are alike, so that a hundred pods and a thousand Reservations are compared once a group."""
 
-    def __init__(self, view: View, settings: ReservationSettings, found: Iterable[Room]) -> None:
+    def __init__(self, view: View, settings: ReservationSettings, rooms: Iterable[Room]) -> None:
         self.view, self.settings = view, settings
         self.found = Assignment()
         self.nodes = {swap.node for swap in view.guard.swaps}
         self.groups: dict[object, list[Room]] = {}
         self.places: dict[tuple[str, str] | None, list[object]] = {}
-        for room in found:
+        for room in rooms:
             likeness = _likeness(room)
             if likeness not in self.groups:
                 for label in room.reservation.owner_labels:
@@ -97,7 +97,7 @@ class _Work:
     def serve(self, pod: PodView) -> None:
         """Begin the pod's hand-over, or let it wait, or say that it waits in vain."""
         likely = [like for label in (None, *pod.identity.labels.items()) for like in self.places.get(label, ())]
-        groups = [found for like in dict.fromkeys(likely) if (found := self._usable(self.groups[like], pod))]
+        groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
         free = [room for group in groups for room in self._free(group)]
         if free and len(self.found.begun) + len(self.view.guard.swaps) < self.settings.swaps_at_once:
             self._begin(min(free, key=lambda r: (r.reservation.order or LAST, -r.score(pod), r.reservation.name)), pod)
@@ -161,15 +161,15 @@ def _waits(pod: PodView) -> bool:
 
 def _room(reservation: Reservation, view: View) -> Room:
     standing = [p for p in view.placeholders.get(reservation.uid, ()) if p.alive and p.node]
-    held = tuple(sorted(standing, key=lambda p: (sorted(p.requests.items()), p.identity.name)))
+    placeholders = tuple(sorted(standing, key=lambda p: (sorted(p.requests.items()), p.identity.name)))
     owners = view.allocated.get(reservation.uid, ())
     swap = view.swaps.get(reservation.uid)
     busy = swap is not None and (not reservation.allocate_once or swap.owner is None)
     if swap is not None and not busy:
-        held = ()
+        placeholders = ()
     allocated = added(o.requests for o in owners)
-    node = held[0].node if held else reservation.status.node
-    return Room(reservation, node, held, added(p.requests for p in held), allocated, busy)
+    node = placeholders[0].node if placeholders else reservation.status.node
+    return Room(reservation, node, placeholders, added(p.requests for p in placeholders), allocated, busy)
 
 
 def _standby(reservation: Reservation, pod: PodView, view: View) -> Room:

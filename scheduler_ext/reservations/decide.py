@@ -94,8 +94,8 @@ def _promises(view: View, settings: ReservationSettings) -> bool:
 
 def _orphans(view: View) -> list[PodView]:
     """Placeholders of Reservations that are gone."""
-    known = {r.uid for r in view.reservations.values()} | {s.reservation_uid for s in view.guard.swaps}
-    return [p for uid, pods in view.placeholders.items() if uid not in known for p in pods if not p.deleting]
+    reservation_uids = {r.uid for r in view.reservations.values()} | {s.reservation_uid for s in view.guard.swaps}
+    return [p for uid, pods in view.placeholders.items() if uid not in reservation_uids for p in pods if not p.deleting]
 
 
 def _wake(view: View, settings: ReservationSettings, assignment: Assignment) -> float:
@@ -118,9 +118,9 @@ def _deadline(reservation: Reservation) -> float | None:
 
 def _once(intents: Iterable[Intent]) -> Iterable[Intent]:
     """Of several writes to one place only the first; the next round does the others."""
-    seen: dict[tuple[object, str], Mapping[str, object] | None] = {}
+    places: dict[tuple[object, str], Mapping[str, object] | None] = {}
     for intent in intents:
         place = (intent.address, getattr(intent, "subresource", ""))
-        if place not in seen:
-            seen[place] = None
+        if place not in places:
+            places[place] = None
             yield intent

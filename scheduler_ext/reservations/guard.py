@@ -70,22 +70,22 @@ class Guard:
     version: str = ""
 
     @classmethod
-    def parse(cls, given: Json) -> Guard:
+    def parse(cls, manifest: Json) -> Guard:
         """Of the object as JSON; what cannot be read is an error, for a guess could give room away twice."""
-        spec = given.get("spec") or {}
+        spec = manifest.get("spec") or {}
         return cls(
             tuple(_swap(one) for one in spec.get("swaps") or ()),
             moment_of(spec.get("servedUntil"), "swapguard") or 0.0,
-            str((given.get("metadata") or {}).get("resourceVersion") or ""),
+            str((manifest.get("metadata") or {}).get("resourceVersion") or ""),
         )
 
     @property
     def nodes(self) -> dict[str, list[str]]:
         """Pods that may be bound, by node."""
-        found: dict[str, list[str]] = {}
+        pods_by_node: dict[str, list[str]] = {}
         for swap in self.swaps:
-            found.setdefault(swap.node, []).extend(swap.allowed)
-        return found
+            pods_by_node.setdefault(swap.node, []).extend(swap.allowed)
+        return pods_by_node
 
     def intent(self, why: str) -> Apply:
         """Write it; refused with a conflict when somebody else has written meanwhile."""
@@ -95,7 +95,7 @@ class Guard:
         # An apply that empties a map leaves null behind, which the definition refuses: what is empty is left out.
         maybe = {"nodes": self.nodes, "swaps": [_body(swap) for swap in self.swaps]}
         spec = {"servedUntil": stamp(self.served_until_seconds)} | {
-            name: found for name, found in maybe.items() if found
+            name: value for name, value in maybe.items() if value
         }
         return Apply(ADDRESS, {"apiVersion": OWN_GROUP, "kind": "SwapGuard", "metadata": meta, "spec": spec}, why=why)
 
@@ -105,28 +105,28 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _swap(given: Json) -> Swap:
-    owner, rest = given.get("owner"), given.get("rest")
-    what = f"swap of reservation {given.get('reservation')}"
+def _swap(entry: Json) -> Swap:
+    owner, rest = entry.get("owner"), entry.get("rest")
+    what = f"swap of reservation {entry.get('reservation')}"
     return Swap(
-        str(given["id"]),
-        str(given["reservation"]),
-        str(given["reservationUid"]),
-        str(given["node"]),
+        str(entry["id"]),
+        str(entry["reservation"]),
+        str(entry["reservationUid"]),
+        str(entry["node"]),
         Reference("Pod", owner["name"], owner["namespace"], owner["uid"]) if owner else None,
-        tuple(_held(one, what) for one in given.get("placeholders") or ()),
+        tuple(_held(one, what) for one in entry.get("placeholders") or ()),
         _held(rest, what) if rest else None,
-        moment_of(given.get("started"), what) or 0.0,
-        moment_of(given.get("expires"), what) or 0.0,
+        moment_of(entry.get("started"), what) or 0.0,
+        moment_of(entry.get("expires"), what) or 0.0,
     )
 
 
-def _held(given: Json, what: str) -> Held:
+def _held(entry: Json, what: str) -> Held:
     return Held(
-        str(given.get("namespace") or PLACEHOLDER_NAMESPACE),
-        str(given["name"]),
-        str(given.get("uid") or ""),
-        parse_room(given.get("room") or {}, what),
+        str(entry.get("namespace") or PLACEHOLDER_NAMESPACE),
+        str(entry["name"]),
+        str(entry.get("uid") or ""),
+        parse_room(entry.get("room") or {}, what),
     )
 
 

@@ -79,10 +79,10 @@ def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: View) -> b
         return False
     (pod,) = mine
     holds = pod.alive and pod.node == status.node and fits(reservation.size, pod.requests)
-    there = view.nodes is None or status.node in view.nodes
-    told = status.allocatable == reservation.size and not status.owners and not any(status.allocated.values())
+    node_exists = view.nodes is None or status.node in view.nodes
+    status_matches = status.allocatable == reservation.size and not status.owners and not any(status.allocated.values())
     ready = all(c.status == "True" for c in status.conditions if c.type in (SCHEDULED, READY))
-    if not (holds and there and told and ready) or reservation.expired(view.now_seconds):
+    if not (holds and node_exists and status_matches and ready) or reservation.expired(view.now_seconds):
         return False
     return status.node not in view.nominations
 
@@ -151,12 +151,12 @@ def _held_status(
     if here and not open_ and not missing:
         good = [condition(SCHEDULED, True, "Scheduled"), condition(READY, True, "Available"), *extra]
         return _with(status, Phase.AVAILABLE, good, view.now_seconds)
-    words = impossible(reservation) or next((p.unschedulable for p in open_ if p.unschedulable), "")
+    reason = impossible(reservation) or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
-        text = f"room is held again as soon as it is free: {', '.join(format_room(missing)) or words or 'waiting'}"
+        text = f"room is held again as soon as it is free: {', '.join(format_room(missing)) or reason or 'waiting'}"
         return _with(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
-    waits = reservation.pre_allocation and bool(words) and not impossible(reservation)
-    bad = [condition(SCHEDULED, False, "Unschedulable", words)] if words else []
+    waits = reservation.pre_allocation and bool(reason) and not impossible(reservation)
+    bad = [condition(SCHEDULED, False, "Unschedulable", reason)] if reason else []
     return _with(status, Phase.WAITING if waits else Phase.PENDING, [*bad, *extra], view.now_seconds)
 
 
@@ -196,7 +196,7 @@ def _topped_up(
     names = [p.identity.name for p in mine]
     free = swap.rest.name if swap is not None and swap.rest and swap.rest.name not in names else ""
     crowded = [node for node, count in view.crowded.items() if count >= settings.placeholders_per_node]
-    wish = Wish(free or fresh_name(reservation, names), missing, reservation.status.node, tuple(sorted(crowded)))
+    placeholder = Wish(free or fresh_name(reservation, names), missing, reservation.status.node, tuple(sorted(crowded)))
     mode = reservation.mode(Mode(settings.mode))
     if mode is Mode.LAST_RESORT:
         name, value = lower_class(reservation, view.classes)
@@ -204,20 +204,20 @@ def _topped_up(
             return [class_intent(name, value)]
         if name in view.new_classes:
             return []  # the API server's admission may not know it yet
-    return [created(reservation, wish, mode, view.classes, settings)]
+    return [created(reservation, placeholder, mode, view.classes, settings)]
 
 
 def _surplus(reservation: Reservation, mine: Sequence[PodView], view: View) -> list[Intent]:
     """Whole placeholders that are not wanted any more: an owner found room of its own on the node."""
     needed = wanted(reservation, view.allocated.get(reservation.uid, ()))
-    found: list[Intent] = []
-    left = [p for p in mine if p.alive]
-    for pod in sorted(left, key=lambda p: p.identity.name, reverse=True):
-        others = [p for p in left if p is not pod]
+    deletions: list[Intent] = []
+    remaining = [p for p in mine if p.alive]
+    for pod in sorted(remaining, key=lambda p: p.identity.name, reverse=True):
+        others = [p for p in remaining if p is not pod]
         if all(sum(p.requests.get(n, 0) for p in others) >= amount for n, amount in needed.items()):
-            found.append(deleted(pod.held(), "the room is in use or no longer wanted"))
-            left = others
-    return found
+            deletions.append(deleted(pod.held(), "the room is in use or no longer wanted"))
+            remaining = others
+    return deletions
 
 
 def _owners(reservation: Reservation, view: View) -> list[PodView]:
@@ -232,10 +232,10 @@ def _takers(reservation: Reservation, view: View) -> list[PodView]:
     if not node or not reservation.open_to_owners:
         return []
     near = [p for p in view.pods.values() if p.nominated == node and not p.node and not p.is_placeholder]
-    gone = [p for p in view.found.get(node, ()) if p.created_seconds >= reservation.created_seconds]
+    arrived = [p for p in view.found.get(node, ()) if p.created_seconds >= reservation.created_seconds]
     usable = [
         p
-        for p in (*near, *gone)
+        for p in (*near, *arrived)
         if p.alive and not p.allocated_from and reservation.usable_by(p.identity, p.tolerations)
     ]
     return sorted(usable, key=lambda p: (-p.created_seconds, p.place))[:1]
@@ -247,8 +247,8 @@ def _asks(
     """The node to look at: a last-resort placeholder vanished and nobody is known to have its room."""
     if mode is not Mode.LAST_RESORT or status.phase is not Phase.AVAILABLE or status.node in view.found:
         return ""
-    gone = not view.placeholders.get(reservation.uid) and not owners
-    return status.node if gone else ""
+    vanished = not view.placeholders.get(reservation.uid) and not owners
+    return status.node if vanished else ""
 
 
 def _given_time(status: ReservationStatus, view: View) -> bool:
@@ -265,8 +265,8 @@ def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view:
     if view.placeholders.get(reservation.uid) or status.owners:
         return status
     text = "a pod of higher priority took the room; another place is looked for"
-    told = [condition(SCHEDULED, False, "Unschedulable", text), condition(READY, False, "RoomLost", text)]
-    return replace(_with(status, Phase.PENDING, told, view.now_seconds), node="", allocatable={})
+    conditions = [condition(SCHEDULED, False, "Unschedulable", text), condition(READY, False, "RoomLost", text)]
+    return replace(_with(status, Phase.PENDING, conditions, view.now_seconds), node="", allocatable={})
 
 
 def _cleared(mine: Sequence[PodView]) -> list[Intent]:

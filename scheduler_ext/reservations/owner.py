@@ -27,20 +27,20 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patch]:
     """What the owner still lacks before its placeholder goes; empty when it is ready."""
-    found = []
+    patches = []
     affinity = pinned(pod.affinity, node, reservation.allocate_policy) if pod.gated else pod.affinity
     if affinity != pod.affinity or pod.allocated_from != reservation.uid:
         operations = _claimed(pod, reservation)
         if affinity != pod.affinity:
             operations.append({"op": "add", "path": "/spec/affinity", "value": affinity})
-        found.append(_patch(pod, operations, f"goes to the room of reservation {reservation.name}"))
+        patches.append(_patch(pod, operations, f"goes to the room of reservation {reservation.name}"))
     if pod.nominated != node:
         nominate = [
             {"op": "replace", "path": "/metadata/uid", "value": pod.uid},
             {"op": "add", "path": "/status/nominatedNodeName", "value": node},
         ]
-        found.append(Patch(_address(pod), tuple(nominate), "status", f"room is held for it on {node}"))
-    return found
+        patches.append(Patch(_address(pod), tuple(nominate), "status", f"room is held for it on {node}"))
+    return patches
 
 
 def claimed(pod: PodView, reservation: Reservation) -> Patch:
@@ -84,9 +84,9 @@ def _claimed(pod: PodView, reservation: Reservation) -> list[Json]:
     ]
 
 
-def _set(what: str, there: Mapping[str, str], texts: Mapping[str, str]) -> list[Json]:
+def _set(what: str, current: Mapping[str, str], texts: Mapping[str, str]) -> list[Json]:
     """Add labels or annotations, and their map where there is none."""
-    if not there:
+    if not current:
         return [{"op": "add", "path": f"/metadata/{what}", "value": dict(texts)}]
     return [
         {"op": "add", "path": f"/metadata/{what}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}

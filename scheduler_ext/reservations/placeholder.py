@@ -67,31 +67,33 @@ def fresh_name(reservation: Reservation, taken: Sequence[str]) -> str:
 
 
 def created(
-    reservation: Reservation, wish: Wish, mode: Mode, classes: Mapping[str, int], s: ReservationSettings
+    reservation: Reservation, placeholder: Wish, mode: Mode, classes: Mapping[str, int], s: ReservationSettings
 ) -> Create:
     """Make a placeholder; the scheduler finds its node."""
-    address = Address("v1", "pods", wish.name, PLACEHOLDER_NAMESPACE)
+    address = Address("v1", "pods", placeholder.name, PLACEHOLDER_NAMESPACE)
     name = PINNED_CLASS if mode is Mode.PINNED else lower_class(reservation, classes)[0]
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(reservation, wish.name),
-        "spec": _spec(reservation, wish, name, s),
+        "metadata": _metadata(reservation, placeholder.name),
+        "spec": _spec(reservation, placeholder, name, s),
     }
     return Create(address, pod, why=f"hold room for reservation {reservation.name}")
 
 
-def deleted(held: Held, why: str) -> Delete:
+def deleted(placeholder: Held, why: str) -> Delete:
     """End a placeholder at once, and only this one; a running pod that gives its place has its own time to end."""
-    grace = None if held.standby else 0
-    return Delete(Address("v1", "pods", held.name, held.namespace), held.uid, why, grace_seconds=grace)
+    grace = None if placeholder.standby else 0
+    return Delete(
+        Address("v1", "pods", placeholder.name, placeholder.namespace), placeholder.uid, why, grace_seconds=grace
+    )
 
 
 def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[str, int]:
     """Name and value of the PriorityClass just below the owners', which the template says."""
     spec = reservation.template.get("spec") or {}
-    named, given = spec.get("priorityClassName") or "", spec.get("priority")
-    value = given if isinstance(given, int) else {**classes, **_SYSTEM}.get(named, 0) if named else 0
+    class_name, priority = spec.get("priorityClassName") or "", spec.get("priority")
+    value = priority if isinstance(priority, int) else {**classes, **_SYSTEM}.get(class_name, 0) if class_name else 0
     below = max(min(value, 1_000_000_000) - 1, -1_000_000_000)
     return f"{LOWER_CLASS_PREFIX}{'minus-' if below < 0 else ''}{abs(below)}", below
 
@@ -119,7 +121,7 @@ def not_considered(template: Json, scheduler_name: str) -> list[str]:
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     ports = [p for c in containers for p in c.get("ports") or () if p.get("hostPort")]
     claims = [v for v in spec.get("volumes") or () if "persistentVolumeClaim" in v or "ephemeral" in v]
-    words = [
+    fields = [
         ("host ports", ports),
         ("volume claims", claims),
         ("topologySpreadConstraints", spec.get("topologySpreadConstraints")),
@@ -127,7 +129,7 @@ def not_considered(template: Json, scheduler_name: str) -> list[str]:
     ]
     other = str(spec.get("schedulerName") or scheduler_name)
     scheduler = [] if other == scheduler_name else [f"schedulerName {other} ({scheduler_name} places it)"]
-    return [word for word, found in words if found] + scheduler
+    return [word for word, value in fields if value] + scheduler
 
 
 def impossible(reservation: Reservation) -> str:
@@ -175,7 +177,7 @@ def _metadata(reservation: Reservation, name: str) -> dict[str, Any]:
     }
 
 
-def _spec(reservation: Reservation, wish: Wish, priority_class: str, s: ReservationSettings) -> dict[str, Any]:
+def _spec(reservation: Reservation, placeholder: Wish, priority_class: str, s: ReservationSettings) -> dict[str, Any]:
     template = reservation.template.get("spec") or {}
     spec: dict[str, Any] = {
         "schedulerName": s.scheduler_name,
@@ -187,15 +189,17 @@ def _spec(reservation: Reservation, wish: Wish, priority_class: str, s: Reservat
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 0,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65_535, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(wish.room, s.image)],
+        "containers": [_container(placeholder.room, s.image)],
     }
-    affinity = _affinity(template, wish.node or str(template.get("nodeName") or ""), wish.avoid, reservation.namespace)
-    found = {
+    affinity = _affinity(
+        template, placeholder.node or str(template.get("nodeName") or ""), placeholder.avoid, reservation.namespace
+    )
+    optional = {
         "affinity": affinity,
         "nodeSelector": dict(template.get("nodeSelector") or {}),
         "tolerations": list(template.get("tolerations") or ()),
     }
-    return spec | {name: value for name, value in found.items() if value}
+    return spec | {name: value for name, value in optional.items() if value}
 
 
 def _container(room: Mapping[str, int], image: str) -> dict[str, Any]:
@@ -214,34 +218,34 @@ def _container(room: Mapping[str, int], image: str) -> dict[str, Any]:
 
 
 def _affinity(template: Json, node: str, avoid: Sequence[str], namespace: str) -> dict[str, Any]:
-    given = template.get("affinity") or {}
-    nodes = dict(given.get("nodeAffinity") or {})
+    template_affinity = template.get("affinity") or {}
+    nodes = dict(template_affinity.get("nodeAffinity") or {})
     required = on_nodes(template, node, avoid)
     if required:
         nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
-    found = {"nodeAffinity": nodes} | {
-        kind: _inside(given.get(kind) or {}, namespace) for kind in ("podAffinity", "podAntiAffinity")
+    affinity = {"nodeAffinity": nodes} | {
+        kind: _inside(template_affinity.get(kind) or {}, namespace) for kind in ("podAffinity", "podAntiAffinity")
     }
-    return {kind: value for kind, value in found.items() if value}
+    return {kind: value for kind, value in affinity.items() if value}
 
 
-def _inside(given: Json, namespace: str) -> dict[str, Any]:
+def _inside(affinity: Json, namespace: str) -> dict[str, Any]:
     """Pod (anti-)affinity that names the namespace which it meant."""
-    found: dict[str, Any] = {}
-    if required := given.get("requiredDuringSchedulingIgnoredDuringExecution"):
-        found["requiredDuringSchedulingIgnoredDuringExecution"] = [_named(t, namespace) for t in required]
-    if preferred := given.get("preferredDuringSchedulingIgnoredDuringExecution"):
-        found["preferredDuringSchedulingIgnoredDuringExecution"] = [
+    scoped: dict[str, Any] = {}
+    if required := affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
+        scoped["requiredDuringSchedulingIgnoredDuringExecution"] = [_named(t, namespace) for t in required]
+    if preferred := affinity.get("preferredDuringSchedulingIgnoredDuringExecution"):
+        scoped["preferredDuringSchedulingIgnoredDuringExecution"] = [
             {**t, "podAffinityTerm": _named(t.get("podAffinityTerm") or {}, namespace)} for t in preferred
         ]
-    return found
+    return scoped
 
 
 def _named(term: Json, namespace: str) -> dict[str, Any]:
     if not isinstance(term, Mapping):
         raise UsageError(f"affinity term {shown(term)} is not an object", fix="Look at the template's affinity.")
-    said = term.get("namespaces") or term.get("namespaceSelector") is not None
-    return dict(term) if said else {**term, "namespaces": [namespace]}
+    has_namespaces = term.get("namespaces") or term.get("namespaceSelector") is not None
+    return dict(term) if has_namespaces else {**term, "namespaces": [namespace]}
 
 
 def room_of(pods: Sequence[PodView], names: Sequence[str]) -> dict[str, int]:

@@ -36,18 +36,18 @@ def allocated_of(reservation: Reservation, owners: Sequence[PodView]) -> dict[st
 
 def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:
     """Owners as currentOwners lists them, in a stable order."""
-    found = [Reference("", o.identity.name, o.identity.namespace, o.uid) for o in owners]
-    return tuple(sorted(found, key=lambda r: (r.namespace, r.name)))
+    refs = [Reference("", o.identity.name, o.identity.namespace, o.uid) for o in owners]
+    return tuple(sorted(refs, key=lambda r: (r.namespace, r.name)))
 
 
 def merged(before: ReservationStatus, conditions: Sequence[Condition], now_seconds: float) -> tuple[Condition, ...]:
     """Conditions by type: new ones over old ones; the moment moves only when the status does."""
-    known = {c.type: c for c in before.conditions}
+    by_type = {c.type: c for c in before.conditions}
     for new in conditions:
-        old = known.get(new.type)
-        kept = old.since if old is not None and old.status == new.status and old.since else stamp(int(now_seconds))
-        known[new.type] = replace(new, since=kept.replace(".000000", ""))
-    return tuple(known.values())
+        old = by_type.get(new.type)
+        since = old.since if old is not None and old.status == new.status and old.since else stamp(int(now_seconds))
+        by_type[new.type] = replace(new, since=since.replace(".000000", ""))
+    return tuple(by_type.values())
 
 
 def status_intent(reservation: Reservation, status: ReservationStatus) -> Apply | None:
@@ -65,8 +65,8 @@ def status_intent(reservation: Reservation, status: ReservationStatus) -> Apply 
 
 def ended_seconds(status: ReservationStatus, fallback: float, parse: Any) -> float:
     """Unix time at which it ended: the last moment of its conditions."""
-    found = [parse(c.since, "condition") or 0.0 for c in status.conditions if c.since]
-    return max(found, default=fallback)
+    times_seconds = [parse(c.since, "condition") or 0.0 for c in status.conditions if c.since]
+    return max(times_seconds, default=fallback)
 
 
 def _body(status: ReservationStatus) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def advance(swap: Swap, view: View, settings: ReservationSettings) -> Step:
     if swap.owner is None:
         return _undoing(swap, reservation, view, settings)
     owner = view.pods.get(swap.owner.uid)
-    standing = [held for held in swap.placeholders if view.stands(held)]
+    standing = [placeholder for placeholder in swap.placeholders if view.stands(placeholder)]
     if owner is None or not owner.alive or owner.node not in ("", swap.node):
         return _given_up(swap, view, settings, "OwnerGone")
     if owner.node:
@@ -53,8 +53,8 @@ def advance(swap: Swap, view: View, settings: ReservationSettings) -> Step:
 
 def late(swap: Swap, view: View, settings: ReservationSettings) -> bool:
     """Whether it has had its time; a manager that comes back gives it all of its time again."""
-    seen = view.noticed.get(swap.id)
-    again = seen + settings.swap_timeout_seconds if seen is not None else swap.expires_seconds
+    noticed_seconds = view.noticed.get(swap.id)
+    again = noticed_seconds + settings.swap_timeout_seconds if noticed_seconds is not None else swap.expires_seconds
     return view.now_seconds >= max(swap.expires_seconds, again)
 
 
@@ -85,7 +85,7 @@ def _prepared(
     lacking = preparations(owner, reservation, swap.node)
     if lacking or owner.uid not in view.labelled or swap.id not in view.settled:
         return Step(tuple(lacking), swap)
-    return Step(tuple(deleted(held, f"hand over to {owner.place}") for held in swap.placeholders), swap)
+    return Step(tuple(deleted(placeholder, f"hand over to {owner.place}") for placeholder in swap.placeholders), swap)
 
 
 def _opened(
@@ -98,7 +98,7 @@ def _opened(
 ) -> Step:
     """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled."""
     if standing:
-        return Step(tuple(deleted(held, f"hand over to {owner.place}") for held in standing), swap)
+        return Step(tuple(deleted(placeholder, f"hand over to {owner.place}") for placeholder in standing), swap)
     return Step((*_resting(swap, reservation, view, settings), *([released(owner)] if owner.gated else ())), swap)
 
 
@@ -107,10 +107,10 @@ def _landed(
 ) -> Step:
     """The owner is bound; the guard stays until every scheduler knows it and what it left is held again."""
     if standing:
-        return Step(tuple(deleted(held, "its room was handed over") for held in standing), swap)
+        return Step(tuple(deleted(placeholder, "its room was handed over") for placeholder in standing), swap)
     making = _resting(swap, reservation, view, settings)
-    kept = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
-    if (making or (kept is not None and not kept.node)) and not late(swap, view, settings):
+    rest_pod = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
+    if (making or (rest_pod is not None and not rest_pod.node)) and not late(swap, view, settings):
         return Step(tuple(making), swap)
     if swap.id not in view.lingered:
         return Step((), swap)
@@ -121,8 +121,8 @@ def _resting(swap: Swap, reservation: Reservation | None, view: View, settings: 
     """Create the placeholder of what the owner leaves, unless it is there."""
     if swap.rest is None or reservation is None or view.named(swap.rest.name, swap.reservation_uid):
         return []
-    wish = Wish(swap.rest.name, swap.rest.room, swap.node)
-    return [created(reservation, wish, Mode.PINNED, view.classes, settings)]
+    placeholder = Wish(swap.rest.name, swap.rest.room, swap.node)
+    return [created(reservation, placeholder, Mode.PINNED, view.classes, settings)]
 
 
 def _given_up(swap: Swap, view: View, settings: ReservationSettings, why: str) -> Step:
@@ -131,7 +131,7 @@ def _given_up(swap: Swap, view: View, settings: ReservationSettings, why: str) -
     letting = owner is not None and owner.alive and not owner.node and why != "ReservationGone"
     freed = (released(owner, swap.reservation_uid),) if owner and letting else ()
     reservation = view.known(swap)
-    if reservation is None or any(held.standby for held in swap.placeholders):
+    if reservation is None or any(placeholder.standby for placeholder in swap.placeholders):
         return Step(freed, outcome=why)  # nobody is there to take the room back
     taken = [pod.identity.name for pod in view.placeholders.get(reservation.uid, ())]
     name = fresh_name(reservation, taken)

@@ -146,8 +146,8 @@ class View:
         """The newest that is known of each pod, by uid."""
         newest: dict[str, PodView] = {}
         for pod in (*self.pending, *self.reserved, *(pod for _, pod in self.standby)):
-            known = newest.get(pod.uid)
-            if known is None or _number(pod.version) >= _number(known.version):
+            latest = newest.get(pod.uid)
+            if latest is None or _number(pod.version) >= _number(latest.version):
                 newest[pod.uid] = pod
         return newest
 
@@ -159,24 +159,24 @@ class View:
     @cached_property
     def placeholders(self) -> dict[str, list[PodView]]:
         """Placeholders, also ended ones, by UID of their Reservation."""
-        found: dict[str, list[PodView]] = {}
+        by_uid: dict[str, list[PodView]] = {}
         for pod in self.pods.values():
             if pod.is_placeholder:
-                found.setdefault(pod.held_for, []).append(pod)
-        return found
+                by_uid.setdefault(pod.held_for, []).append(pod)
+        return by_uid
 
     @cached_property
     def allocated(self) -> dict[str, list[PodView]]:
         """Living pods that are bound and got reserved room, by UID of the Reservation; it must name them as owners."""
-        known = {r.uid: r for r in self.reservations.values()}
-        found: dict[str, list[PodView]] = {}
+        by_uid = {r.uid: r for r in self.reservations.values()}
+        owners: dict[str, list[PodView]] = {}
         for pod in self.reserved:
             if pod.is_placeholder or not pod.node or pod.phase in ENDED:
                 continue
-            reservation = known.get(pod.allocated_from)
+            reservation = by_uid.get(pod.allocated_from)
             if reservation is not None and reservation.owned_by(pod.identity):
-                found.setdefault(reservation.uid, []).append(pod)
-        return found
+                owners.setdefault(reservation.uid, []).append(pod)
+        return owners
 
     @cached_property
     def nominations(self) -> frozenset[str]:
@@ -199,14 +199,14 @@ class View:
 
     def known(self, swap: Swap) -> Reservation | None:
         """The Reservation of a hand-over, as long as it is the same one."""
-        found = self.reservations.get(swap.reservation)
-        if found is None:
-            found = next((r for r, pod in self.standby if pod.uid == swap.reservation_uid), None)
-        return found if found is not None and found.uid == swap.reservation_uid else None
+        reservation = self.reservations.get(swap.reservation)
+        if reservation is None:
+            reservation = next((r for r, pod in self.standby if pod.uid == swap.reservation_uid), None)
+        return reservation if reservation is not None and reservation.uid == swap.reservation_uid else None
 
-    def stands(self, held: Held) -> bool:
+    def stands(self, placeholder: Held) -> bool:
         """Whether a placeholder of a record is still there and takes up room."""
-        pod = self.pods.get(held.uid)
+        pod = self.pods.get(placeholder.uid)
         return pod is not None and pod.phase not in ENDED
 
     def named(self, name: str, reservation_uid: str) -> PodView | None:

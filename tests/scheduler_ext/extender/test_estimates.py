@@ -139,7 +139,7 @@ def test_without_an_extender_none_of_its_rules_is_named() -> None:
     snapshot = made.show().snapshot
     judged_ = explained(snapshot, asked(), moment(), made.settings)
     assert {r.rule for r in judged_.refusals} == {"load-aware", "prediction"}
-    found = explained(snapshot, asked(), moment(), made.settings, asked=False)
+    found = explained(snapshot, asked(), moment(), made.settings, with_rules=False)
     assert (found.refusals, found.fits, found.best) == ([], 5, [])
     assert found.notes == [
         "no running extender was found, so that its rules refuse nothing; --extender tries them all the same"
