@@ -29,12 +29,12 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
 
     def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        def checked(*given: Any) -> Any:
+        def checked(*args: Any) -> Any:
             if ctx.triggered and all(one["value"] is None for one in ctx.triggered):
                 return _unchanged()  # a button came into the page: nobody has pressed it yet
             try:
                 view.given.people().require(right)
-                return function(*given)
+                return function(*args)
             except CotenantError as error:
                 tell(panels.failed(error.message, error.fix))
                 return _unchanged()
@@ -71,9 +71,9 @@ def register(app: Dash, view: View) -> None:
     """Keep `AWAY` as it is."""
 
     @app.callback(Output(AWAY, "data"), Input("tick", "n_intervals"), State(AWAY, "data"), prevent_initial_call=True)
-    def _away(_ticks: int | None, known: str | None) -> Any:
+    def _away(_ticks: int | None, shown_trouble: str | None) -> Any:
         now = away(view)
-        return no_update if now == (known or "") else now
+        return no_update if now == (shown_trouble or "") else now
 
 
 def refused(view: View, right: Right, namespace: str = "") -> str:
@@ -97,9 +97,9 @@ def too_old(view: View) -> str:
     return f"The newest sample is {display.duration(age)} old: scan again before acting on it (`cotenant scan`)."
 
 
-def tell(words: Component | str) -> None:
+def tell(message: Component | str) -> None:
     """Say how it went, from within a callback."""
-    set_props(SAID, {"children": words})
+    set_props(SAID, {"children": message})
 
 
 def _unchanged() -> Any:

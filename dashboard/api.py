@@ -67,9 +67,9 @@ Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to retur
 Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="What the forecast is of.")]
 
 
-def _before(found: Foreseen) -> Mapping[str, Any]:
+def _before(foreseen: Foreseen) -> Mapping[str, Any]:
     """Hourly means before a forecast, in the resource's unit; missing = null."""
-    return {"times": found.times, "mean": found.mean.tolist(), "request": found.request.tolist()}
+    return {"times": foreseen.times, "mean": foreseen.mean.tolist(), "request": foreseen.request.tolist()}
 
 
 def router(view: View, prefix: str) -> APIRouter:
@@ -78,38 +78,38 @@ def router(view: View, prefix: str) -> APIRouter:
 
     @api.get("/overview", summary="Everything on the overview page")
     def overview() -> Response:
-        found = source.snapshot().overview
-        if found is None:
+        results = source.snapshot().overview
+        if results is None:
             raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
-        return _json(found)
+        return _json(results)
 
     @api.get("/explain", summary="One container's recommendation with reasons, inputs and formulas")
     def explain(namespace: str, kind: str, workload: str, container: str) -> Response:
-        found = source.explain(namespace, kind, workload, container)
-        if found is None:
+        recommendation = source.explain(namespace, kind, workload, container)
+        if recommendation is None:
             raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
-        return _json(found)
+        return _json(recommendation)
 
     @api.get("/nodes/{node}/history", summary="One node hour by hour: total, prod, batch, mid by resource")
     def node_history(node: str) -> Response:
-        found = source.node_history(node)
-        if not found:
+        history = source.node_history(node)
+        if not history:
             raise NoData(f"no history of a node named {node}")
-        return _json(found)
+        return _json(history)
 
     @api.get("/workloads/{namespace}/{kind}/{name}", summary="Everything on a workload's page: portraits to log")
     def workload(namespace: str, kind: str, name: str) -> Response:
-        found = source.story(WorkloadRef(namespace, kind, name))
-        if found is None:
+        story = source.story(WorkloadRef(namespace, kind, name))
+        if story is None:
             raise NoData(f"no workload {namespace}/{kind}/{name}", fix="GET workloads for the names.")
-        return _json(found)
+        return _json(story)
 
     @api.get("/forecast", summary="One forecast with its quantile paths and the usage before it")
     def forecast(scope: Scope, name: str, resource: Resource, namespace: str = "", kind: str = "") -> Response:
-        found = source.foreseen(Subject(scope, namespace, kind, name, resource.value))
-        if found is None:
+        foreseen = source.foreseen(Subject(scope, namespace, kind, name, resource.value))
+        if foreseen is None:
             raise NoData(f"no {resource} forecast of {scope} {namespace}/{kind}/{name}", fix="GET forecasts for all.")
-        return _json({"forecast": found.row, "before": _before(found)})
+        return _json({"forecast": foreseen.row, "before": _before(foreseen)})
 
     @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
     def health() -> Response:
@@ -119,10 +119,10 @@ def router(view: View, prefix: str) -> APIRouter:
 
     @api.get("/backtest", summary="The report of the last back-test of the forecasts, as a page")
     def backtest() -> Response:
-        found = source.backtest()
-        if found is None:
+        report = source.backtest()
+        if report is None:
             raise NoData("the stored history was never back-tested", fix="Run `cotenant backtest`.")
-        return Response(found.html, media_type="text/html")
+        return Response(report.html, media_type="text/html")
 
     @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
     def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
@@ -141,8 +141,8 @@ def _fitted(view: View, job: Job) -> Mapping[str, Any]:
     now = float(room.start_seconds) if overview.demo else view.now_seconds()
     if now >= room.end_seconds:
         raise NoData("the forecasts of these results are over", fix="Run `cotenant scan`.")
-    found = batch.fit(room, job, now)
-    return {"job": job, "now": int(now), "until": room.end_seconds, "known_nodes": room.known, "fit": found}
+    fit = batch.fit(room, job, now)
+    return {"job": job, "now": int(now), "until": room.end_seconds, "known_nodes": room.known, "fit": fit}
 
 
 def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
@@ -166,9 +166,9 @@ def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
 def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: slice) -> Response:
     """Rows of a table under a query string; UsageError for an unknown filter."""
     indexed = snapshot.tables[schema.name]
-    known = indexed.table.schema  # with what the surface adds to the analysis's columns
-    rows = snapshot.rows(schema.name, filters.parse(search, known))
-    page = narrowed(indexed.take(rows[window]), filters.columns(search, known))
+    full_schema = indexed.table.schema  # with what the surface adds to the analysis's columns
+    rows = snapshot.rows(schema.name, filters.parse(search, full_schema))
+    page = narrowed(indexed.take(rows[window]), filters.columns(search, full_schema))
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{schema.name}.csv"'}
         return Response(to_csv(page), media_type="text/csv; charset=utf-8", headers=headers)
@@ -188,27 +188,27 @@ def manifests(view: View, schema: Schema, search: str, window: slice) -> Respons
     if schema.name != RECOMMENDATIONS.name:
         raise UsageError(f"{schema.name} cannot be applied, so there is no YAML of it.", fix="Use json or csv.")
     snapshot = view.source.snapshot()
-    known = snapshot.tables[schema.name].table.schema
-    rows = snapshot.rows(schema.name, filters.parse(search, known))[window]
+    full_schema = snapshot.tables[schema.name].table.schema
+    rows = snapshot.rows(schema.name, filters.parse(search, full_schema))[window]
     if len(rows) > MAX_MANIFESTS:
         fix = "Narrow the filter, or use `cotenant scan --offline -o ssa --output-dir DIR`."
         raise UsageError(f"{len(rows):,} rows are too many for one YAML file; at most {MAX_MANIFESTS:,}.", fix=fix)
     chosen = {tuple(row[k] for k in schema.key) for row in snapshot.tables[schema.name].take(rows).rows()}
     by_workload: dict[WorkloadRef, list[Recommendation]] = {}
     for namespace in sorted({key[0] for key in chosen}):
-        for found in view.source.explanations(namespace):
-            ref = found.container.workload
-            if (ref.namespace, ref.kind, ref.name, found.container.container) in chosen:
-                by_workload.setdefault(ref, []).append(found)
-    texts = [_manifest(view, ref, found) for ref, found in by_workload.items()]
+        for recommendation in view.source.explanations(namespace):
+            ref = recommendation.container.workload
+            if (ref.namespace, ref.kind, ref.name, recommendation.container.container) in chosen:
+                by_workload.setdefault(ref, []).append(recommendation)
+    texts = [_manifest(view, ref, recommendations) for ref, recommendations in by_workload.items()]
     body = "---\n".join(text for text in texts if text) or "# Nothing changes in these rows.\n"
     headers = {"Content-Disposition": f'attachment; filename="{schema.name}.yaml"'}
     return Response(body, media_type="application/yaml; charset=utf-8", headers=headers)
 
 
-def _manifest(view: View, ref: WorkloadRef, found: Sequence[Recommendation]) -> str:
+def _manifest(view: View, ref: WorkloadRef, recommendations: Sequence[Recommendation]) -> str:
     try:
-        return view.given.manifest(*found)
+        return view.given.manifest(*recommendations)
     except UsageError as error:
         return f"# {visible(ref.namespace)}/{visible(ref.kind)}/{visible(ref.name)}: {visible(error.message)}\n"
 
@@ -244,9 +244,9 @@ def problem(error: CotenantError) -> Response:
     return _json({"error": type(error).__name__, "message": error.message, "fix": error.fix}, status=_status(error))
 
 
-def misread(words: str) -> Response:
+def misread(message: str) -> Response:
     """The answer to a request whose parts are not what the endpoint takes."""
-    return _json({"error": "UsageError", "message": words, "fix": "See /docs for its parameters."}, status=422)
+    return _json({"error": "UsageError", "message": message, "fix": "See /docs for its parameters."}, status=422)
 
 
 def _status(error: CotenantError) -> int:
@@ -283,6 +283,6 @@ def filter_parameters(schema: Schema) -> list[Mapping[str, Any]]:
         (k, FILTER_WORDS.get(k, f"Rows with this {k}.")) for k in filters.keys_of(schema)
     ]
     keys = [*keys, ("columns", "Columns to return, in this order, separated by commas; all where none is named.")]
-    words = [*keys, ("q", "Words that the row's name must contain."), ("sort", "Column to sort by; - descends.")]
+    parameters = [*keys, ("q", "Words that the row's name must contain."), ("sort", "Column to sort by; - descends.")]
     many = {"type": "array", "items": {"type": "string"}}
-    return [{"name": n, "in": "query", "required": False, "description": d, "schema": many} for n, d in words]
+    return [{"name": n, "in": "query", "required": False, "description": d, "schema": many} for n, d in parameters]

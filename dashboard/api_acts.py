@@ -114,87 +114,87 @@ class Whole(msgspec.Struct):
 
 def router(view: View, prefix: str) -> APIRouter:
     """The API below `prefix`."""
-    made = APIRouter(prefix=prefix, tags=["acting"])
-    seen = changing.Changing(view)
-    _add_looking(made, view, seen)
-    _add_ledger(made, view, seen)
-    _add_asking(made, view)
-    _add_acting(made, view)
-    _add_postponing(made, view)
-    return made
+    routes = APIRouter(prefix=prefix, tags=["acting"])
+    source = changing.Changing(view)
+    _add_looking(routes, view, source)
+    _add_ledger(routes, view, source)
+    _add_asking(routes, view)
+    _add_acting(routes, view)
+    _add_postponing(routes, view)
+    return routes
 
 
-def _add_looking(made: APIRouter, view: View, seen: changing.Changing) -> None:
-    @made.get("/changes", summary="Changes that were accepted, and where each is", **_table_doc(CHANGES))
+def _add_looking(routes: APIRouter, view: View, source: changing.Changing) -> None:
+    @routes.get("/changes", summary="Changes that were accepted, and where each is", **_table_doc(CHANGES))
     def changes(
         request: Request, form: api.Format = "json", offset: api.Offset = 0, limit: api.Limit = api.MAX_LIMIT
     ) -> Response:
-        return api.answer(seen.snapshot(), CHANGES, request.url.query, _plain(form), slice(offset, offset + limit))
+        return api.answer(source.snapshot(), CHANGES, request.url.query, _plain(form), slice(offset, offset + limit))
 
-    @made.get(
+    @routes.get(
         "/changes/{change}", summary="One change: its row, what moved, its rows of the ledger", **_doc(Whole, 404)
     )
     def change(change: str) -> Response:
         desk, who = _desk(view), view.given.people()
-        found = next((s for s in desk.changes(who) if s.change.id == change), None)
-        if found is None:
+        standing = next((s for s in desk.changes(who) if s.change.id == change), None)
+        if standing is None:
             raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
-        return _json(Whole(_rows([found])[0], moves(found.change), desk.story(who, change)))
+        return _json(Whole(_rows([standing])[0], moves(standing.change), desk.story(who, change)))
 
 
-def _add_ledger(made: APIRouter, view: View, seen: changing.Changing) -> None:
-    @made.get("/ledger", summary="Whether the ledger is what was written, against the head in the cluster",
+def _add_ledger(routes: APIRouter, view: View, source: changing.Changing) -> None:
+    @routes.get("/ledger", summary="Whether the ledger is what was written, against the head in the cluster",
               **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
         view.given.people().require(Right.READ)
         return _json(_desk(view).ledger())
 
-    @made.get("/ledger/entries", summary="Every row of the ledger", **_table_doc(ENTRIES))
+    @routes.get("/ledger/entries", summary="Every row of the ledger", **_table_doc(ENTRIES))
     def entries(
         request: Request, form: api.Format = "json", offset: api.Offset = 0, limit: api.Limit = api.MAX_LIMIT
     ) -> Response:
         _desk(view)
-        return api.answer(seen.entries(), ENTRIES, request.url.query, _plain(form), slice(offset, offset + limit))
+        return api.answer(source.entries(), ENTRIES, request.url.query, _plain(form), slice(offset, offset + limit))
 
-    @made.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
+    @routes.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
               **_doc(list[Permission], 403, 503))  # fmt: skip
     def permissions(namespaces: Namespaces = None) -> Response:
         return _acted(lambda: _json(_desk(view).permissions(view.given.people(), namespaces or [])))
 
 
-def _add_asking(made: APIRouter, view: View) -> None:
-    @made.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
+def _add_asking(routes: APIRouter, view: View) -> None:
+    @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
                **_doc(list[Looked], 403, 422, 503, body=Asked))  # fmt: skip
-    def reviews(given: Raw) -> Response:
+    def reviews(body: Raw) -> Response:
         def act() -> Response:
-            asked, desk, who = _body(given, Asked), _desk(view), view.given.people()
-            return _json((desk.dry_run if asked.dry_run else desk.review)(who, asked.wanted()))
+            request, desk, who = _body(body, Asked), _desk(view), view.given.people()
+            return _json((desk.dry_run if request.dry_run else desk.review)(who, request.wanted()))
 
         return _acted(act)
 
-    @made.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
+    @routes.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
                **_doc(bytes, 403, 404, 422, 503, body=Bundled))  # fmt: skip
-    def bundles(given: Raw) -> Response:
+    def bundles(body: Raw) -> Response:
         def act() -> Response:
-            asked = _body(given, Bundled)
-            files = _desk(view).bundle(view.given.people(), asked.wanted(), asked.form)
-            return _zipped(files, asked.form)
+            request = _body(body, Bundled)
+            files = _desk(view).bundle(view.given.people(), request.wanted(), request.form)
+            return _zipped(files, request.form)
 
         return _acted(act)
 
 
-def _add_acting(made: APIRouter, view: View) -> None:
-    @made.post(
+def _add_acting(routes: APIRouter, view: View) -> None:
+    @routes.post(
         "/changes",
         summary="Accept: written down first, then done",
         **_doc(_CHANGED, 403, 409, 422, 503, body=Asked, created=True),
     )
-    def accept(given: Raw, key: Key) -> Response:
+    def accept(body: Raw, key: Key) -> Response:
         def act() -> Response:
             desk, who = _desk(view), view.given.people()
-            wanted = _body(given, Asked).wanted(key)
-            known = any(s.change.batch == key for s in desk.changes(who))
-            return _json({"changes": _rows(desk.accept(who, wanted))}, 200 if known else 201)
+            change_request = _body(body, Asked).wanted(key)
+            repeated = any(s.change.batch == key for s in desk.changes(who))
+            return _json({"changes": _rows(desk.accept(who, change_request))}, 200 if repeated else 201)
 
         return _acted(act)
 
@@ -202,7 +202,7 @@ def _add_acting(made: APIRouter, view: View) -> None:
         def endpoint(change: str) -> Response:
             return _acted(lambda: _json({"changes": _rows(do(_desk(view), change))}))
 
-        made.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
+        routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
     who = view.given.people
     doing("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
@@ -213,35 +213,37 @@ def _add_acting(made: APIRouter, view: View) -> None:
     doing("/batches/{change}/rollback", "Put back all that was accepted together",
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 
-    @made.post(
+    @routes.post(
         "/changes/settle", summary="Find out what became of changes without an outcome", **_doc(_CHANGED, 403, 503)
     )
     def settle() -> Response:
         return _acted(lambda: _json({"changes": _rows(_desk(view).settle(who()))}))
 
 
-def _add_postponing(made: APIRouter, view: View) -> None:
-    @made.get("/postponements", summary="Recommendations that are hidden now", **_doc(list[Hidden], 403))
+def _add_postponing(routes: APIRouter, view: View) -> None:
+    @routes.get("/postponements", summary="Recommendations that are hidden now", **_doc(list[Hidden], 403))
     def listed() -> Response:
         who = view.given.people()
         who.require(Right.READ)
-        found = _desk(view).postponed().values()
-        return _json([_hidden(one) for one in found if who.may(Right.READ, one.workload.namespace)])
+        postponed = _desk(view).postponed().values()
+        return _json([_hidden(one) for one in postponed if who.may(Right.READ, one.workload.namespace)])
 
-    @made.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
+    @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
                **_doc(None, 403, 422, body=PutOff))  # fmt: skip
-    def postpone(given: Raw) -> Response:
+    def postpone(body: Raw) -> Response:
         def act() -> Response:
-            asked = _body(given, PutOff)
-            _desk(view).postpone(view.given.people(), _refs(asked.workloads), asked.days, asked.reason)
+            request = _body(body, PutOff)
+            _desk(view).postpone(view.given.people(), _refs(request.workloads), request.days, request.reason)
             return Response(status_code=204)
 
         return _acted(act)
 
-    @made.post("/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=Named))
-    def recall(given: Raw) -> Response:
+    @routes.post(
+        "/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=Named)
+    )
+    def recall(body: Raw) -> Response:
         def act() -> Response:
-            _desk(view).recall(view.given.people(), _refs(_body(given, Named).workloads))
+            _desk(view).recall(view.given.people(), _refs(_body(body, Named).workloads))
             return Response(status_code=204)
 
         return _acted(act)
@@ -265,9 +267,9 @@ def _desk(view: View) -> Desk:
     return view.given.desk
 
 
-def _body(given: Any, kind: type[BodyT]) -> BodyT:
+def _body(raw: Any, kind: type[BodyT]) -> BodyT:
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"the body is not what is expected: {error}", fix="See /docs for its fields.") from error
 
@@ -288,10 +290,12 @@ def _rows(standings: Sequence[Standing]) -> list[dict[str, Any]]:
 
 
 def _in_force(desk: Desk, view: View, batch: str) -> list[str]:
-    found = [s.change.id for s in desk.changes(view.given.people()) if s.change.batch == batch and s.state.in_force]
-    if not found:
+    change_ids = [
+        s.change.id for s in desk.changes(view.given.people()) if s.change.batch == batch and s.state.in_force
+    ]
+    if not change_ids:
         raise NoData(f"nothing of a batch {batch!r} can be taken back", fix="GET changes for all.")
-    return found
+    return change_ids
 
 
 def _hidden(one: Postponed) -> Hidden:
@@ -345,20 +349,20 @@ _CHANGED: Final[dict[str, Any]] = {
 def _table_doc(schema: Schema) -> dict[str, Any]:
     rows = {"type": "array", "items": _row_schema(schema)}
     numbers = {name: {"type": "integer"} for name in ("total", "of", "offset")}
-    words = {name: {"type": "string"} for name in ("table", "version")}
-    whole = {"type": "object", "properties": {**words, **numbers, "rows": rows}}
+    texts = {name: {"type": "string"} for name in ("table", "version")}
+    page_schema = {"type": "object", "properties": {**texts, **numbers, "rows": rows}}
     return {
         "description": api.described(schema),
-        "responses": _responses(whole, (400, 403)),
+        "responses": _responses(page_schema, (400, 403)),
         "openapi_extra": {"parameters": api.filter_parameters(schema)},
     }
 
 
 def _doc(answer: Any, *statuses: int, body: Any = None, created: bool = False) -> dict[str, Any]:
     """Schemas of an endpoint: of its answer, its errors and its body."""
-    found = answer if isinstance(answer, dict) else None if answer in (None, bytes) else _schema(answer)
-    made: dict[str, Any] = {"responses": _responses(found, statuses, created=created)}
-    return made if body is None else {**made, **body_doc(body)}
+    answer_schema = answer if isinstance(answer, dict) else None if answer in (None, bytes) else _schema(answer)
+    doc: dict[str, Any] = {"responses": _responses(answer_schema, statuses, created=created)}
+    return doc if body is None else {**doc, **body_doc(body)}
 
 
 def body_doc(kind: Any) -> dict[str, Any]:
@@ -369,26 +373,26 @@ def body_doc(kind: Any) -> dict[str, Any]:
 
 def _responses(answer: dict[str, Any] | None, statuses: Sequence[int], created: bool = False) -> dict[int | str, Any]:
     wrong = {"application/json": {"schema": _schema(Problem)}}
-    made: dict[int | str, Any] = {
+    responses: dict[int | str, Any] = {
         status: {"description": WORDS.get(status, "Not understood."), "content": wrong} for status in statuses
     }
     if answer is not None:
-        made[200] = {"description": "As asked.", "content": {"application/json": {"schema": answer}}}
+        responses[200] = {"description": "As asked.", "content": {"application/json": {"schema": answer}}}
         if created:
-            made[201] = {**made[200], "description": "Accepted now."}
-    return made
+            responses[201] = {**responses[200], "description": "Accepted now."}
+    return responses
 
 
 def _schema(kind: Any) -> dict[str, Any]:
     """JSON schema of a type, with what it refers to in its place."""
-    whole = msgspec.json.schema(kind)
-    found: dict[str, Any] = _inlined(whole, whole.get("$defs", {}))
-    return found
+    schema = msgspec.json.schema(kind)
+    inlined: dict[str, Any] = _inlined(schema, schema.get("$defs", {}))
+    return inlined
 
 
-def _inlined(part: Any, known: Mapping[str, Any]) -> Any:
+def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(part, dict):
         if "$ref" in part:
-            return _inlined(known[part["$ref"].rpartition("/")[2]], known)
-        return {key: _inlined(value, known) for key, value in part.items() if key != "$defs"}
-    return [_inlined(value, known) for value in part] if isinstance(part, list) else part
+            return _inlined(definitions[part["$ref"].rpartition("/")[2]], definitions)
+        return {key: _inlined(value, definitions) for key, value in part.items() if key != "$defs"}
+    return [_inlined(value, definitions) for value in part] if isinstance(part, list) else part

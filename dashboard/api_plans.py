@@ -109,9 +109,9 @@ def _add_looks(api: APIRouter, view: View) -> None:
     @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
     def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
         desk, who = _desk(view), view.given.people()
-        found = [(plan, desk.occurrences(plan, days)) for plan in desk.plans(who)]
+        plan_windows = [(plan, desk.occurrences(plan, days)) for plan in desk.plans(who)]
         headers = {"Content-Disposition": 'attachment; filename="reservations.ics"'}
-        text = calendar(found, view.now_seconds())
+        text = calendar(plan_windows, view.now_seconds())
         return Response(text, media_type="text/calendar; charset=utf-8", headers=headers)
 
     @api.get("/{namespace}/{name}", summary="One plan and what people did to it")
@@ -127,43 +127,43 @@ def _add_looks(api: APIRouter, view: View) -> None:
 def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(New))
     def make(body: Given) -> Response:
-        asked = _read(body, New)
+        request = _read(body, New)
         desk, who = _desk(view), view.given.people()
-        made = desk.make(who, _workload(asked.workload), asked.terms(), asked.name)
-        return _json(_told(desk, made, CALENDAR_DAYS), 201)
+        plan = desk.make(who, _workload(request.workload), request.terms(), request.name)
+        return _json(_told(desk, plan, CALENDAR_DAYS), 201)
 
     @api.post("/{namespace}/{name}/approve", summary="Let its room be reserved at start - lead", **body_doc(Decided))
     def approve(namespace: str, name: str, body: Given) -> Response:
-        asked, desk, ref = _read(body, Decided), _desk(view), PlanRef(namespace, name)
-        return _json(desk.approve(view.given.people(), ref, asked.scope, asked.reason))
+        request, desk, ref = _read(body, Decided), _desk(view), PlanRef(namespace, name)
+        return _json(desk.approve(view.given.people(), ref, request.scope, request.reason))
 
     @api.post("/{namespace}/{name}/reject", summary="Reserve nothing, and give back what is held", **body_doc(Decided))
     def reject(namespace: str, name: str, body: Given) -> Response:
-        asked, desk, ref = _read(body, Decided), _desk(view), PlanRef(namespace, name)
-        return _json(desk.reject(view.given.people(), ref, asked.reason, asked.scope))
+        request, desk, ref = _read(body, Decided), _desk(view), PlanRef(namespace, name)
+        return _json(desk.reject(view.given.people(), ref, request.reason, request.scope))
 
     @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(Skipped))
     def skip(namespace: str, name: str, body: Given) -> Response:
-        asked, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
-        start = moment_of(asked.start, "start") or 0.0
-        return _json(desk.skip(view.given.people(), ref, start, asked.reason))
+        request, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
+        start = moment_of(request.start, "start") or 0.0
+        return _json(desk.skip(view.given.people(), ref, start, request.reason))
 
     @api.post("/{namespace}/{name}/unskip", summary="Let a skipped occurrence happen after all", **body_doc(Skipped))
     def unskip(namespace: str, name: str, body: Given) -> Response:
-        asked, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
-        return _json(desk.restore(view.given.people(), ref, moment_of(asked.start, "start") or 0.0))
+        request, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
+        return _json(desk.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
 
     @api.put(
         "/{namespace}/{name}", summary="Change it, if it still is the generation that was looked at", **body_doc(Edited)
     )
     def edit(namespace: str, name: str, body: Given) -> Response:
-        asked, desk, ref = _read(body, Edited), _desk(view), PlanRef(namespace, name)
-        return _json(desk.edit(view.given.people(), ref, asked.terms(), asked.generation))
+        request, desk, ref = _read(body, Edited), _desk(view), PlanRef(namespace, name)
+        return _json(desk.edit(view.given.people(), ref, request.terms(), request.generation))
 
     @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
     def policy(namespace: str, name: str, body: Given) -> Response:
-        asked, desk, ref = _read(body, ApprovalPolicy), _desk(view), PlanRef(namespace, name)
-        return _json(desk.set_policy(view.given.people(), ref, asked))
+        approval_policy, desk, ref = _read(body, ApprovalPolicy), _desk(view), PlanRef(namespace, name)
+        return _json(desk.set_policy(view.given.people(), ref, approval_policy))
 
 
 def _desk(view: View) -> PlanDesk:
@@ -197,10 +197,10 @@ def _json(document: Any, status: int = 200) -> Response:
 
 
 # --- iCalendar (RFC 5545) ---------------------------------------------------------------------------------------------
-def calendar(found: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: float) -> str:
+def calendar(plan_windows: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: float) -> str:
     """One event an occurrence; names come from the cluster, so they are escaped."""
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//cotenant//reservations//EN", "CALSCALE:GREGORIAN"]
-    for plan, windows in found:
+    for plan, windows in plan_windows:
         for window in windows:
             lines += _event(plan, window, now_seconds)
     return "".join(f"{part}\r\n" for line in [*lines, "END:VCALENDAR"] for part in _folded(line))
@@ -209,7 +209,7 @@ def calendar(found: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: float) -
 def _event(plan: Plan, window: Span, now_seconds: float) -> list[str]:
     name = f"{plan.namespace}/{plan.name}"
     phase = plan_story.phase_of(plan).value if window == plan_story.window_of(plan) else "to come"
-    words = f"{plan.count} pods for {plan.namespace}/{plan.owner.kind}/{plan.owner.name}: {phase}"
+    description = f"{plan.count} pods for {plan.namespace}/{plan.owner.kind}/{plan.owner.name}: {phase}"
     return [
         "BEGIN:VEVENT",
         f"UID:{plan.uid or plan.key}-{int(window.start_seconds)}@cotenant",
@@ -217,7 +217,7 @@ def _event(plan: Plan, window: Span, now_seconds: float) -> list[str]:
         f"DTSTART:{_stamp(window.start_seconds)}",
         f"DTEND:{_stamp(window.end_seconds)}",
         f"SUMMARY:{_escaped(f'Reservation {name}')}",
-        f"DESCRIPTION:{_escaped(words)}",
+        f"DESCRIPTION:{_escaped(description)}",
         "END:VEVENT",
     ]
 

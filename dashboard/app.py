@@ -47,17 +47,17 @@ def create_app(
     source: Source,
     settings: DashboardSettings,
     clock: Clock | None = None,
-    given: Given | None = None,
+    context: Given | None = None,
 ) -> FastAPI:
     """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics."""
-    known, now = given or Given(), (clock or SystemClock()).now_seconds
-    grants.checked(known.access, settings.host)
-    gate = Gate(known.access, settings.base_path, launch=known.launch_token)
-    people = gate.located(known.people) if known.access.mode is Mode.NONE else gate.people
-    known = replace(known, people=people)
-    if known.desk is not None:
-        source = Postponing(source, known.desk, now, settings.reload_seconds)
-    view = View(Narrowing(source, people), settings, now, known)
+    resolved, now = context or Given(), (clock or SystemClock()).now_seconds
+    grants.checked(resolved.access, settings.host)
+    gate = Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
+    people = gate.located(resolved.people) if resolved.access.mode is Mode.NONE else gate.people
+    resolved = replace(resolved, people=people)
+    if resolved.desk is not None:
+        source = Postponing(source, resolved.desk, now, settings.reload_seconds)
+    view = View(Narrowing(source, people), settings, now, resolved)
     base = settings.base_path
     app = FastAPI(
         title="cotenant",
@@ -70,7 +70,7 @@ def create_app(
     app.include_router(api.router(view, f"{base}api/v1"))
     app.include_router(api_acts.router(view, f"{base}api/v1"))
     app.include_router(api_plans.router(view, f"{base}api/v1"))
-    app.include_router(login.router(gate, known.people))
+    app.include_router(login.router(gate, resolved.people))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _problem)
     app.add_exception_handler(RequestValidationError, _misread)

@@ -67,8 +67,8 @@ class Room:
     @property
     def known(self) -> int:
         """Nodes of which room is known in both resources."""
-        seen = np.isfinite(self.capacity[Resource.CPU, SURE]) & np.isfinite(self.capacity[Resource.MEMORY, SURE])
-        return int(seen.any(axis=1).sum())
+        finite = np.isfinite(self.capacity[Resource.CPU, SURE]) & np.isfinite(self.capacity[Resource.MEMORY, SURE])
+        return int(finite.any(axis=1).sum())
 
     def free(self, resource: Resource, level: str) -> Floats:
         """Room that no batch pod uses now, (n, T)."""
@@ -121,11 +121,11 @@ def _bounds(lent: Indexed, place: Mapping[str, int], resource: Resource, used: F
     ceiling, most = np.full(len(place), np.nan), np.full(len(place), np.nan)
     columns = lent.table.columns
     rows = np.flatnonzero((columns["band"] == "batch") & (columns["resource"] == resource.value))
-    for found in lent.take(rows).rows():
-        at = place.get(str(found["node"]))
+    for row in lent.take(rows).rows():
+        at = place.get(str(row["node"]))
         if at is None:
             continue
-        one = Lent.of(found)
+        one = Lent.of(row)
         if one.reason is not Reason.OK:
             ceiling[at], most[at] = used[at], 0.0
         elif one.ceiling is not None:
@@ -139,12 +139,12 @@ def _paths(ahead: Table, place: Mapping[str, int], resource: Resource, level: st
     columns = ahead.columns
     rows = np.flatnonzero((columns["resource"] == resource.value) & (columns["start"] == start))
     paths = [np.asarray(columns[level][row], dtype=np.float64) for row in rows]
-    made = np.full((len(place), max((p.size for p in paths), default=0)), np.nan)
+    by_node = np.full((len(place), max((p.size for p in paths), default=0)), np.nan)
     for row, path in zip(rows, paths, strict=True):
         at = place.get(str(columns["name"][row]))
         if at is not None:
-            made[at, : path.size] = path
-    return made
+            by_node[at, : path.size] = path
+    return by_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
 
 def job_of(search: str) -> Job:
     """The job of a query string, `cores=4&gib=8&hours=3&deadline=12`; UsageError names a field that is no number."""
-    given = parse_qs(search.lstrip("?"))
-    return checked(Job(**{name: _number(name, given[name][-1]) for name in BOUNDS if name in given}))
+    fields = parse_qs(search.lstrip("?"))
+    return checked(Job(**{name: _number(name, fields[name][-1]) for name in BOUNDS if name in fields}))
 
 
 def checked(job: Job) -> Job:
@@ -274,8 +274,8 @@ def _better(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> 
 
 
 def _first(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> Window | None:
-    found = np.flatnonzero((likely >= 1).any(axis=0))
-    return _window(rooms, job, first, int(found[0]), (sure, likely)) if found.size else None
+    slots = np.flatnonzero((likely >= 1).any(axis=0))
+    return _window(rooms, job, first, int(slots[0]), (sure, likely)) if slots.size else None
 
 
 def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Counts]) -> Window:
@@ -294,11 +294,11 @@ def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Co
 
 def totals(rooms: Room, resource: Resource) -> Mapping[str, Floats]:
     """Capacity of all known nodes together by level, (T,); NaN where no node is known."""
-    made: dict[str, Any] = {}
+    by_level: dict[str, Any] = {}
     for level in LEVELS:
         paths = rooms.capacity[resource, level]
-        made[level] = np.where(np.isfinite(paths).any(axis=0), np.nansum(paths, axis=0), np.nan)
-    return made
+        by_level[level] = np.where(np.isfinite(paths).any(axis=0), np.nansum(paths, axis=0), np.nan)
+    return by_level
 
 
 def lent_now(lent: Indexed, band: str, resource: Resource) -> float | None:
@@ -311,8 +311,8 @@ def lent_now(lent: Indexed, band: str, resource: Resource) -> float | None:
 def unrequested(nodes: Indexed, resource: Resource) -> float | None:
     """Allocatable less requests, node by node, floor 0; None without nodes."""
     columns = nodes.table.columns
-    left = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
-    return float(np.nansum(np.maximum(left, 0.0))) if len(left) else None
+    free = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
+    return float(np.nansum(np.maximum(free, 0.0))) if len(free) else None
 
 
 def nodes_of(most: Sequence[tuple[str, int]]) -> str:

@@ -103,29 +103,29 @@ def _state(standing: Standing, left_seconds: float | None) -> Component:
 
 def _soak(standing: Standing, left_seconds: float | None) -> Component:
     if left_seconds is None:
-        words = {
+        text = {
             ChangeState.UNKNOWN: "Nobody has written what became of it: an administrator can settle it.",
             ChangeState.ROLLBACK_UNKNOWN: "It was being taken back, and nobody has written how that ended: settle it.",
         }.get(standing.state, "")
     elif left_seconds:
-        words = f"It soaks for {display.duration(left_seconds)} more, and is judged then."
+        text = f"It soaks for {display.duration(left_seconds)} more, and is judged then."
     else:
-        words = "It has soaked: it can be judged now."
-    return html.P(words, id="change-soak", className="panel-note")
+        text = "It has soaked: it can be judged now."
+    return html.P(text, id="change-soak", className="panel-note")
 
 
 def _buttons(allowed: Allowed) -> Component:
     if allowed.confirm is not None:
         confirming = [button("Confirm", CONFIRM, allowed.confirm), button("Decline", DECLINE, allowed.decline)]
         note = allowed.confirm or "With it goes all that was accepted together with it."
-        said = html.P(note, className="panel-note", id="change-why")
-        return html.Div([html.Div(confirming, className="one-acts"), said])
+        note_line = html.P(note, className="panel-note", id="change-why")
+        return html.Div([html.Div(confirming, className="one-acts"), note_line])
     count = len(allowed.batch)
-    whole = "" if count > 1 else allowed.roll_back or "Nothing else of its batch can be taken back."
+    batch_reason = "" if count > 1 else allowed.roll_back or "Nothing else of its batch can be taken back."
     every = f"Roll back the batch ({count})" if count > 1 else "Roll back the batch"
     buttons = [
         button("Roll back", {"type": "change-back", "what": "rollback"}, allowed.roll_back),
-        button(every, {"type": "change-back", "what": "batch"}, whole),
+        button(every, {"type": "change-back", "what": "batch"}, batch_reason),
         button("Verify now", VERIFY, allowed.verify),
     ]
     reasons = list(dict.fromkeys(filter(None, (allowed.roll_back, allowed.verify))))
@@ -147,10 +147,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]], label: str) -> C
 
 
 def _moved(change: Change) -> Component:
-    found = moves(change)
-    if not found:
+    moved_fields = moves(change)
+    if not moved_fields:
         return html.P("No field: nothing was written to the cluster.", className="panel-note")
-    rows = [(visible(m.pointer), visible(m.now), html.Strong(visible(m.new)), visible(m.target)) for m in found]
+    rows = [(visible(m.pointer), visible(m.now), html.Strong(visible(m.new)), visible(m.target)) for m in moved_fields]
     more = len(rows) - MOVES_SHOWN
     rest = [html.P(f"and {more} more", className="panel-note")] if more > 0 else []
     return html.Div([_table(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
@@ -168,18 +168,18 @@ def _freed(standing: Standing) -> Component:
 def _guardrails(change: Change) -> Component:
     if not change.guardrails:
         return html.P("None was kept.", className="panel-note")
-    rows = [(rule, _outcome(words)) for rule, words in change.guardrails.items()]
+    rows = [(rule, _outcome(outcome)) for rule, outcome in change.guardrails.items()]
     return _table(("Rule", "How it came out"), rows, "Guardrails")
 
 
-def _outcome(words: str) -> list[Any]:
-    outcome, _, why = words.partition(": ")
+def _outcome(text: str) -> list[Any]:
+    outcome, _, why = text.partition(": ")
     tone = {"pass": "teal", "warn": "yellow", "overridden": "orange"}.get(outcome, "gray")
     return [panels.chip(outcome, tone), " ", visible(why)]
 
 
 def _rows(rows: Sequence[Told]) -> Component:
-    made = [
+    cells = [
         (
             str(row.row),
             panels.moment(row.seconds),
@@ -190,18 +190,18 @@ def _rows(rows: Sequence[Told]) -> Component:
         )
         for row in rows
     ]
-    return _table(("Row", "Time", "What", "By", "Words", "Hash"), made, "Rows of the ledger")
+    return _table(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Rows of the ledger")
 
 
 def _said(row: Told) -> str:
     """Words and source of a row's body; a body that is no JSON is named as that."""
     try:
-        found = msgspec.json.decode(row.body)
+        body = msgspec.json.decode(row.body)
     except msgspec.MsgspecError:
         return "the row's body is damaged"
-    given = found if isinstance(found, dict) else {}
-    source = f"from {given['source']}" if given.get("source") else ""
-    return visible(" ".join(filter(None, (str(given.get("words", "")), source))))
+    fields = body if isinstance(body, dict) else {}
+    source = f"from {fields['source']}" if fields.get("source") else ""
+    return visible(" ".join(filter(None, (str(fields.get("words", "")), source))))
 
 
 def _patch(change: Change) -> Component:

@@ -65,22 +65,22 @@ class Changing:
 
     def entries(self) -> Snapshot:
         """The same with the ledger's rows, which only exports and scripts ask for."""
-        behind, found = self._view.source.snapshot(), required(self._view).entries(self._view.given.people())
-        version = f"{len(found)}-{found[-1].hash[:12] if found else ''}"
-        indexed = Indexed.of(entries_table(found))
+        behind, ledger_rows = self._view.source.snapshot(), required(self._view).entries(self._view.given.people())
+        version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
+        indexed = Indexed.of(entries_table(ledger_rows))
         return replace(behind, version=version, tables={ENTRIES.name: indexed}, _rows=OrderedDict())
 
     def _indexed(self, name: str, version: str, make: Any) -> Indexed:
         with self._lock:
-            found = self._made.get((name, version))
-        if found is None:
+            indexed = self._made.get((name, version))
+        if indexed is None:
             table: Table = make()
-            found = Indexed.of(table)
+            indexed = Indexed.of(table)
             with self._lock:
-                self._made[name, version] = found
+                self._made[name, version] = indexed
                 while len(self._made) > REMEMBERED:
                     self._made.popitem(last=False)
-        return found
+        return indexed
 
 
 def before(view: View) -> View:
@@ -119,8 +119,8 @@ class Worth:
 def worth(standings: Sequence[Standing]) -> Worth:
     """Summed over changes; what failed or never came was promised and is not in force."""
 
-    def summed(found: Sequence[Standing]) -> tuple[int, int]:
-        return sum(s.change.saved_millicores for s in found), sum(s.change.saved_bytes for s in found)
+    def summed(standings: Sequence[Standing]) -> tuple[int, int]:
+        return sum(s.change.saved_millicores for s in standings), sum(s.change.saved_bytes for s in standings)
 
     return Worth(
         summed(standings),
@@ -140,14 +140,14 @@ def chip(state: ChangeState) -> Component:
     return panels.chip(state.value, TONES.get(state, "gray"))
 
 
-def health_words(found: LedgerHealth) -> str:
+def health_words(health: LedgerHealth) -> str:
     """The ledger in one sentence."""
-    if found.rows == found.bad_row == 0 and not found.anchored:
+    if health.rows == health.bad_row == 0 and not health.anchored:
         return "No rows: nothing has been done yet"
-    rows = display.counted(found.rows, "row")
-    if found.bad_row:
-        return f"The ledger is not what was written. First wrong row: {found.bad_row} ({found.words})."
-    head = "head kept in the cluster" if found.anchored else "head not kept in the cluster"
+    rows = display.counted(health.rows, "row")
+    if health.bad_row:
+        return f"The ledger is not what was written. First wrong row: {health.bad_row} ({health.words})."
+    head = "head kept in the cluster" if health.anchored else "head not kept in the cluster"
     return f"{rows}, chain whole, {head}"
 
 

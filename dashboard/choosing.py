@@ -50,9 +50,9 @@ def selection(data: object) -> Selection:
     if not isinstance(data, Mapping):
         return Selection()
     rows = data.get("rows")
-    named = tuple(str(row) for row in rows[:MOST_ROWS]) if isinstance(rows, list) else ()
+    row_names = tuple(str(row) for row in rows[:MOST_ROWS]) if isinstance(rows, list) else ()
     everything = data.get("all") is True
-    return Selection(() if everything else named, everything)
+    return Selection(() if everything else row_names, everything)
 
 
 def index(snapshot: Snapshot, query: Query, chosen: Selection) -> Index:
@@ -80,10 +80,10 @@ def first_of_each(indexed: Indexed, rows: Index) -> Index:
 
 def keys(indexed: Indexed) -> npt.NDArray[np.int64]:
     """One number per row, the same for rows of one workload."""
-    made = np.zeros(len(indexed), dtype=np.int64)
+    numbers = np.zeros(len(indexed), dtype=np.int64)
     for name in NAMES:
-        made = made * len(indexed.vocabulary[name]) + indexed.codes[name]
-    return made
+        numbers = numbers * len(indexed.vocabulary[name]) + indexed.codes[name]
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +136,17 @@ def worth_most(indexed: Indexed, count: int) -> list[tuple[WorkloadRef, float]]:
         empty = indexed.vocabulary["postponed"].index(filters.EMPTY)
         shown = shown[indexed.codes["postponed"][shown] == empty]
     first = shown[np.argsort(-saved[shown], kind="stable")][: 4 * count]  # several containers may be of one workload
-    found = []
+    savings = []
     for ref in workloads(indexed, first)[:count]:
         exactly = [Condition(k, (filters.literal(t),)) for k, t in zip(_NAMED, (ref.namespace, ref.kind, ref.name),
                                                                        strict=True)]  # fmt: skip
-        found.append((ref, float(saved[filters.select(indexed, Query(tuple(exactly)))].sum())))
-    return sorted(found, key=lambda pair: -pair[1])
+        savings.append((ref, float(saved[filters.select(indexed, Query(tuple(exactly)))].sum())))
+    return sorted(savings, key=lambda pair: -pair[1])
 
 
-def review_href(base: str, search: str, found: list[WorkloadRef], chosen: Selection, most: int, **more: str) -> str:
+def review_href(base: str, search: str, refs: list[WorkloadRef], chosen: Selection, most: int, **more: str) -> str:
     """Where the selection is reviewed: all that match by the filters, the others by name, at most `most` of them."""
     if chosen.everything:
-        kept = reviewing.filters_of(search)
-        return f"{base}{reviewing.PATH}?" + "&".join(filter(None, ("all=1", kept, urlencode(more))))
-    return reviewing.href(base, found[:most], **more)
+        filter_query = reviewing.filters_of(search)
+        return f"{base}{reviewing.PATH}?" + "&".join(filter(None, ("all=1", filter_query, urlencode(more))))
+    return reviewing.href(base, refs[:most], **more)

@@ -35,57 +35,61 @@ IMPORT: Final = "cotenant enforcement import actions.jsonl --node NAME"
 # --- why there is nothing ----------------------------------------------------------------------------------------
 def nothing(view: View) -> Component | None:
     """The state of a table without rows: nobody asked, forbidden, not reached, no agents, or healthy and quiet."""
-    told = view.source.snapshot().gathering
-    if told is None:
+    gathering = view.source.snapshot().gathering
+    if gathering is None:
         why = "What agents do stands in the cluster's Events, and in each agent's log. Read them:"
         return panels.empty("Nobody has asked the node agents yet.", why=why, command=f"{GATHER}\n{IMPORT}")
-    if told.forbidden:
-        return panels.forbidden(told.trouble, told.fix)
-    if told.trouble:
-        return panels.failed(told.trouble, told.fix)
-    when = display.moment(told.gathered_seconds)
-    if not told.agents:
+    if gathering.forbidden:
+        return panels.forbidden(gathering.trouble, gathering.fix)
+    if gathering.trouble:
+        return panels.failed(gathering.trouble, gathering.fix)
+    when = display.moment(gathering.gathered_seconds)
+    if not gathering.agents:
         why = f"No agent was found, and no Event of one ({when}). It begins as a dry run:"
         return panels.empty("No node agent runs.", why=why, command="cotenant install --enforcer")
-    why = f"{_agents(told)}, and nothing had to be done up to {when}. A dry run writes no Events: import its log."
+    why = f"{_agents(gathering)}, and nothing had to be done up to {when}. A dry run writes no Events: import its log."
     return panels.empty("Healthy and quiet.", why=why, command=f"cotenant node status\n{IMPORT}")
 
 
 def notices(view: View) -> list[Component]:
     """What to know beside rows that are there: trouble with the last look, or that it is long ago."""
     snapshot = view.source.snapshot()
-    told = snapshot.gathering
-    if told is None:
+    gathering = snapshot.gathering
+    if gathering is None:
         return []
     demo = snapshot.overview is not None and snapshot.overview.demo
-    age = max(0.0, view.now_seconds() - told.gathered_seconds)
-    if told.trouble:
-        head = "Forbidden. " if told.forbidden else "Not asked. "
-        return [_banner(head, f"{told.trouble} {told.fix} What is shown was gathered before.", GATHER)]
+    age = max(0.0, view.now_seconds() - gathering.gathered_seconds)
+    if gathering.trouble:
+        head = "Forbidden. " if gathering.forbidden else "Not asked. "
+        return [_banner(head, f"{gathering.trouble} {gathering.fix} What is shown was gathered before.", GATHER)]
     if not demo and age >= view.settings.red_after_seconds:
         return [_banner("Old. ", f"The agents were asked {display.duration(age)} ago; they go on since. ", GATHER)]
     return []
 
 
-def _banner(head: str, words: str, command: str) -> Component:
-    said = [html.Strong(head), words, " ", html.Code(command)]
-    return html.Div(said, className="banner", role="status")
+def _banner(head: str, text: str, command: str) -> Component:
+    parts = [html.Strong(head), text, " ", html.Code(command)]
+    return html.Div(parts, className="banner", role="status")
 
 
-def facts(told: Gathering | None) -> Component:
+def facts(gathering: Gathering | None) -> Component:
     """Who was asked, and when."""
-    if told is None:
+    if gathering is None:
         return html.P("Nobody has asked the node agents yet.", className="panel-note")
-    parts: list[Any] = [f"{_agents(told)}; gathered ", panels.moment(told.gathered_seconds)]
-    parts += [f" from {', '.join(told.sources)}" if told.sources else "", *(f"; {note}" for note in told.notes), "."]
+    parts: list[Any] = [f"{_agents(gathering)}; gathered ", panels.moment(gathering.gathered_seconds)]
+    parts += [
+        f" from {', '.join(gathering.sources)}" if gathering.sources else "",
+        *(f"; {note}" for note in gathering.notes),
+        ".",
+    ]
     return html.P(parts, className="panel-note", id="enforcement-facts")
 
 
-def _agents(told: Gathering) -> str:
-    if told.agents is None:
+def _agents(gathering: Gathering) -> str:
+    if gathering.agents is None:
         return "How many agents run is not known"
-    dry = f", {told.dry_agents:,} as a dry run" if told.dry_agents else ""
-    return f"{display.counted(told.agents, 'agent')} run{'s' if told.agents == 1 else ''}{dry}"
+    dry = f", {gathering.dry_agents:,} as a dry run" if gathering.dry_agents else ""
+    return f"{display.counted(gathering.agents, 'agent')} run{'s' if gathering.agents == 1 else ''}{dry}"
 
 
 # --- which node, which span --------------------------------------------------------------------------------------
@@ -100,8 +104,8 @@ def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
     rows = snapshot.rows(ENFORCEMENT.name, query)
     names = indexed.vocabulary["node"]
     counts = np.bincount(indexed.codes["node"][rows], minlength=len(names)).tolist()
-    found = [(name, count) for name, count in zip(names, counts, strict=True) if count]
-    return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+    node_counts = [(name, count) for name, count in zip(names, counts, strict=True) if count]
+    return sorted(node_counts, key=lambda pair: (-pair[1], pair[0]))
 
 
 def shown(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
@@ -111,8 +115,8 @@ def shown(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) 
     rows = filters.select(indexed, mine)
     times = np.asarray(indexed.table.columns["time"][rows], dtype=np.float64)
     since, until = _window(times, lanes, query.span)
-    wanted = rows[(times <= until)][:MARKS_SHOWN]
-    return Shown(node, since, until, marks_of(indexed.take(wanted).columns), lanes)
+    drawn_rows = rows[(times <= until)][:MARKS_SHOWN]
+    return Shown(node, since, until, marks_of(indexed.take(drawn_rows).columns), lanes)
 
 
 def _window(times: Any, lanes: NodeLanes | None, span: tuple[float, float]) -> tuple[float, float]:
@@ -168,39 +172,39 @@ def _mark(row: dict[str, Any]) -> Mark:
 
 def address(query: Query, node: str, **changed: Any) -> str:
     """A link within the page: the same filters, this node, other parts of the query."""
-    made = filters.encode(replace(query, **changed))
+    filter_query = filters.encode(replace(query, **changed))
     opens = urlencode({"open": node}) if node else ""
-    return "?" + "&".join(part for part in (made, opens) if part)
+    return "?" + "&".join(part for part in (filter_query, opens) if part)
 
 
 def span_links(query: Query, node: str, newest: float) -> Component:
     """How far back: from the newest act of the node, so that it works for old records too."""
-    made = []
-    for words, length in SPANS:
+    links = []
+    for label, length in SPANS:
         span = (float(np.ceil(newest + 1)) - length, np.inf)
-        made.append(_link(words, address(query, node, span=span), query.span == span))
-    made.append(_link("newest hour", address(query, node, span=ALWAYS), query.span == ALWAYS))
-    return _choices("Back from the newest", made, [])
+        links.append(_link(label, address(query, node, span=span), query.span == span))
+    links.append(_link("newest hour", address(query, node, span=ALWAYS), query.span == ALWAYS))
+    return _choices("Back from the newest", links, [])
 
 
-def node_links(found: Sequence[tuple[str, int]], query: Query, node: str) -> Component:
+def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) -> Component:
     """The busiest nodes; the list has all of them."""
-    seen = [pair for pair in found if pair[0] == node] + [pair for pair in found if pair[0] != node]
-    first = sorted(seen[:NODES_SHOWN], key=found.index)
-    made = [_link(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
-    rest = len(found) - len(first)
+    ordered = [pair for pair in node_counts if pair[0] == node] + [pair for pair in node_counts if pair[0] != node]
+    first = sorted(ordered[:NODES_SHOWN], key=node_counts.index)
+    links = [_link(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
+    rest = len(node_counts) - len(first)
     more = [html.Span(f"and {rest:,} more: Enter on a row opens its node", className="dim")] if rest > 0 else []
-    return _choices("Node", made, more)
+    return _choices("Node", links, more)
 
 
-def _choices(name: str, made: Sequence[Component], more: Sequence[Component]) -> Component:
-    parts = [html.Span(name, className="dim"), html.Ul([*made], className="choice-list"), *more]
+def _choices(name: str, links: Sequence[Component], more: Sequence[Component]) -> Component:
+    parts = [html.Span(name, className="dim"), html.Ul([*links], className="choice-list"), *more]
     return html.Nav(parts, className="choices", **{"aria-label": name})
 
 
-def _link(words: str, href: str, current: bool) -> Component:
+def _link(label: str, href: str, current: bool) -> Component:
     here = {"aria-current": "true"} if current else {}
-    return html.Li(dcc.Link(words, href=href, className="choice current" if current else "choice"), **here)
+    return html.Li(dcc.Link(label, href=href, className="choice current" if current else "choice"), **here)
 
 
 def reasons(marks: Sequence[Mark]) -> Component:
@@ -209,7 +213,7 @@ def reasons(marks: Sequence[Mark]) -> Component:
     lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
     rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]
     rows += [(code, REASON_SENTENCES.get(code, "A finding; its words say it.")) for code in codes]
-    cells = [html.Tr([html.Th(visible(code), scope="row"), html.Td(words)]) for code, words in rows]
+    cells = [html.Tr([html.Th(visible(code), scope="row"), html.Td(text)]) for code, text in rows]
     table = html.Table(html.Tbody(cells), className="inputs")
     return html.Details([html.Summary("What lanes and reasons mean"), table], className="more")
 
@@ -227,9 +231,9 @@ def on_node(view: View, node: str) -> Component:
     )
     drawn = shown(snapshot, None, node, Query())
     if not drawn.marks:
-        said = nothing(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
+        state = nothing(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
         quiet = panels.empty("Nothing is known of an agent's acts on this node.", why=_since(snapshot), command=GATHER)
-        return panels.panel(TITLE, said or quiet, aside=link, id_="node-enforcement")
+        return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
     strip = chart.lane_strip(drawn)
     return panels.panel(
         TITLE, panels.figure(strip, "node-lanes", chart.height(Shown(node, 0, 1, drawn.marks))), aside=link,
@@ -238,8 +242,8 @@ def on_node(view: View, node: str) -> Component:
 
 
 def _since(snapshot: Snapshot) -> str:
-    told = snapshot.gathering
-    return f"Agents were asked {display.moment(told.gathered_seconds)}." if told else ""
+    gathering = snapshot.gathering
+    return f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else ""
 
 
 def newest(snapshot: Snapshot, node: str) -> float:

@@ -42,16 +42,16 @@ def body(
 
 def values(recommendation: Recommendation) -> list[Component]:
     """Each field with its change, reason, formula, rules and inputs; the same inputs only once."""
-    found = recommendation.values
-    return [_value(v, repeated=any(_same(v, w) for w in found[:place])) for place, v in enumerate(found)]
+    fields = recommendation.values
+    return [_value(v, repeated=any(_same(v, w) for w in fields[:place])) for place, v in enumerate(fields)]
 
 
 def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
     """The least confidence of them and the sentences behind it, weakest first."""
-    known = [r.trust for r in recommendations if r.trust is not None]
-    if not known:
+    assessments = [r.trust for r in recommendations if r.trust is not None]
+    if not assessments:
         return []
-    least = min(known, key=lambda t: t.confidence)
+    least = min(assessments, key=lambda t: t.confidence)
     head = html.Div([html.H3("Confidence"), html.Strong(display.percent(least.confidence))], className="panel-head")
     reasons = html.Ul([html.Li(sentence) for sentence in least.because], className="reasons")
     return [html.Section([head, reasons], className="value")]
@@ -59,14 +59,14 @@ def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
 
 def said(recommendation: Recommendation) -> list[Component]:
     """Notes of the strategy, and what the source was asked."""
-    made = []
+    sections = []
     if recommendation.notes:
         notes = html.Ul([html.Li(visible(note)) for note in recommendation.notes], className="notes")
-        made.append(html.Section([html.H3("Notes"), notes], className="value"))
+        sections.append(html.Section([html.H3("Notes"), notes], className="value"))
     if recommendation.queries:
-        asked = [html.Pre(html.Code(visible(query))) for query in recommendation.queries]
-        made.append(html.Details([html.Summary("Queries"), *asked], className="more"))
-    return made
+        queries = [html.Pre(html.Code(visible(query))) for query in recommendation.queries]
+        sections.append(html.Details([html.Summary("Queries"), *queries], className="more"))
+    return sections
 
 
 def _head(recommendation: Recommendation) -> Component:
@@ -129,26 +129,26 @@ def _rules(value: Value) -> list[Component]:
     moved = [
         f"{visible(c.rule)}: {display.amount(c.before, unit)} → {display.amount(c.after, unit)}" for c in value.clamps
     ]
-    heard = [f"by annotation: {visible(override)}" for override in value.overrides]
-    return [html.Ul([html.Li(text) for text in (*moved, *heard)], className="notes")] if moved or heard else []
+    overrides = [f"by annotation: {visible(override)}" for override in value.overrides]
+    return [html.Ul([html.Li(text) for text in (*moved, *overrides)], className="notes")] if moved or overrides else []
 
 
 def _inputs(value: Value) -> list[Component]:
     if not value.inputs:
         return []
     rows = [
-        html.Tr([html.Th(name.replace("_", " "), scope="row"), html.Td(_input(name, given, value.resource))])
-        for name, given in value.inputs.items()
+        html.Tr([html.Th(name.replace("_", " "), scope="row"), html.Td(_input(name, input_value, value.resource))])
+        for name, input_value in value.inputs.items()
     ]
     return [html.Table(html.Tbody(rows), className="inputs")]
 
 
-def _input(name: str, given: float | str, resource: Resource) -> str:
+def _input(name: str, input_value: float | str, resource: Resource) -> str:
     """An input is an amount of the value's resource, unless its name says what else it is."""
-    if isinstance(given, str):
-        return visible(given)
-    worded = next((words for endings, words in INPUTS if name.endswith(endings)), None)
-    return worded(given) if worded else display.amount(given, resource)
+    if isinstance(input_value, str):
+        return visible(input_value)
+    worded = next((formatter for endings, formatter in INPUTS if name.endswith(endings)), None)
+    return worded(input_value) if worded else display.amount(input_value, resource)
 
 
 INPUTS: Final[tuple[tuple[tuple[str, ...], Callable[[float], str]], ...]] = (

@@ -40,11 +40,11 @@ class Faults:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Pass on; answer 500 when nothing was answered yet."""
-        begun = False
+        started = False
 
         async def watched(message: Any) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal started
+            started = True
             await send(message)
 
         try:
@@ -53,7 +53,7 @@ class Faults:
             raise
         except Exception:
             _log.exception("request_failed", method=scope.get("method", ""), path=scope["path"])
-            if begun:
+            if started:
                 raise
             await answer(front.headers_of(scope))(scope, receive, send)
 

@@ -123,15 +123,15 @@ def keys_of(schema: Schema) -> tuple[str, ...]:
 
 def names(search: str, key: str) -> bool:
     """Whether a query string says anything about a key."""
-    return any(found == key for found, _, _ in _parts(search))
+    return any(name == key for name, _, _ in _parts(search))
 
 
 def columns(search: str, schema: Schema) -> tuple[str, ...]:
     """The columns that a query string asks for (`columns=a,b`), in its order; empty = not said."""
-    asked = [name for key, value, _ in _parts(search) if key == "columns" for name in value.split(",") if name]
-    for name in asked:
+    names = [name for key, value, _ in _parts(search) if key == "columns" for name in value.split(",") if name]
+    for name in names:
         _require(name, [c.name for c in schema.columns], f"{schema.name}: no column")
-    return tuple(dict.fromkeys(asked))
+    return tuple(dict.fromkeys(names))
 
 
 def literal(text: str) -> str:
@@ -174,10 +174,10 @@ def _fits(word: str, parts: Sequence[str]) -> bool:
         return False
     at = len(first)
     for part in middle:
-        found = word.find(part, at, end)
-        if found < 0:
+        position = word.find(part, at, end)
+        if position < 0:
             return False
-        at = found + len(part)
+        at = position + len(part)
     return True
 
 
@@ -196,7 +196,7 @@ def _parts(search: str) -> Iterator[tuple[str, str, bool]]:
 
 def parse(search: str, schema: Schema) -> Query:
     """Read a query string (with or without "?"); UsageError names an unknown key or column and the nearest one."""
-    known = keys_of(schema)
+    keys = keys_of(schema)
     values: dict[tuple[str, bool], set[str]] = {}
     query = Query()
     for key, value, negated in _parts(search):
@@ -207,7 +207,7 @@ def parse(search: str, schema: Schema) -> Query:
         elif key == "sort" and not negated:
             query = replace(query, sort=(*query.sort, _sort(value, schema)))
         else:
-            _require(key, known, f"{schema.name}: unknown filter")
+            _require(key, keys, f"{schema.name}: unknown filter")
             if key in moments.KEYS:
                 query = replace(query, span=_narrowed(query.span, key, value))
                 continue
@@ -227,8 +227,8 @@ def _sort(value: str, schema: Schema) -> tuple[str, bool]:
     return column, value.startswith("-")
 
 
-def _require(word: str, known: Iterable[str], complaint: str) -> None:
-    options = list(known)
+def _require(word: str, allowed: Iterable[str], complaint: str) -> None:
+    options = list(allowed)
     if word in options:
         return
     near = difflib.get_close_matches(word, options, n=1)
@@ -247,9 +247,9 @@ def encode(query: Query) -> str:
 
 def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Query:
     """The query with one pattern of a facet switched; a pattern is never both asked for and excluded."""
-    held = value in query.values(key, negated=negated)
+    selected = value in query.values(key, negated=negated)
     chosen = {(c.key, c.negated): {v for v in c.values if (c.key, v) != (key, value)} for c in query.conditions}
-    if not held:
+    if not selected:
         chosen.setdefault((key, negated), set()).add(value)
     conditions = (Condition(k, tuple(sorted(v)), n) for (k, n), v in chosen.items() if v)
     return replace(query, conditions=tuple(sorted(conditions)))
@@ -262,8 +262,8 @@ def cleared(query: Query) -> Query:
 
 def carried(search: str) -> str:
     """The part of a query string that makes sense on every page: namespace, kind, workload and search text."""
-    kept = [(k + "!" * negated, v) for k, v, negated in _parts(search) if k in CARRIED or (k == "q" and not negated)]
-    return urlencode(kept, safe="!")
+    pairs = [(k + "!" * negated, v) for k, v, negated in _parts(search) if k in CARRIED or (k == "q" and not negated)]
+    return urlencode(pairs, safe="!")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,8 +280,8 @@ class Indexed:
     def of(cls, table: Table) -> Indexed:
         """Index a table; O(rows log rows) once."""
         cells = Cells.of(table)
-        words = {name: tuple(text or EMPTY for text in texts) for name, texts in cells.texts.items()}
-        return cls(Table(table.schema, cells), words, cells.codes, len(table))
+        vocabulary = {name: tuple(text or EMPTY for text in texts) for name, texts in cells.texts.items()}
+        return cls(Table(table.schema, cells), vocabulary, cells.codes, len(table))
 
     def __len__(self) -> int:
         return self.size
@@ -328,8 +328,8 @@ def _encode_column(name: str, cells: npt.NDArray[np.object_]) -> tuple[npt.NDArr
     """Sorted distinct texts (an empty one where EMPTY belongs) and each cell's position among them."""
     texts = [str(c) for c in cells]
     order = ORDERS.get(name, ())
-    known = {word: rank for rank, word in enumerate(order)}
-    distinct = sorted(set(texts), key=lambda t: (known.get(t or EMPTY, len(order)), t or EMPTY, t))
+    ranks = {word: rank for rank, word in enumerate(order)}
+    distinct = sorted(set(texts), key=lambda t: (ranks.get(t or EMPTY, len(order)), t or EMPTY, t))
     place = {text: i for i, text in enumerate(distinct)}
     vocabulary = np.array(distinct, dtype=object) if distinct else np.empty(0, dtype=object)
     return vocabulary, np.fromiter((place[t] for t in texts), dtype=np.int32, count=len(texts))
@@ -358,9 +358,9 @@ def _count(indexed: Indexed, key: str, mask: npt.NDArray[np.bool_]) -> dict[str,
     """Rows under the mask per value of a key; a row with one value in two columns counts once."""
     columns = _columns(indexed, key)
     if len(columns) == 1:
-        words, counts = indexed.vocabulary[columns[0]], Counter[str]()
-        numbers = np.bincount(indexed.codes[columns[0]][mask], minlength=len(words)).tolist()
-        for word, number in zip(words, numbers, strict=True):
+        vocabulary, counts = indexed.vocabulary[columns[0]], Counter[str]()
+        numbers = np.bincount(indexed.codes[columns[0]][mask], minlength=len(vocabulary)).tolist()
+        for word, number in zip(vocabulary, numbers, strict=True):
             counts[word] += number
         return counts
     values = {v for column in columns for v in indexed.vocabulary[column]}

@@ -103,7 +103,7 @@ def sentences() -> dict[str, str]:
 
 def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -> dict[str, Any]:
     """An AG Grid column definition by the column's kind; `sort` is (descending, place among the sorted columns)."""
-    made: dict[str, Any] = {
+    column_def: dict[str, Any] = {
         "field": column.name,
         "headerName": column.title,
         "headerTooltip": column.doc,
@@ -112,8 +112,8 @@ def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -
         **_look(column),
     }
     if sort is not None:
-        made |= {"sort": "desc" if sort[0] else "asc", "sortIndex": sort[1]}
-    return made
+        column_def |= {"sort": "desc" if sort[0] else "asc", "sortIndex": sort[1]}
+    return column_def
 
 
 def _look(column: Column) -> dict[str, Any]:
@@ -145,11 +145,11 @@ def now_and_proposed(
     definitions: Sequence[dict[str, Any]], pairs: Mapping[str, str], actions: Mapping[str, str]
 ) -> None:
     """Draw proposed columns as "now -> proposed"; `pairs` maps each to its present column, `actions` to its action."""
-    for made in definitions:
-        if made["field"] in pairs:
-            params = {"now": pairs[made["field"]], "action": actions[made["field"]]}
-            made |= {
+    for column_def in definitions:
+        if column_def["field"] in pairs:
+            params = {"now": pairs[column_def["field"]], "action": actions[column_def["field"]]}
+            column_def |= {
                 "cellRenderer": "CotenantChange",
                 "cellRendererParams": params,
-                "width": 172 if made["field"].startswith("memory") else 132,
+                "width": 172 if column_def["field"].startswith("memory") else 132,
             }

@@ -19,9 +19,9 @@ CALLBACK: str = "_dash-update-component"
 class Unreadable(Exception):
     """Why a request is not answered: an HTTP status and words."""
 
-    def __init__(self, status: int, words: str, fix: str) -> None:
-        super().__init__(words)
-        self.status, self.words, self.fix = status, words, fix
+    def __init__(self, status: int, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.status, self.words, self.fix = status, message, fix
 
 
 class _Property(msgspec.Struct):
@@ -85,29 +85,29 @@ class Incoming:
                     if message["type"] != "http.request" or not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
-            words = f"the request's body did not come within {self._seconds:g} seconds (dashboard.read_seconds)"
-            raise Unreadable(408, words, "Send it again.") from None
+            reason = f"the request's body did not come within {self._seconds:g} seconds (dashboard.read_seconds)"
+            raise Unreadable(408, reason, "Send it again.") from None
 
     def _too_large(self) -> Unreadable:
-        words = f"the request's body is larger than {self._cap_bytes} bytes (dashboard.body_cap_bytes)"
-        return Unreadable(413, words, "Send less at once.")
+        reason = f"the request's body is larger than {self._cap_bytes} bytes (dashboard.body_cap_bytes)"
+        return Unreadable(413, reason, "Send less at once.")
 
 
 def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
     """Unreadable unless the body is one that Dash can hand to a callback of ours."""
     try:
-        asked = msgspec.json.decode(body, type=_Callback)
+        call = msgspec.json.decode(body, type=_Callback)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Unreadable(400, f"the body is no callback of this dashboard: {error}", "Load the page again.") from error
-    callback = callbacks.get(asked.output)
+    callback = callbacks.get(call.output)
     if callback is None:
-        raise Unreadable(400, f"there is no callback with the output {asked.output[:200]!r}", "Load the page again.")
-    for name, sent in (("inputs", asked.inputs), ("state", asked.state)):
+        raise Unreadable(400, f"there is no callback with the output {call.output[:200]!r}", "Load the page again.")
+    for name, sent in (("inputs", call.inputs), ("state", call.state)):
         if len(sent) != len(callback[name]):
-            words = f"the callback takes {len(callback[name])} {name}, the body has {len(sent)}"
-            raise Unreadable(400, words, "Load the page again.")
-    sent_outputs = len(asked.outputs) if isinstance(asked.outputs, list) else 1
-    if sent_outputs != (asked.output.count("...") + 1 if asked.output.startswith("..") else 1):
+            reason = f"the callback takes {len(callback[name])} {name}, the body has {len(sent)}"
+            raise Unreadable(400, reason, "Load the page again.")
+    sent_outputs = len(call.outputs) if isinstance(call.outputs, list) else 1
+    if sent_outputs != (call.output.count("...") + 1 if call.output.startswith("..") else 1):
         raise Unreadable(400, "the body's outputs are not those of the callback", "Load the page again.")
 
 

@@ -72,8 +72,8 @@ class Lent:
     @property
     def ceiling(self) -> int | None:
         """Capacity less the safety margin: the most that batch and everything it may not push away take together."""
-        known = "capacity" in self.terms and "safety_margin" in self.terms
-        return self.terms["capacity"] - self.terms["safety_margin"] if known else None
+        complete = "capacity" in self.terms and "safety_margin" in self.terms
+        return self.terms["capacity"] - self.terms["safety_margin"] if complete else None
 
 
 def formula(lent: Lent) -> str:
@@ -118,6 +118,6 @@ def why_not_more(lent: Lent) -> str:
     largest = "cap" if lent.terms.get("cap", free) < free else max(taken, key=lambda name: taken[name])
     amount = display.amount(lent.terms[largest], lent.resource)
     share = display.percent(lent.terms[largest] / lent.terms["capacity"]) if lent.terms["capacity"] else display.MISSING
-    words = f"Not more because {LIMITS[largest].format(amount=amount)} ({share} of capacity)"
+    text = f"Not more because {LIMITS[largest].format(amount=amount)} ({share} of capacity)"
     setting = SETTING.get(largest, "").format(resource=lent.resource)
-    return f"{words}; setting {setting}." if setting else f"{words}."
+    return f"{text}; setting {setting}." if setting else f"{text}."

@@ -60,9 +60,9 @@ class Listing:
 
     def query(self, search: str, schema: Schema | None = None) -> Query:
         """The URL's query, in the list's own order unless the URL says another."""
-        known = schema or self.schema
-        parsed = self.parsed(search, known)
-        return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={self.order}", known)
+        full_schema = schema or self.schema
+        parsed = self.parsed(search, full_schema)
+        return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={self.order}", full_schema)
 
     def parsed(self, search: str, schema: Schema) -> Query:
         """The URL's query with what is hidden by itself."""
@@ -114,7 +114,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
 
 def _placed(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Columns that may be revealed stand behind the name, where they are in sight."""
-    rest = [made for made in definitions if made["field"] not in listing.revealed]
+    rest = [column_def for column_def in definitions if column_def["field"] not in listing.revealed]
     return [*rest[:REVEALED_AT], *(m for m in definitions if m["field"] in listing.revealed), *rest[REVEALED_AT:]]
 
 
@@ -224,9 +224,15 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     except UsageError as error:
         return html.Div(f"{error.message} {error.fix}", role="alert")
     count, of = len(snapshot.rows(listing.schema.name, query)), len(snapshot.tables[listing.schema.name])
-    words = display.counted(of, listing.noun) if count == of else f"{count:,} of {display.counted(of, listing.noun)}"
-    said = _put_off(listing, snapshot, search)
-    line = [html.Strong(words, id=f"count-{listing.schema.name}", role="status"), *said, *_active(listing, query)]
+    count_text = (
+        display.counted(of, listing.noun) if count == of else f"{count:,} of {display.counted(of, listing.noun)}"
+    )
+    hidden_note = _put_off(listing, snapshot, search)
+    line = [
+        html.Strong(count_text, id=f"count-{listing.schema.name}", role="status"),
+        *hidden_note,
+        *_active(listing, query),
+    ]
     if not count:
         return html.Div([html.Div(line, className="tool-line"), _nothing(listing, view, query)])
     totals = [*listing.totals(snapshot, query)]
@@ -241,8 +247,8 @@ def _nothing(listing: Listing, view: View, query: Query) -> Component:
     if query.filtered:
         clear = ("Clear filters", _href(filters.cleared(query)))
         return panels.empty(f"No {listing.noun} matches these filters.", link=clear)
-    if said := listing.nothing(view):
-        return said
+    if state := listing.nothing(view):
+        return state
     why = "The history is too short, or the source showed nothing. Coverage and notes are on the overview."
     return panels.empty(f"The analysis holds no {listing.noun}.", why=why, command="cotenant doctor")
 
@@ -259,12 +265,12 @@ def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Componen
         return [dcc.Link("Hide them again", href=_href(others), className="quiet-link", id=f"hide-{key}")]
     only = Query((*others.conditions, Condition(key, (value,), negated=True)), query.text, query.sort)
     count = len(filters.select(indexed, only))
-    words = f"{count:,} put off: show them"
-    return [dcc.Link(words, href=_href(only), className="quiet-link", id=f"show-{key}")] if count else []
+    label = f"{count:,} put off: show them"
+    return [dcc.Link(label, href=_href(only), className="quiet-link", id=f"show-{key}")] if count else []
 
 
 def _active(listing: Listing, query: Query) -> list[Component]:
-    made = []
+    links = []
     key, _, value = listing.hidden.partition("=")
     for condition in query.conditions:
         if condition == Condition(key, (value,)):
@@ -272,34 +278,34 @@ def _active(listing: Listing, query: Query) -> list[Component]:
         for value in condition.values:
             href = _href(filters.toggled(query, condition.key, value, negated=condition.negated))
             sign = "≠" if condition.negated else "="
-            made.append(
+            links.append(
                 dcc.Link(f"{condition.key} {sign} {visible(value)}  ×", href=href, className="active", title="Remove")
             )
     if query.text:
         rest = replace(query, text="")
-        made.append(dcc.Link(f"“{visible(query.text)}”  ×", href=_href(rest), className="active", title="Remove"))
+        links.append(dcc.Link(f"“{visible(query.text)}”  ×", href=_href(rest), className="active", title="Remove"))
     for key, at in zip(moments.KEYS, query.span, strict=True):
         if math.isfinite(at):
-            words = f"{key} {moments.words(at)}  ×"
+            label = f"{key} {moments.words(at)}  ×"
             rest = replace(query, span=(-math.inf, query.span[1]) if key == "since" else (query.span[0], math.inf))
-            made.append(dcc.Link(words, href=_href(rest), className="active", title="Remove"))
-    if made:
-        made.append(dcc.Link("Clear filters", href=_href(filters.cleared(query)), className="quiet-link"))
-    return made
+            links.append(dcc.Link(label, href=_href(rest), className="active", title="Remove"))
+    if links:
+        links.append(dcc.Link("Clear filters", href=_href(filters.cleared(query)), className="quiet-link"))
+    return links
 
 
 def _exports(listing: Listing, view: View, encoded: str) -> Component:
     name = listing.schema.name
     base = f"{view.settings.base_path}api/v1/{name}"
     forms = ("csv", "json", "yaml") if listing.patches else ("csv", "json")
-    words = {"csv": "These rows and columns as CSV", "json": "These rows and columns as JSON", "yaml": PATCHES}
+    titles = {"csv": "These rows and columns as CSV", "json": "These rows and columns as JSON", "yaml": PATCHES}
     links = [
         html.A(
             form.upper(),
             href=f"{base}?{encoded}&format={form}",
             className="quiet-link export",
             download=f"{name}.{form}",
-            title=words[form],
+            title=titles[form],
             id=f"export-{form}-{name}",
             **{"data-grid": name},
         )

@@ -17,18 +17,18 @@ FIX: Final = "Write 2026-11-19T12:00:00Z, or Unix seconds."
 def seconds(text: str) -> float:
     """Unix time; UsageError for what is no moment. Without a zone it is UTC."""
     try:
-        found = float(text) if text.lstrip("-").replace(".", "", 1).isdecimal() else _of_words(text)
+        unix_seconds = float(text) if text.lstrip("-").replace(".", "", 1).isdecimal() else _of_words(text)
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r} is no moment.", fix=FIX) from error
-    if not math.isfinite(found) or abs(found) > 1e11:
+    if not math.isfinite(unix_seconds) or abs(unix_seconds) > 1e11:
         raise UsageError(f"{text!r} is no moment.", fix=FIX)
-    return found
+    return unix_seconds
 
 
 def _of_words(text: str) -> float:
     # A "+" of an offset is a blank in a query string.
-    found = datetime.fromisoformat(text.strip().replace(" ", "+") if "T" in text else text)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    moment = datetime.fromisoformat(text.strip().replace(" ", "+") if "T" in text else text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def words(moment: float) -> str:

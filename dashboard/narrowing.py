@@ -58,17 +58,17 @@ class Narrowing:
 
     def snapshot(self) -> Snapshot:
         """The newest results; made once for each set of namespaces."""
-        whole, seen = self._behind.snapshot(), self._seen()
-        if seen is None:
-            return whole
+        full, namespaces = self._behind.snapshot(), self._seen()
+        if namespaces is None:
+            return full
         with self._lock:
-            found = self._made.get(seen)
-            if found is None or found[0] is not whole:
-                found = self._made[seen] = (whole, narrowed(whole, seen))
-            self._made.move_to_end(seen)
+            entry = self._made.get(namespaces)
+            if entry is None or entry[0] is not full:
+                entry = self._made[namespaces] = (full, narrowed(full, namespaces))
+            self._made.move_to_end(namespaces)
             while len(self._made) > REMEMBERED:
                 self._made.popitem(last=False)
-            return found[1]
+            return entry[1]
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """Of a namespace that they see."""
@@ -101,11 +101,13 @@ class Narrowing:
 
     def upkeep(self) -> Upkeep:
         """Coverage of the namespaces that they see; what pulls noted may name any."""
-        found, seen = self._behind.upkeep(), self._seen()
-        if seen is None:
-            return found
-        pulls = tuple(replace(pull, notes=()) for pull in found.pulls)
-        return replace(found, pulls=pulls, namespaces=tuple(r for r in found.namespaces if r["namespace"] in seen))
+        record, namespaces = self._behind.upkeep(), self._seen()
+        if namespaces is None:
+            return record
+        pulls = tuple(replace(pull, notes=()) for pull in record.pulls)
+        return replace(
+            record, pulls=pulls, namespaces=tuple(r for r in record.namespaces if r["namespace"] in namespaces)
+        )
 
     def backtest(self) -> BacktestReport | None:
         """A report of the whole cluster by name: for who reads all of it."""
@@ -115,20 +117,20 @@ class Narrowing:
         return self._people().reads
 
     def _sees(self, namespace: str) -> bool:
-        seen = self._seen()
-        return seen is None or namespace in seen
+        namespaces = self._seen()
+        return namespaces is None or namespace in namespaces
 
 
-def narrowed(whole: Snapshot, seen: Namespaces) -> Snapshot:
+def narrowed(full: Snapshot, namespaces: Namespaces) -> Snapshot:
     """The results of these namespaces. Pure."""
-    known = {name for one in whole.tables.values() for name in one.vocabulary.get("namespace", ())}
-    others = named_in(known - seen - {EMPTY})
-    tables = {name: Indexed.of(_cleaned(_kept(indexed, seen), others)) for name, indexed in whole.tables.items()}
-    digest = zlib.crc32("/".join(sorted(seen)).encode())
-    overview = whole.overview and _overview(whole.overview, tables, seen)
-    gathering = whole.gathering and replace(whole.gathering, notes=())
-    version = f"{whole.version}@{digest:08x}" if whole.version else ""
-    return replace(whole, version=version, overview=overview, tables=tables, _rows=OrderedDict(), gathering=gathering)
+    all_namespaces = {name for one in full.tables.values() for name in one.vocabulary.get("namespace", ())}
+    others = named_in(all_namespaces - namespaces - {EMPTY})
+    tables = {name: Indexed.of(_cleaned(_kept(indexed, namespaces), others)) for name, indexed in full.tables.items()}
+    digest = zlib.crc32("/".join(sorted(namespaces)).encode())
+    overview = full.overview and _overview(full.overview, tables, namespaces)
+    gathering = full.gathering and replace(full.gathering, notes=())
+    version = f"{full.version}@{digest:08x}" if full.version else ""
+    return replace(full, version=version, overview=overview, tables=tables, _rows=OrderedDict(), gathering=gathering)
 
 
 def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
@@ -138,11 +140,11 @@ def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(namespaces)))})/[\w./-]+")
 
 
-def _kept(indexed: Indexed, seen: Namespaces) -> Table:
+def _kept(indexed: Indexed, namespaces: Namespaces) -> Table:
     """Rows of these namespaces, and those that are of none: of the cluster, or of a node."""
     if "namespace" not in indexed.vocabulary:
         return indexed.take(np.arange(len(indexed)))
-    good = np.array([word in seen or word == EMPTY for word in indexed.vocabulary["namespace"]], dtype=bool)
+    good = np.array([word in namespaces or word == EMPTY for word in indexed.vocabulary["namespace"]], dtype=bool)
     return indexed.take(np.flatnonzero(good[indexed.codes["namespace"]]) if good.size else np.arange(0))
 
 
@@ -155,24 +157,24 @@ def _cleaned(table: Table, others: re.Pattern[str] | None) -> Table:
 
 
 def _without(cells: npt.NDArray[Any], others: re.Pattern[str]) -> npt.NDArray[Any]:
-    told = {text: others.sub(HIDDEN, text) for text in {str(cell) for cell in cells}}
-    made = np.empty(len(cells), dtype=object)
-    made[:] = [told[str(cell)] for cell in cells]
-    return made
+    replacements = {text: others.sub(HIDDEN, text) for text in {str(cell) for cell in cells}}
+    cleaned = np.empty(len(cells), dtype=object)
+    cleaned[:] = [replacements[str(cell)] for cell in cells]
+    return cleaned
 
 
-def _overview(whole: Overview, tables: Mapping[str, Indexed], seen: Namespaces) -> Overview:
+def _overview(overview: Overview, tables: Mapping[str, Indexed], namespaces: Namespaces) -> Overview:
     """Counts and sums over the rows that are left; what is of the whole cluster stays and is said to be."""
     advice, workloads = tables[RECOMMENDATIONS.name].table.columns, tables[WORKLOADS.name].table.columns
     cpu, memory = (_savings(advice, name) for name in ("cpu", "memory"))
-    led = whole.peak.led_by.partition("/")[0] if whole.peak else ""
+    led = overview.peak.led_by.partition("/")[0] if overview.peak else ""
     return replace(
-        whole,
+        overview,
         workloads=len(tables[WORKLOADS.name]),
         containers=len(tables[RECOMMENDATIONS.name]),
         pods=len(tables[PODS.name]),
-        waste=[one for one in whole.waste if one.namespace in seen],
-        peak=whole.peak and replace(whole.peak, led_by=whole.peak.led_by if led in seen else ""),
+        waste=[one for one in overview.waste if one.namespace in namespaces],
+        peak=overview.peak and replace(overview.peak, led_by=overview.peak.led_by if led in namespaces else ""),
         severities=Counter(map(str, advice["severity"])),
         patterns=Counter(map(str, workloads["pattern"])),
         reasons=Counter(str(word) for name in ("cpu_reason", "memory_reason") for word in advice[name]),

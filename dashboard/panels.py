@@ -67,10 +67,10 @@ def chip(word: str, tone: str = "gray", title: str = "") -> Component:
 
 def amount(value: float | None, resource: Resource) -> Children:
     """An amount with its unit, that the unit switch may write in millicores or MiB."""
-    words = display.amount(value, resource)
-    if value is None or words == display.MISSING:
-        return words
-    return html.Span(words, className="amount", **{"data-unit": resource.unit, "data-value": f"{value:.10g}"})
+    text = display.amount(value, resource)
+    if value is None or text == display.MISSING:
+        return text
+    return html.Span(text, className="amount", **{"data-unit": resource.unit, "data-value": f"{value:.10g}"})
 
 
 def moment(seconds: float) -> Component:
@@ -87,9 +87,9 @@ def clock(seconds: float) -> Component:
 
 def window(start_seconds: float, end_seconds: float) -> Component:
     """A stretch of the day in UTC ("18:00–20:00 UTC") that follows the time-zone switch."""
-    words = f"{display.clock(start_seconds)}–{display.clock(end_seconds)} UTC"
+    text = f"{display.clock(start_seconds)}–{display.clock(end_seconds)} UTC"
     more = {"data-form": "window", "data-until": _iso(end_seconds)}
-    return html.Time(words, dateTime=_iso(start_seconds), className="moment", **more)
+    return html.Time(text, dateTime=_iso(start_seconds), className="moment", **more)
 
 
 def day(seconds: float) -> Component:
@@ -146,11 +146,11 @@ def failed(message: str, fix: str = "") -> Component:
 
 def forbidden(message: str, fix: str = "") -> Component:
     """Who answered that it may not be read, with the right that is missing, and the command that shows all rights."""
-    known = "The permission named above is missing; whoever gives it out can add it."
+    default_fix = "The permission named above is missing; whoever gives it out can add it."
     return html.Div(
         [
             html.P([chip("forbidden", "orange"), f" {message}"], className="empty-headline"),
-            html.P(fix or known),
+            html.P(fix or default_fix),
             html.P("Every right that is needed, tried one by one:"),
             html.Pre(html.Code(RIGHTS_COMMAND), className="command"),
         ],
@@ -177,8 +177,8 @@ def guarded(render: Callable[[], Component], title: str = "") -> Component:
         return render()
     except CotenantError as error:
         _log.warning("panel_failed", error=error.message)
-        said = trouble(error)
+        state = trouble(error)
     except Exception:  # noqa: BLE001 the last line of defence of a page: logged whole, shown short
         _log.exception("panel_failed")
-        said = failed("This panel could not be drawn.", f"The page tries again by itself. {faults.fix()}")
-    return panel(title, said) if title else said
+        state = failed("This panel could not be drawn.", f"The page tries again by itself. {faults.fix()}")
+    return panel(title, state) if title else state

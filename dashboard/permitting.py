@@ -63,17 +63,17 @@ def _mine(who: Someone, *, acting_here: bool) -> Component:
 def _roles(who: Someone) -> str:
     if not who.grants:
         return "no role"
-    named = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
-    return visible(", ".join(dict.fromkeys(named)))
+    roles = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
+    return visible(", ".join(dict.fromkeys(roles)))
 
 
 def _may(who: Someone, right: Right) -> Component:
     if not who.may(right):
         return _no("no")
-    given = [grant for grant in who.grants if right in RIGHTS[grant.role]]
-    if any(not grant.namespaces for grant in given):
+    grants = [grant for grant in who.grants if right in RIGHTS[grant.role]]
+    if any(not grant.namespaces for grant in grants):
         return panels.chip("yes", "teal")
-    spaces = sorted({namespace for grant in given for namespace in grant.namespaces})
+    spaces = sorted({namespace for grant in grants for namespace in grant.namespaces})
     return panels.chip(f"in {visible(', '.join(spaces))}", "yellow")
 
 
@@ -92,27 +92,27 @@ def _cluster(view: View) -> Component:
         return panels.panel(
             title, panels.empty("The cluster is not asked.", why="A read-only dashboard needs no right.")
         )
-    found = desk.permissions(who, ())
+    permissions = desk.permissions(who, ())
     spaces: Sequence[str] = ()
-    if any(p.allowed is False for p in found):
+    if any(p.allowed is False for p in permissions):
         spaces = _namespaces(view)[:NAMESPACES_SHOWN]
-        found = desk.permissions(who, spaces) if spaces else found
+        permissions = desk.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(space) for space in spaces))
     note = "By SelfSubjectAccessReview, with your own rights where the login gives them."
-    return panels.panel(title, _table(heads, rows(found, spaces), title), note=note)
+    return panels.panel(title, _table(heads, rows(permissions, spaces), title), note=note)
 
 
-def rows(found: Sequence[Permission], namespaces: Sequence[str]) -> list[tuple[Any, ...]]:
+def rows(permissions: Sequence[Permission], namespaces: Sequence[str]) -> list[tuple[Any, ...]]:
     """Feature, what it needs, everywhere, then each namespace; a need of one namespace says which."""
-    asked = {(p.feature, p.verb, p.resource, p.namespace): p.allowed for p in found}
-    made: list[tuple[Any, ...]] = []
-    for p in found:
+    allowed = {(p.feature, p.verb, p.resource, p.namespace): p.allowed for p in permissions}
+    lines: list[tuple[Any, ...]] = []
+    for p in permissions:
         if p.namespace in namespaces and p.namespace:
             continue
         where = f" in {visible(p.namespace)}" if p.namespace else ""
-        cells = [_chip(asked.get((p.feature, p.verb, p.resource, space))) for space in namespaces]
-        made.append((p.feature, html.Code(f"{p.verb} {visible(p.resource)}{where}"), _chip(p.allowed), *cells))
-    return made
+        cells = [_chip(allowed.get((p.feature, p.verb, p.resource, space))) for space in namespaces]
+        lines.append((p.feature, html.Code(f"{p.verb} {visible(p.resource)}{where}"), _chip(p.allowed), *cells))
+    return lines
 
 
 def _chip(allowed: bool | None) -> Component:
@@ -123,8 +123,8 @@ def _chip(allowed: bool | None) -> Component:
 
 def _namespaces(view: View) -> list[str]:
     """Of the workloads that the results name."""
-    known = view.source.snapshot().tables[WORKLOADS.name].vocabulary.get("namespace", ())
-    return sorted(known)
+    names = view.source.snapshot().tables[WORKLOADS.name].vocabulary.get("namespace", ())
+    return sorted(names)
 
 
 def _table(heads: Sequence[str], cells: Sequence[Sequence[Any]], label: str) -> Component:

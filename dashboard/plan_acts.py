@@ -50,12 +50,12 @@ def named(text: Any) -> PlanRef:
 def answered(view: View, deed: Callable[[PlanDesk, Someone], tuple[str, PlanRef]]) -> Answer:
     """Do it, and say how it went in the live region and beside the form."""
     try:
-        words, ref = deed(desk_of(view), view.given.people())
+        message, ref = deed(desk_of(view), view.given.people())
     except CotenantError as error:
         tell(f"{error.message} {error.fix}".strip())
         return no_update, reserving.refused(error.message, error.fix), no_update
-    tell(words)
-    return reserving.acted(words, ref, view.settings.base_path), None, view.now_seconds()
+    tell(message)
+    return reserving.acted(message, ref, view.settings.base_path), None, view.now_seconds()
 
 
 def opened(view: View, what: str, ref: PlanRef) -> Component:
@@ -78,8 +78,8 @@ def opened(view: View, what: str, ref: PlanRef) -> Component:
 
 def approved_words(plan: Plan, scope: Scope, now_seconds: float) -> str:
     """What an approval came to."""
-    held = "every occurrence" if scope is Scope.SERIES else "the next occurrence"
-    return f"Approved {plan.namespace}/{plan.name} for {held}. {plan_story.reserve_words(plan, now_seconds)}"
+    extent = "every occurrence" if scope is Scope.SERIES else "the next occurrence"
+    return f"Approved {plan.namespace}/{plan.name} for {extent}. {plan_story.reserve_words(plan, now_seconds)}"
 
 
 def register(app: Dash, view: View) -> None:
@@ -101,8 +101,8 @@ def _register_open(app: Dash, view: View) -> None:
     )
     def _cluster(_away: str, ref: str) -> Any:
         desk = view.given.plans
-        found = [p for p in desk.plans(view.given.people()) if f"{p.namespace}/{p.name}" == ref] if desk else []
-        return reserving.buttons(view, found[0]) if found else no_update
+        matches = [p for p in desk.plans(view.given.people()) if f"{p.namespace}/{p.name}" == ref] if desk else []
+        return reserving.buttons(view, matches[0]) if matches else no_update
 
     @app.callback(
         Output("plan-work", "children"),
@@ -229,10 +229,10 @@ def _register_edit(app: Dash, view: View) -> None:
     )
     @acts(view, Right.PLAN)
     def _edit(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Answer:
-        given = _typed(0, "plan-term", values)
+        form = _typed(0, "plan-term", values)
 
         def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
-            terms = plan_forms.terms(given, PlanTerms.of(desk.plan(who, named(ref))))
+            terms = plan_forms.terms(form, PlanTerms.of(desk.plan(who, named(ref))))
             desk.edit(who, named(ref), terms, int(generation))
             return f"Changed plan {ref}.", named(ref)
 
@@ -247,12 +247,12 @@ def _register_edit(app: Dash, view: View) -> None:
     )
     @acts(view, Right.REVIEW)
     def _look(clicks: int | None, values: Sequence[Any], ref: str) -> Any:
-        given = _typed(0, "plan-term", values)
+        form = _typed(0, "plan-term", values)
 
         def shown(desk: PlanDesk, who: Someone) -> Component:
-            terms = plan_forms.terms(given, PlanTerms.of(desk.plan(who, named(ref))))
-            found = desk.preview(who, named(ref), terms)
-            return reserving.previewed(found, view.currency, "Under these terms")
+            terms = plan_forms.terms(form, PlanTerms.of(desk.plan(who, named(ref))))
+            preview = desk.preview(who, named(ref), terms)
+            return reserving.previewed(preview, view.currency, "Under these terms")
 
         return _shown(view, shown) if clicks else no_update
 
@@ -277,12 +277,12 @@ def _register_new(app: Dash, view: View) -> None:
         prevent_initial_call=False,
     )
     def _next(values: Sequence[Any]) -> tuple[Any, Any]:
-        given = _typed_inputs("new-term", values)
-        look = f"plan-fields kind-{given.get('when', 'schedule')}"
-        if given.get("when") != "schedule":
+        form = _typed_inputs("new-term", values)
+        look = f"plan-fields kind-{form.get('when', 'schedule')}"
+        if form.get("when") != "schedule":
             return "It happens once.", look
         try:
-            rule: Recurrence = plan_forms.recurrence(given)
+            rule: Recurrence = plan_forms.recurrence(form)
             return reserving.next_three(desk_of(view).next_windows(rule, NEXT)), look
         except CotenantError as error:
             return f"{error.message}. {error.fix}", look
@@ -297,11 +297,11 @@ def _register_make(app: Dash, view: View) -> None:
     )
     @acts(view, Right.REVIEW)
     def _look(clicks: int | None, values: Sequence[Any]) -> Any:
-        given = _typed(0, "new-term", values)
+        form = _typed(0, "new-term", values)
 
         def shown(desk: PlanDesk, who: Someone) -> Component:
-            found = desk.preview_new(who, _workload(given), plan_forms.terms(given))
-            return reserving.previewed(found, view.currency)
+            preview = desk.preview_new(who, _workload(form), plan_forms.terms(form))
+            return reserving.previewed(preview, view.currency)
 
         return _shown(view, shown) if clicks else no_update
 
@@ -315,18 +315,18 @@ def _register_make(app: Dash, view: View) -> None:
     )
     @acts(view, Right.PLAN)
     def _make(clicks: int | None, values: Sequence[Any]) -> Answer:
-        given = _typed(0, "new-term", values)
+        form = _typed(0, "new-term", values)
 
         def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
-            plan = desk.make(who, _workload(given), plan_forms.terms(given))
+            plan = desk.make(who, _workload(form), plan_forms.terms(form))
             ref = plan_story.ref_to(plan)
             return f"Made plan {ref}. It is reserved once somebody approves it.", ref
 
         return answered(view, deed) if clicks else _nothing()
 
 
-def _workload(given: Mapping[str, Any]) -> WorkloadRef:
-    text = str(given.get("workload") or "").strip()
+def _workload(form: Mapping[str, Any]) -> WorkloadRef:
+    text = str(form.get("workload") or "").strip()
     parts = text.split("/")
     if len(parts) != WORKLOAD_PARTS or not all(parts):
         raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/web.")

@@ -50,10 +50,10 @@ WIDTHS: Final = {"start": 96, "end": 96, "pods": 66, "quantile": 88, "skill": 70
 def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
     """What the proposed ones of the list come to."""
     rows = snapshot.rows(PLANS.name, query)
-    found = planning.sums(snapshot.tables[PLANS.name].take(rows).columns)
-    room = f"{display.counted(found.pods, 'pod')}, {display.amount(found.millicores, Resource.CPU)} at most"
-    idle = f"{found.idle_core_hours:,.1f} core-hours a day"
-    return [_total("Proposed", f"{found.plans:,}", room), _total("Would stay idle", idle, "by the back-tests")]
+    sums = planning.sums(snapshot.tables[PLANS.name].take(rows).columns)
+    room = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"
+    idle = f"{sums.idle_core_hours:,.1f} core-hours a day"
+    return [_total("Proposed", f"{sums.plans:,}", room), _total("Would stay idle", idle, "by the back-tests")]
 
 
 def _total(label: str, value: str, parts: str) -> Component:
@@ -68,10 +68,10 @@ def _total(label: str, value: str, parts: str) -> Component:
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    for made in definitions:
-        if made["field"] in ("wanted", "median"):
-            made["cellRendererParams"] = {"words": "Pods beyond the usual over 24 hours"}
-        made["width"] = WIDTHS.get(made["field"], made["width"])
+    for column_def in definitions:
+        if column_def["field"] in ("wanted", "median"):
+            column_def["cellRendererParams"] = {"words": "Pods beyond the usual over 24 hours"}
+        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
 
 
 LIST: Final = Listing(
@@ -114,25 +114,25 @@ def known(view: View, search: str = "") -> Known:
     if view.given.plans is None:
         return Known()
     try:
-        found = view.given.plans.plans(view.given.people())
-        return Known(tuple(_filtered(found, search)))
+        plans = view.given.plans.plans(view.given.people())
+        return Known(tuple(_filtered(plans, search)))
     except UsageError:
-        return Known(tuple(found))  # the filter is told by the list
+        return Known(tuple(plans))  # the filter is told by the list
     except CotenantError as error:
         return Known(trouble=panels.trouble(error))
 
 
-def _filtered(found: Sequence[Plan], search: str) -> list[Plan]:
+def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
     """Plans under the list's filters, as if each were a row of it."""
     query = LIST.query(search)
     if not query.filtered:
-        return list(found)
+        return list(plans)
     rows = [
         {"namespace": p.namespace, "kind": p.owner.kind, "workload": p.owner.name, "reason": "ok", "pods": p.count}
-        for p in found
+        for p in plans
     ]
-    kept = filters.select(Indexed.of(Table.from_rows(PLANS, rows)), Query(query.conditions, query.text))
-    return [found[int(index)] for index in np.sort(kept)]
+    indices = filters.select(Indexed.of(Table.from_rows(PLANS, rows)), Query(query.conditions, query.text))
+    return [plans[int(index)] for index in np.sort(indices)]
 
 
 def board(view: View, search: str, plans: Known) -> list[Component]:
@@ -154,8 +154,8 @@ def live(view: View, search: str, plans: Known) -> Component:
     titles = ("Workload", "Plan", "Phase", "Window", "Pods", "Past peaks")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     lines = [line for entry in entries[:MOST_LIVE] for line in _lines(view, entry)]
-    left = len(entries) - MOST_LIVE
-    more = [html.P(f"and {left:,} more: use the filters", className="panel-note")] if left > 0 else []
+    hidden = len(entries) - MOST_LIVE
+    more = [html.P(f"and {hidden:,} more: use the filters", className="panel-note")] if hidden > 0 else []
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
     frame = html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": LIVE})
     return panels.panel(LIVE, frame, *more)
@@ -221,19 +221,19 @@ def days_of(search: str) -> int:
 def day(view: View, search: str, plans: Known | None = None) -> Component:
     """The Gantt of the listed plans, and all of them together against what is free."""
     snapshot, days = view.source.snapshot(), days_of(search)
-    found = (plans or Known()).plans
+    live_plans = (plans or Known()).plans
     title = DAY if days == 1 else WEEK
     try:
         rows = listed(snapshot, search)
     except UsageError as error:
         return panels.panel(title, panels.failed(error.message, error.fix))
-    if not rows and not found:
+    if not rows and not live_plans:
         return panels.panel(title, _none(snapshot))
     start, now, over = _span(view, snapshot.overview, rows)
-    bare = plan_story.unwritten(rows, found)
-    windows = {p.key: _occurrences(view, p, days) for p in found}
-    made = [*planning.bars(bare), *(bar for p in found for bar in plan_story.bars(p, windows[p.key]))]
-    bars = [bar for bar in made if bar.end_seconds > start and bar.start_seconds < start + days * DAY_SECONDS]
+    bare = plan_story.unwritten(rows, live_plans)
+    windows = {p.key: _occurrences(view, p, days) for p in live_plans}
+    all_bars = [*planning.bars(bare), *(bar for p in live_plans for bar in plan_story.bars(p, windows[p.key]))]
+    bars = [bar for bar in all_bars if bar.end_seconds > start and bar.start_seconds < start + days * DAY_SECONDS]
     drawn = (
         panels.figure(gantt.chart(bars, start, now, days), "plans-figure", gantt.height(len({b.name for b in bars})))
         if bars
@@ -244,7 +244,7 @@ def day(view: View, search: str, plans: Known | None = None) -> Component:
             bare,
             snapshot.tables[NODES.name],
             r,
-            Ahead(start, days, tuple(w for p in found for w in plan_story.wishes(p, windows[p.key], r))),
+            Ahead(start, days, tuple(w for p in live_plans for w in plan_story.wishes(p, windows[p.key], r))),
         )
         for r in Resource
     }
@@ -309,24 +309,24 @@ def _now(view: View, overview: Overview | None, start: int) -> tuple[float | Non
     now = view.now_seconds()
     if now < start + DAY_SECONDS:
         return (now if now > start else None), None
-    words = f"These windows ended {display.duration(now - start - DAY_SECONDS)} ago: a new scan proposes new ones. "
-    return None, html.Div([html.Strong("Stale. "), words, html.Code("cotenant scan")], className="note-partial")
+    text = f"These windows ended {display.duration(now - start - DAY_SECONDS)} ago: a new scan proposes new ones. "
+    return None, html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="note-partial")
 
 
-def _memory(found: gantt.Lane) -> str:
-    most, free = (display.amount(v, Resource.MEMORY) for v in (float(found.wanted.max()), found.free))
-    verdict = "more than is free" if found.conflict.any() else "no conflict"
+def _memory(demand: gantt.Lane) -> str:
+    most, free = (display.amount(v, Resource.MEMORY) for v in (float(demand.wanted.max()), demand.free))
+    verdict = "more than is free" if demand.conflict.any() else "no conflict"
     return f"Memory: at most {most} together, {free} free of requests now: {verdict}."
 
 
 def _withheld(rows: Sequence[Row]) -> list[Component]:
     """Why some are not proposed."""
-    found = planning.withheld(rows)
-    if not found:
+    withheld = planning.withheld(rows)
+    if not withheld:
         return []
     items = [
-        html.Li([panels.chip(code, "orange"), f" {display.counted(count, 'plan')}: {words}"])
-        for code, count, words in found
+        html.Li([panels.chip(code, "orange"), f" {display.counted(count, 'plan')}: {sentence}"])
+        for code, count, sentence in withheld
     ]
     return [html.H3("Withheld, and why"), html.Ul(items, className="reasons", id="withheld")]
 

@@ -100,71 +100,71 @@ def _plain(value: float) -> float | int:
     return int(value) if float(value).is_integer() else round(float(value), 3)
 
 
-def terms(given: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
+def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
     """What was typed; what the form has no field for is as in `base`."""
     old = base or PlanTerms(1)
-    by_schedule = given["when"] == "schedule" if "when" in given else "schedule" in given
+    by_schedule = form["when"] == "schedule" if "when" in form else "schedule" in form
     return PlanTerms(
-        pods=int(_number(given, "pods", "Pods")),
-        window=None if by_schedule else _span(given, old.window),
-        recurring=_recurrence(given, old.recurring) if by_schedule else None,
-        quantile=_number(given, "quantile", "Quantile") if "quantile" in given else old.quantile,
-        lead_seconds=60 * _number(given, "lead", "Lead"),
-        ttl_seconds=None if given.get("ttl") in (None, "") else 60 * _number(given, "ttl", "TTL"),
-        realisation=Realisation(given.get("realisation") or old.realisation),
-        allocate_once=given.get("once", "yes") == "yes",
-        allocate_policy=_policy(given, old),
+        pods=int(_number(form, "pods", "Pods")),
+        window=None if by_schedule else _span(form, old.window),
+        recurring=_recurrence(form, old.recurring) if by_schedule else None,
+        quantile=_number(form, "quantile", "Quantile") if "quantile" in form else old.quantile,
+        lead_seconds=60 * _number(form, "lead", "Lead"),
+        ttl_seconds=None if form.get("ttl") in (None, "") else 60 * _number(form, "ttl", "TTL"),
+        realisation=Realisation(form.get("realisation") or old.realisation),
+        allocate_once=form.get("once", "yes") == "yes",
+        allocate_policy=_policy(form, old),
     )
 
 
-def _policy(given: Mapping[str, Any], old: PlanTerms) -> AllocatePolicy:
+def _policy(form: Mapping[str, Any], old: PlanTerms) -> AllocatePolicy:
     """As chosen; the old name of Aligned stays where nothing else was chosen."""
-    chosen = AllocatePolicy(given.get("policy") or "Aligned")
+    chosen = AllocatePolicy(form.get("policy") or "Aligned")
     default = chosen is AllocatePolicy.ALIGNED and old.allocate_policy is AllocatePolicy.DEFAULT
     return AllocatePolicy.DEFAULT if default else chosen
 
 
-def recurrence(given: Mapping[str, Any]) -> Recurrence:
+def recurrence(form: Mapping[str, Any]) -> Recurrence:
     """The schedule that was typed."""
-    return _recurrence(given, None)
+    return _recurrence(form, None)
 
 
-def _recurrence(given: Mapping[str, Any], old: Recurrence | None) -> Recurrence:
-    minutes = _number(given, "minutes", "Minutes long")
-    schedule, zone = (" ".join(str(given.get(key) or "").split()) for key in ("schedule", "zone"))
+def _recurrence(form: Mapping[str, Any], old: Recurrence | None) -> Recurrence:
+    minutes = _number(form, "minutes", "Minutes long")
+    schedule, zone = (" ".join(str(form.get(key) or "").split()) for key in ("schedule", "zone"))
     if not schedule:
         raise UsageError("Schedule is empty", fix='Write five fields, such as "0 18 * * 1-5".')
     late, skip = (old.starting_deadline_seconds, old.skip) if old else (None, ())
     return Recurrence(schedule, zone or "Etc/UTC", 60 * minutes, late, skip)
 
 
-def _span(given: Mapping[str, Any], old: Span | None) -> Span:
+def _span(form: Mapping[str, Any], old: Span | None) -> Span:
     """The window; a field that was left alone keeps the fraction of a second that it does not show."""
-    start, end = moment(given.get("start"), "From"), moment(given.get("end"), "Until")
+    start, end = moment(form.get("start"), "From"), moment(form.get("end"), "Until")
     if old is None:
         return Span(start, end)
     pairs = ((start, old.start_seconds), (end, old.end_seconds))
-    return Span(*(was if int(was) == found else found for found, was in pairs))
+    return Span(*(was if int(was) == typed else typed for typed, was in pairs))
 
 
 def moment(text: Any, label: str) -> float:
     """Unix time of a moment that was typed, in UTC unless it says otherwise."""
     try:
-        found = datetime.fromisoformat(str(text or "").strip().replace("Z", "+00:00"))
+        parsed = datetime.fromisoformat(str(text or "").strip().replace("Z", "+00:00"))
     except ValueError as error:
         raise UsageError(f"{label}: {str(text or '')!r} is no moment", fix="Write 2026-11-20T18:00.") from error
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
-def _number(given: Mapping[str, Any], key: str, label: str) -> float:
-    value = given.get(key)
+def _number(form: Mapping[str, Any], key: str, label: str) -> float:
+    value = form.get(key)
     try:
-        found = float(str(value))
+        number = float(str(value))
     except ValueError as error:
         raise UsageError(f"{label}: {str(value or '')!r} is no number", fix="Write a number.") from error
-    if not math.isfinite(found):
+    if not math.isfinite(number):
         raise UsageError(f"{label}: {value} is no number", fix="Write a number.")
-    return found
+    return number
 
 
 def policy(auto: bool, limits: Sequence[Any]) -> ApprovalPolicy:

@@ -30,30 +30,30 @@ FIRST_COMMANDS: Final = 2
 
 def hand(view: View, search: str, plans: Known | None = None) -> Component:
     """What the URL names, a plan or a workload; else the plan that waits for somebody, else the first proposed peak."""
-    found, rows = (plans or Known()).plans, rows_of(view, search)
-    named = planning.opened(search)
-    if named is not None and named.kind == PLAN_KIND:
-        plan = _exact(view, PlanRef(named.namespace, named.name), found)
-        return _held(view, search, plan) if plan else _gone(view, f"{named.namespace}/{named.name}")
-    everything = list(view.source.snapshot().tables[PLANS.name].table.rows()) if named else rows
+    live_plans, rows = (plans or Known()).plans, rows_of(view, search)
+    opened = planning.opened(search)
+    if opened is not None and opened.kind == PLAN_KIND:
+        plan = _exact(view, PlanRef(opened.namespace, opened.name), live_plans)
+        return _held(view, search, plan) if plan else _gone(view, f"{opened.namespace}/{opened.name}")
+    everything = list(view.source.snapshot().tables[PLANS.name].table.rows()) if opened else rows
     row = planning.in_hand(everything, search)
-    mine = [p for p in plan_story.by_need(found) if named is None or plan_story.workload_of(p) == named]
-    waits = mine and (named is not None or row is None or plan_story.phase_of(mine[0]).value == "Proposed")
+    mine = [p for p in plan_story.by_need(live_plans) if opened is None or plan_story.workload_of(p) == opened]
+    waits = mine and (opened is not None or row is None or plan_story.phase_of(mine[0]).value == "Proposed")
     if mine and waits:
         return _held(view, search, mine[0])
     if row is not None:
         return _peak(view, row, search)
-    if named is None:
+    if opened is None:
         why = "The list is empty."
         return panels.panel(IN_HAND, panels.empty("No plan to show.", why=why), *_places(view))
-    return _gone(view, f"{named.namespace}/{named.kind}/{named.name}")
+    return _gone(view, f"{opened.namespace}/{opened.kind}/{opened.name}")
 
 
-def _exact(view: View, ref: PlanRef, found: Sequence[Plan]) -> Plan | None:
+def _exact(view: View, ref: PlanRef, plans: Sequence[Plan]) -> Plan | None:
     """A plan by name, also one that the filters leave out."""
-    there = next((p for p in found if plan_story.ref_to(p) == ref), None)
-    if there is not None or view.given.plans is None:
-        return there
+    plan = next((p for p in plans if plan_story.ref_to(p) == ref), None)
+    if plan is not None or view.given.plans is None:
+        return plan
     try:
         return view.given.plans.plan(view.given.people(), ref)
     except CotenantError:
@@ -62,8 +62,8 @@ def _exact(view: View, ref: PlanRef, found: Sequence[Plan]) -> Plan | None:
 
 def _gone(view: View, name: str) -> Component:
     why = "The link may be old: proposals change with the forecast, hour by hour."
-    told = panels.empty(f"No plan of {visible(name)}.", why=why, command="cotenant reservations list")
-    return panels.panel(IN_HAND, told, *_places(view))
+    state = panels.empty(f"No plan of {visible(name)}.", why=why, command="cotenant reservations list")
+    return panels.panel(IN_HAND, state, *_places(view))
 
 
 def _places(view: View) -> list[Component]:
@@ -116,14 +116,14 @@ def _peak(view: View, row: Row, search: str) -> Component:
 
 def _forecast(view: View, row: Row) -> list[Component]:
     """The chart of its pods, its figures, and its back-test in words."""
-    given = planning.pods(row)
+    plan_pods = planning.pods(row)
     drawn = (
-        panels.figure(gantt.pods(given), "pods-figure", PODS_HEIGHT)
-        if given
+        panels.figure(gantt.pods(plan_pods), "pods-figure", PODS_HEIGHT)
+        if plan_pods
         else panels.empty("These results hold no path of this plan.", command="cotenant scan")
     )
-    told = [("Window", window_words(row)), *planning.facts(row, view.currency)]
-    lines = [html.Tr([html.Th(name, scope="row"), html.Td(words)]) for name, words in told]
+    facts = [("Window", window_words(row)), *planning.facts(row, view.currency)]
+    lines = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
     table = html.Table(html.Tbody(lines), className="inputs")
     return [drawn, table, html.P(str(row["words"]) or "There is no back-test of it.", className="said")]
 

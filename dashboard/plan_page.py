@@ -80,17 +80,17 @@ def _says(plan: Plan) -> str:
 def board(view: View, plan: Plan) -> list[Component]:
     """Time line, use now, and how past occurrences went."""
     deeds: Sequence[PlanDeed] = ()
-    said: list[Component] = []
+    trouble: list[Component] = []
     if view.given.plans is not None:
         try:
             deeds = view.given.plans.history(view.given.people(), plan_story.ref_to(plan))
         except CotenantError as error:
-            said = [panels.trouble(error)]
-    line = panels.panel(LINE, *said, timeline(plan_story.timeline(plan, deeds, view.now_seconds())))
+            trouble = [panels.trouble(error)]
+    line = panels.panel(LINE, *trouble, timeline(plan_story.timeline(plan, deeds, view.now_seconds())))
     return [line, present(plan), past(plan, view.currency)]
 
 
-def timeline(found: Sequence[Moment]) -> Component:
+def timeline(events: Sequence[Moment]) -> Component:
     """What was done and what is to come; done or not is a word."""
     items = [
         html.Li(
@@ -103,7 +103,7 @@ def timeline(found: Sequence[Moment]) -> Component:
                 html.Div(visible(one.words), className="panel-note"),
             ]
         )
-        for one in found
+        for one in events
     ]
     return html.Ol(items, className="time-line", id="plan-line")
 
@@ -114,12 +114,17 @@ def present(plan: Plan) -> Component:
     for unit in plan.status.units:
         nodes[unit.node or "no node yet"] = nodes.get(unit.node or "no node yet", 0) + 1
     where = ", ".join(f"{visible(name)} ({count})" for name, count in sorted(nodes.items()))
-    there, used, want = plan_story.there(plan), plan_story.used(plan), plan_story.wanted(plan)
+    available, used, want = plan_story.there(plan), plan_story.used(plan), plan_story.wanted(plan)
     stats = [
         panels.stat(
-            "Room there", f"{there} of {want}", where or "nothing is held now", bar=there / want if want else None
+            "Room there",
+            f"{available} of {want}",
+            where or "nothing is held now",
+            bar=available / want if want else None,
         ),
-        panels.stat("Used", f"{used} of {there}", "pods on their Reservations", bar=used / there if there else None),
+        panels.stat(
+            "Used", f"{used} of {available}", "pods on their Reservations", bar=used / available if available else None
+        ),
         panels.stat("Most at once", f"{plan.status.progress.most_used}", "pods that used it in this occurrence"),
         panels.stat("Waited without room", f"{plan.status.progress.most_missed}", "pods at one time"),
     ]
@@ -131,8 +136,8 @@ def past(plan: Plan, currency: str) -> Component:
     scores = plan_story.shown_scores(plan)
     expected = plan.status.expected
     if not scores:
-        words = _expected_words(expected) if expected else "There is no back-test of it."
-        return panels.panel(PAST, panels.empty("No occurrence has ended yet.", why=words), id_="plan-past")
+        text = _expected_words(expected) if expected else "There is no back-test of it."
+        return panels.panel(PAST, panels.empty("No occurrence has ended yet.", why=text), id_="plan-past")
     chart = panels.figure(gantt.scores(scores), "scores-figure", SCORES_HEIGHT)
     head = [html.P(plan_story.score_words(scores[0]), className="verdict", id="plan-score")]
     if expected:

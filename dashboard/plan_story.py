@@ -130,8 +130,8 @@ def said(plan: Plan) -> str:
     if phase is PlanPhase.SCORED and plan.status.score:
         return f"over: {display.percent(plan.status.score.hit_ratio)} used"
     if phase in (PlanPhase.FAILED, PlanPhase.MISSED):
-        found = condition(plan, "Reserved")
-        return f"{phase.value.lower()}: {found.message if found and found.message else 'no room in time'}"
+        reserved = condition(plan, "Reserved")
+        return f"{phase.value.lower()}: {reserved.message if reserved and reserved.message else 'no room in time'}"
     return phase.value.lower()
 
 
@@ -139,20 +139,20 @@ def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
     """The present occurrence in its phase, and those to come as its approval has them."""
     present, phase = window_of(plan), phase_of(plan)
     name, state = f"{plan.namespace}/{plan.owner.name}", _STATES[phase][0]
-    made = [_bar(name, present, wanted(plan), state, said(plan))] if present else []
+    present_bars = [_bar(name, present, wanted(plan), state, said(plan))] if present else []
     approved = lasting(plan)
     later = ("approved", "approved with its series") if approved else ("proposed", "by its schedule")
-    return made + [_bar(name, one, plan.count, *later) for one in windows if present is None or one > present]
+    return present_bars + [_bar(name, one, plan.count, *later) for one in windows if present is None or one > present]
 
 
-def _bar(name: str, window: Span, pods: int, state: str, words: str) -> Bar:
-    return Bar(name, int(window.start_seconds), int(window.end_seconds), pods, phase=state, said=words)
+def _bar(name: str, window: Span, pods: int, state: str, note: str) -> Bar:
+    return Bar(name, int(window.start_seconds), int(window.end_seconds), pods, phase=state, said=note)
 
 
 def lasting(plan: Plan) -> bool:
     """Whether an approval holds for all occurrences."""
-    found = plan.approval
-    return found is not None and found.decision is Decision.APPROVED and found.scope is Scope.SERIES
+    approval = plan.approval
+    return approval is not None and approval.decision is Decision.APPROVED and approval.scope is Scope.SERIES
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wish]:
@@ -160,12 +160,12 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wish
     amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
     if plan.suspended:
         return []
-    made = []
+    demands = []
     if present and not phase.over and phase not in (PlanPhase.REJECTED, PlanPhase.RELEASED):
         missing = max(0, wanted(plan) - there(plan))
-        made.append(Wish(present.start_seconds, present.end_seconds, missing * amount))
+        demands.append(Wish(present.start_seconds, present.end_seconds, missing * amount))
     later = [one for one in windows if present is None or one > present]
-    return made + [Wish(one.start_seconds, one.end_seconds, plan.count * amount) for one in later]
+    return demands + [Wish(one.start_seconds, one.end_seconds, plan.count * amount) for one in later]
 
 
 def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Entry]:
@@ -174,15 +174,15 @@ def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Entry]:
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):
         grouped.setdefault(workload_of(plan), []).append(plan)
-    made = [Entry(ref, by_ref.get(ref), tuple(found)) for ref, found in grouped.items()]
+    entries = [Entry(ref, by_ref.get(ref), tuple(group)) for ref, group in grouped.items()]
     bare = [Entry(ref, row, ()) for ref, row in by_ref.items() if ref not in grouped and row["start"] is not None]
-    return made + [entry for entry in bare if entry.row and str(entry.row["reason"]) == "ok"]
+    return entries + [entry for entry in bare if entry.row and str(entry.row["reason"]) == "ok"]
 
 
 def unwritten(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
     """Rows of which the cluster holds no plan: the others are drawn and counted as they stand there."""
-    known = {(plan.namespace, plan.name) for plan in plans}
-    return [row for row in rows if (str(row["namespace"]), proposal_name(ref_of(row))) not in known]
+    written = {(plan.namespace, plan.name) for plan in plans}
+    return [row for row in rows if (str(row["namespace"]), proposal_name(ref_of(row))) not in written]
 
 
 def reserve_words(plan: Plan, now_seconds: float) -> str:
@@ -213,19 +213,23 @@ def next_step(plan: Plan, now_seconds: float) -> str:
     if phase.holds:
         stands = f"{there(plan)} of {status.count} Reservations stand, pods use {used(plan)} of them."
         return f"{stands} {why}".strip()
-    words = {
+    sentences = {
         PlanPhase.RELEASED: f"What nobody uses is given back. {reserved.message if reserved else ''}".strip(),
         PlanPhase.REJECTED: (approved.message if approved else "") or "It was rejected: nothing is reserved.",
         PlanPhase.SCORED: f"It is over. {score_words(status.score) if status.score else ''}".strip(),
     }
-    return words.get(phase, why or "No room was there in time.")
+    return sentences.get(phase, why or "No room was there in time.")
 
 
 def _asks(plan: Plan, approved: PlanCondition | None) -> str:
     """Why it is not approved (yet)."""
-    said = plan.approval
-    if said and (said.scope is Scope.SERIES or said.at_seconds >= plan.status.last_end_seconds) and said.by:
-        return f"{said.decision.value} by {said.by}: the manager takes it up at its next look."
+    approval = plan.approval
+    if (
+        approval
+        and (approval.scope is Scope.SERIES or approval.at_seconds >= plan.status.last_end_seconds)
+        and approval.by
+    ):
+        return f"{approval.decision.value} by {approval.by}: the manager takes it up at its next look."
     if approved and approved.reason == "PolicyNotMet":
         return f"Its policy does not approve it: {approved.message}"
     return "Somebody has to approve it." if not plan.policy.auto else "Its policy is being asked."
@@ -233,12 +237,12 @@ def _asks(plan: Plan, approved: PlanCondition | None) -> str:
 
 def score_words(score: Score) -> str:
     """How an occurrence went."""
-    held = f"{display.counted(score.used, 'pod')} of {score.held} used their room"
+    usage = f"{display.counted(score.used, 'pod')} of {score.held} used their room"
     early = f", which was there {display.duration(score.lead_seconds)} before the start" if score.lead_seconds else ""
     missed = f"; {display.counted(score.missed, 'pod')} waited without room" if score.missed else ""
     lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those held"
     return (
-        f"Hit score {display.percent(score.hit_ratio)}: {held}{early}{missed}; "
+        f"Hit score {display.percent(score.hit_ratio)}: {usage}{early}{missed}; "
         f"{score.idle_core_hours:,.1f} core-hours stood idle{lent}."
     )
 
@@ -258,28 +262,28 @@ def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
 def timeline(plan: Plan, deeds: Sequence[PlanDeed], now_seconds: float) -> list[Moment]:
     """From what people did to the score, in the order of time; what is to come at the end."""
     status, window = plan.status, window_of(plan)
-    made = [Moment(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in deeds]
+    events = [Moment(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in deeds]
     if window is None:
-        return sorted(made, key=lambda m: m.seconds or 0.0)
+        return sorted(events, key=lambda m: m.seconds or 0.0)
     ends = status.score is not None and status.score.start_seconds == window.start_seconds
     there_at = status.progress.available_at_seconds
     holds = bool(status.phase and (status.phase.holds or status.progress.most_held or there_at))
-    made += [
+    events += [
         Moment(status.reserve_at_seconds or None, "room is asked for", _lead_words(plan), holds),
         *([] if there_at is None and phase_of(plan).over else [_room_there(plan)]),
         Moment(window.start_seconds, "the window begins", "", now_seconds >= window.start_seconds),
         Moment(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
     ]
     if status.score and ends:
-        made.append(Moment(status.score.end_seconds, "scored", score_words(status.score), True))
-    return sorted(made, key=lambda m: (m.seconds is None, m.seconds or 0.0))
+        events.append(Moment(status.score.end_seconds, "scored", score_words(status.score), True))
+    return sorted(events, key=lambda m: (m.seconds is None, m.seconds or 0.0))
 
 
 def _room_there(plan: Plan) -> Moment:
     at = plan.status.progress.available_at_seconds
     holds = phase_of(plan).holds
-    words = f"{there(plan)} of {wanted(plan)} Reservations stand" if holds else ""
-    return Moment(at, "room is there", words, at is not None)
+    text = f"{there(plan)} of {wanted(plan)} Reservations stand" if holds else ""
+    return Moment(at, "room is there", text, at is not None)
 
 
 def _lead_words(plan: Plan) -> str:

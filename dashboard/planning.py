@@ -46,9 +46,9 @@ def opened(search: str) -> WorkloadRef | None:
 
 def in_hand(rows: Sequence[Row], search: str) -> Row | None:
     """The row that the URL names, else the first that is proposed, else the first; None when the named one is gone."""
-    wanted = opened(search)
-    if wanted is not None:
-        return next((row for row in rows if ref_of(row) == wanted), None)
+    opened_ref = opened(search)
+    if opened_ref is not None:
+        return next((row for row in rows if ref_of(row) == opened_ref), None)
     return next((row for row in rows if proposed(row)), rows[0] if rows else None)
 
 
@@ -97,16 +97,16 @@ class Ahead:
 def lane(rows: Sequence[Row], nodes: Indexed, resource: Resource, ahead: Ahead) -> Lane:
     """What all plans want inside their windows, half hour by half hour, against what no request holds now."""
     times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
-    wanted = np.zeros(times.size)
+    demand = np.zeros(times.size)
     for row in rows:
         if proposed(row):
-            wanted[:SLOTS] += float(row[resource.value] or 0) * _inside(row, ahead.start_seconds)
-    for wish in ahead.wishes:
-        inside = (times < wish.end_seconds) & (times + STEP_SECONDS > wish.start_seconds)
-        wanted += wish.amount * inside
+            demand[:SLOTS] += float(row[resource.value] or 0) * _inside(row, ahead.start_seconds)
+    for window_demand in ahead.wishes:
+        inside = (times < window_demand.end_seconds) & (times + STEP_SECONDS > window_demand.start_seconds)
+        demand += window_demand.amount * inside
     columns = nodes.table.columns
-    left = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
-    return Lane(ahead.start_seconds, wanted, float(np.nansum(np.maximum(left, 0.0))))
+    free = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
+    return Lane(ahead.start_seconds, demand, float(np.nansum(np.maximum(free, 0.0))))
 
 
 def _inside(row: Row, start_seconds: int) -> Floats:
@@ -114,18 +114,18 @@ def _inside(row: Row, start_seconds: int) -> Floats:
     path, own = floats(row["wanted"]), int(row["path_start"] or start_seconds)
     times = start_seconds + STEP_SECONDS * np.arange(SLOTS)
     at = (times - own) // STEP_SECONDS
-    held = (at >= 0) & (at < path.size) & (times < row["end"]) & (times + STEP_SECONDS > row["start"])
-    made = np.zeros(SLOTS)
-    made[held] = np.nan_to_num(path[at[held]])
-    return made
+    inside = (at >= 0) & (at < path.size) & (times < row["end"]) & (times + STEP_SECONDS > row["start"])
+    pod_counts = np.zeros(SLOTS)
+    pod_counts[inside] = np.nan_to_num(path[at[inside]])
+    return pod_counts
 
 
 def pods(row: Row) -> Pods | None:
     """One plan's day for its chart; None where the results hold no path."""
-    wanted, median = floats(row["wanted"]), floats(row["median"])
-    if not wanted.size or wanted.size != median.size or row["path_start"] is None:
+    held_pods, median = floats(row["wanted"]), floats(row["median"])
+    if not held_pods.size or held_pods.size != median.size or row["path_start"] is None:
         return None
-    return Pods(int(row["path_start"]), float(row["base_pods"] or 0), wanted, median, float(row["quantile"] or 0))
+    return Pods(int(row["path_start"]), float(row["base_pods"] or 0), held_pods, median, float(row["quantile"] or 0))
 
 
 def withheld(rows: Sequence[Row]) -> list[tuple[str, int, str]]:

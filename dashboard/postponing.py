@@ -60,10 +60,10 @@ class Postponing:
         """The newest results, marked; `version` changes with either."""
         behind = self._behind.snapshot()
         with self._lock:
-            found = self._postponed()
-            digest = _digest(found)
+            postponed = self._postponed()
+            digest = _digest(postponed)
             if self._made is None or self._made[0] is not behind or self._made[1] != digest:
-                self._made = (behind, digest, marked(behind, found, f"{behind.version}-{digest}"))
+                self._made = (behind, digest, marked(behind, postponed, f"{behind.version}-{digest}"))
             return self._made[2]
 
     def forget(self) -> None:
@@ -82,33 +82,33 @@ class Postponing:
         return self._known
 
 
-def _digest(found: Mapping[WorkloadRef, Postponed]) -> str:
-    text = ";".join(sorted(f"{ref} {one.until_seconds} {one.since_seconds}" for ref, one in found.items()))
+def _digest(postponed: Mapping[WorkloadRef, Postponed]) -> str:
+    text = ";".join(sorted(f"{ref} {one.until_seconds} {one.since_seconds}" for ref, one in postponed.items()))
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def marked(snapshot: Snapshot, found: Mapping[WorkloadRef, Postponed], version: str) -> Snapshot:
+def marked(snapshot: Snapshot, postponed: Mapping[WorkloadRef, Postponed], version: str) -> Snapshot:
     """The snapshot with the two columns."""
     indexed = snapshot.tables[RECOMMENDATIONS.name]
-    tables = {**snapshot.tables, RECOMMENDATIONS.name: _with_columns(indexed, found)}
+    tables = {**snapshot.tables, RECOMMENDATIONS.name: _with_columns(indexed, postponed)}
     return replace(snapshot, version=version, tables=tables, _rows=OrderedDict())
 
 
-def _with_columns(indexed: Indexed, found: Mapping[WorkloadRef, Postponed]) -> Indexed:
+def _with_columns(indexed: Indexed, postponed: Mapping[WorkloadRef, Postponed]) -> Indexed:
     states = np.zeros(len(indexed), dtype=np.int32)
     reasons = np.zeros(len(indexed), dtype=np.int32)
-    words = ["", *sorted({said(one) for one in found.values()})]
-    places = {word: place for place, word in enumerate(words)}
-    for rows, one in zip(_rows_of(indexed, list(found)), found.values(), strict=True):
+    sentences = ["", *sorted({said(one) for one in postponed.values()})]
+    places = {word: place for place, word in enumerate(sentences)}
+    for rows, one in zip(_rows_of(indexed, list(postponed)), postponed.values(), strict=True):
         states[rows], reasons[rows] = 2 if one.until_seconds is not None else 1, places[said(one)]
-    given = {STATE: (("", DISMISSED, SNOOZED), states), WHY: (tuple(words), reasons)}
+    added = {STATE: (("", DISMISSED, SNOOZED), states), WHY: (tuple(sentences), reasons)}
     cells = indexed.table.columns
     assert isinstance(cells, Cells)
-    texts = {name: np.array(vocabulary, dtype=object) for name, (vocabulary, _) in given.items()}
-    codes = {**cells.codes, **{name: numbers for name, (_, numbers) in given.items()}}
+    texts = {name: np.array(vocabulary, dtype=object) for name, (vocabulary, _) in added.items()}
+    codes = {**cells.codes, **{name: numbers for name, (_, numbers) in added.items()}}
     schema = replace(indexed.table.schema, columns=(*indexed.table.schema.columns, *COLUMNS))
-    wider = Cells((*cells.order, *given), {**cells.texts, **texts}, codes, cells.others)
-    vocabulary = {n: tuple(word or EMPTY for word in listed) for n, (listed, _) in given.items()}
+    wider = Cells((*cells.order, *added), {**cells.texts, **texts}, codes, cells.others)
+    vocabulary = {n: tuple(word or EMPTY for word in listed) for n, (listed, _) in added.items()}
     return Indexed(Table(schema, wider), {**indexed.vocabulary, **vocabulary}, codes, indexed.size)
 
 
@@ -117,23 +117,23 @@ def _rows_of(indexed: Indexed, refs: Sequence[WorkloadRef]) -> list[Index]:
     numbers = keys(indexed)
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
-    known = {name: {word: place for place, word in enumerate(indexed.vocabulary[name])} for name in NAMES}
-    made = []
+    places = {name: {word: place for place, word in enumerate(indexed.vocabulary[name])} for name in NAMES}
+    row_groups = []
     for ref in refs:
-        wanted = _key(indexed, known, (ref.namespace, ref.kind, ref.name))
-        start, end = np.searchsorted(ordered, (wanted, wanted + 1))
-        made.append(order[start:end])
-    return made
+        key = _key(indexed, places, (ref.namespace, ref.kind, ref.name))
+        start, end = np.searchsorted(ordered, (key, key + 1))
+        row_groups.append(order[start:end])
+    return row_groups
 
 
-def _key(indexed: Indexed, known: Mapping[str, Mapping[str, int]], texts: tuple[str, str, str]) -> int:
+def _key(indexed: Indexed, places: Mapping[str, Mapping[str, int]], texts: tuple[str, str, str]) -> int:
     """The number of a workload's rows; -1 when there are none."""
-    found = 0
+    key = 0
     for name, text in zip(NAMES, texts, strict=True):
-        if text not in known[name]:
+        if text not in places[name]:
             return -1
-        found = found * len(indexed.vocabulary[name]) + known[name][text]
-    return found
+        key = key * len(indexed.vocabulary[name]) + places[name][text]
+    return key
 
 
 def said(one: Postponed) -> str:

@@ -23,16 +23,16 @@ RESTARTS: Final = {
 LOG_ROWS: Final = 24
 
 
-def card(found: Story, currency: str) -> Component:
+def card(workload_story: Story, currency: str) -> Component:
     """What would have happened in the last days, beside what did; confidence, restart and money."""
-    known = found.recommendations
-    result = story.outcome(known)
-    facts = html.Table(html.Tbody(_facts(known, currency)), className="inputs")
+    recommendations = workload_story.recommendations
+    result = story.outcome(recommendations)
+    facts = html.Table(html.Tbody(_facts(recommendations, currency)), className="inputs")
     if result is None:
         missing = panels.empty(
             "Nothing was tried on the past.", why="Every value is withheld: the reasons stand with each container."
         )
-        return html.Div([missing, facts, *explanation.trust(known)])
+        return html.Div([missing, facts, *explanation.trust(recommendations)])
     partial = (
         [
             html.P(
@@ -43,7 +43,7 @@ def card(found: Story, currency: str) -> Component:
         else []
     )
     lead = html.P(f"Had this been applied {result.days:g} days ago, over all pods:", className="panel-note")
-    return html.Div([lead, *partial, _tried(result), facts, *explanation.trust(known)], className="explain")
+    return html.Div([lead, *partial, _tried(result), facts, *explanation.trust(recommendations)], className="explain")
 
 
 def _tried(result: Outcome) -> Component:
@@ -83,27 +83,27 @@ def _freed(amount: int, resource: Resource) -> str:
     return display.signed(amount, resource).removeprefix("+")
 
 
-def _facts(known: Sequence[Recommendation], currency: str) -> list[Component]:
-    money = story.monthly_saving(known)
-    changing = [r for r in known if any(v.change or v.amount != v.now for v in r.values)]
+def _facts(recommendations: Sequence[Recommendation], currency: str) -> list[Component]:
+    money = story.monthly_saving(recommendations)
+    changing = [r for r in recommendations if any(v.change or v.amount != v.now for v in r.values)]
     worth = (
         "not priced" if money is None else f"{'saves' if money >= 0 else 'costs'} {abs(money):,.2f} {currency} a month"
     )
     rows = (("Restart", RESTARTS[story.restart(changing)]), ("Worth", worth))
-    return [html.Tr([html.Th(name, scope="row"), html.Td(words)]) for name, words in rows]
+    return [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in rows]
 
 
-def containers(found: Story, *, stale: bool) -> Component:
+def containers(workload_story: Story, *, stale: bool) -> Component:
     """Every container's values with reasons, rules, inputs and formulas; the first one is open."""
-    if not found.recommendations:
-        name = "/".join(str(found.workload[k]) for k in ("namespace", "kind", "workload"))
+    if not workload_story.recommendations:
+        name = "/".join(str(workload_story.workload[k]) for k in ("namespace", "kind", "workload"))
         why = "The strategy said nothing about it: no container of it was seen running."
         return panels.empty(
             "No recommendation for this workload.", why=why, command=f"cotenant explain {visible(name)}"
         )
     old = "The data are old: scan again before you apply any of this."
     warned = [html.P(old, className="note-partial", role="note")] if stale else []
-    return html.Div([*warned, *(_container(r, is_open=k == 0) for k, r in enumerate(found.recommendations))])
+    return html.Div([*warned, *(_container(r, is_open=k == 0) for k, r in enumerate(workload_story.recommendations))])
 
 
 def _container(recommendation: Recommendation, *, is_open: bool) -> Component:

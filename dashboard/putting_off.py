@@ -29,7 +29,7 @@ MOST_WORKLOADS: Final = 1_000
 def dialog() -> Component:
     """Closed until somebody snoozes or dismisses."""
     days = dmc.RadioGroup(
-        dmc.Group([dmc.Radio(label=words, value=value or "0") for value, words in DAYS.items()]),
+        dmc.Group([dmc.Radio(label=label, value=value or "0") for value, label in DAYS.items()]),
         id="put-off-days",
         label="Hide it",
         value="7",
@@ -67,25 +67,25 @@ def one(view: View, ref: WorkloadRef) -> Component:
         else dcc.Link("Review", href=href, id="review-open", className="button act primary")
     )
     sees = view.given.people().may(Right.READ, ref.namespace)
-    found = view.given.desk.postponed().get(ref) if view.given.desk and sees else None
-    if found is not None:
+    postponed = view.given.desk.postponed().get(ref) if view.given.desk and sees else None
+    if postponed is not None:
         again = html.Button(
             "Show again", id={"type": "recall", "ref": reviewing.name_of(ref)}, className="button act",
             disabled=bool(doing)
         )  # fmt: skip
-        return html.Div([look, again, _off(found), _why(reading, doing)], className="one-acts")
+        return html.Div([look, again, _off(postponed), _why(reading, doing)], className="one-acts")
     name = reviewing.name_of(ref)
     buttons = [select_bar.button(word, word.lower(), name, doing) for word in ("Snooze", "Dismiss")]
     return html.Div([look, *buttons, _why(reading, doing)], className="one-acts")
 
 
-def _off(found: Postponed) -> Component:
-    return html.P([panels.chip("put off", "violet"), " ", postponing.said(found)], className="said")
+def _off(postponed: Postponed) -> Component:
+    return html.P([panels.chip("put off", "violet"), " ", postponing.said(postponed)], className="said")
 
 
 def _why(*reasons: str) -> Component:
-    words = " ".join(dict.fromkeys(filter(None, reasons)))
-    return html.P(words, className="panel-note") if words else html.Span()
+    text = " ".join(dict.fromkeys(filter(None, reasons)))
+    return html.P(text, className="panel-note") if text else html.Span()
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
@@ -108,9 +108,9 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         if not any(one["value"] for one in ctx.triggered) or not isinstance(ctx.triggered_id, dict):
             return [no_update] * 6
         kind, of = ctx.triggered_id["kind"], ctx.triggered_id["of"]
-        found = chosen(view, listing, search or "", data) if of == "selection" else [of]
+        names = chosen(view, listing, search or "", data) if of == "selection" else [of]
         word = "Snooze" if kind == "snooze" else "Dismiss"
-        return [True, word, _whom(found), found, "7" if kind == "snooze" else "0", None]
+        return [True, word, _whom(names), names, "7" if kind == "snooze" else "0", None]
 
     @app.callback(
         Output("put-off", "opened", allow_duplicate=True),
@@ -127,10 +127,10 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     @acts(view, Right.ACCEPT)
     def _send(_clicks: Any, _submits: Any, of: list[str], days: str, reason: str | None) -> Any:
         try:
-            words = put_off(view, of or [], float(days or 0) or None, (reason or "").strip())
+            message = put_off(view, of or [], float(days or 0) or None, (reason or "").strip())
         except CotenantError as error:
             return [no_update, panels.failed(error.message, error.fix), no_update, no_update]
-        acting.tell(words)
+        acting.tell(message)
         return [False, None, "", view.source.snapshot().version]
 
     @app.callback(
@@ -155,13 +155,13 @@ def chosen(view: View, listing: Listing, search: str, data: Any) -> list[str]:
     snapshot = view.source.snapshot()
     indexed = snapshot.tables[RECOMMENDATIONS.name]
     query = listing.query(search, indexed.table.schema)
-    found = choosing.workloads(indexed, choosing.index(snapshot, query, choosing.selection(data)))
-    if len(found) > MOST_WORKLOADS:
+    refs = choosing.workloads(indexed, choosing.index(snapshot, query, choosing.selection(data)))
+    if len(refs) > MOST_WORKLOADS:
         raise UsageError(
-            f"{len(found):,} workloads are selected; at most {MOST_WORKLOADS:,} are put off at once",
+            f"{len(refs):,} workloads are selected; at most {MOST_WORKLOADS:,} are put off at once",
             fix="Narrow the filters.",
         )
-    return [reviewing.name_of(ref) for ref in found]
+    return [reviewing.name_of(ref) for ref in refs]
 
 
 def put_off(view: View, names: list[str], days: float | None, reason: str) -> str:

@@ -39,18 +39,18 @@ def _endpoints(spec: Mapping[str, Any]) -> Iterator[str]:
                 yield _endpoint(method.upper(), path, item[method])
 
 
-def _endpoint(method: str, path: str, said: Mapping[str, Any]) -> str:
-    summary = f"<code>{method} {escape(path)}</code> {escape(str(said.get('summary', '')))}"
-    words = f"<pre>{escape(str(said['description']))}</pre>" if said.get("description") else ""
-    rows = "".join(_parameter(one) for one in said.get("parameters", ()))
+def _endpoint(method: str, path: str, operation: Mapping[str, Any]) -> str:
+    summary = f"<code>{method} {escape(path)}</code> {escape(str(operation.get('summary', '')))}"
+    description = f"<pre>{escape(str(operation['description']))}</pre>" if operation.get("description") else ""
+    rows = "".join(_parameter(one) for one in operation.get("parameters", ()))
     table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
-    body = "<p>Takes a JSON body: see openapi.json.</p>" if "requestBody" in said else ""
-    return f"<details><summary>{summary}</summary>{words}{table}{body}</details>"
+    body = "<p>Takes a JSON body: see openapi.json.</p>" if "requestBody" in operation else ""
+    return f"<details><summary>{summary}</summary>{description}{table}{body}</details>"
 
 
-def _parameter(said: Mapping[str, Any]) -> str:
-    where = "" if said.get("in") == "query" else f" ({said.get('in')})"
-    must = " <strong>needed</strong>" if said.get("required") else ""
-    words = said.get("description") or said.get("schema", {}).get("description") or ""
-    name = escape(str(said.get("name", "")))
-    return f'<tr><th scope="row"><code>{name}</code>{escape(where)}{must}</th><td>{escape(str(words))}</td></tr>'
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    where = "" if parameter.get("in") == "query" else f" ({parameter.get('in')})"
+    must = " <strong>needed</strong>" if parameter.get("required") else ""
+    description = parameter.get("description") or parameter.get("schema", {}).get("description") or ""
+    name = escape(str(parameter.get("name", "")))
+    return f'<tr><th scope="row"><code>{name}</code>{escape(where)}{must}</th><td>{escape(str(description))}</td></tr>'

@@ -64,8 +64,8 @@ def standing(plan: Plan, now_seconds: float) -> list[Component]:
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
     room = f"{display.counted(plan_story.wanted(plan), 'pod')} of {plan.cores_per_pod:g} cores"
     line = html.P([panels.chip(phase.value, plan_story.tone(plan)), " ", *when, f" · {room}"], className="verdict")
-    told = [line, html.P(plan_story.next_step(plan, now_seconds), className="said", id="plan-next")]
-    return [*told, *units(plan)] if plan.status.units else told
+    lines = [line, html.P(plan_story.next_step(plan, now_seconds), className="said", id="plan-next")]
+    return [*lines, *units(plan)] if plan.status.units else lines
 
 
 def units(plan: Plan) -> list[Component]:
@@ -78,8 +78,8 @@ def units(plan: Plan) -> list[Component]:
         for u in plan.status.units[:MOST_UNITS]
     ]
     table = html.Table([head, html.Tbody(rows)], className="facts", id="plan-units")
-    left = len(plan.status.units) - MOST_UNITS
-    more = [html.P(f"and {left} more", className="panel-note")] if left > 0 else []
+    hidden = len(plan.status.units) - MOST_UNITS
+    more = [html.P(f"and {hidden} more", className="panel-note")] if hidden > 0 else []
     return [
         html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": "Reservations"}),
         *more,
@@ -91,17 +91,21 @@ def buttons(view: View, plan: Plan) -> list[Component]:
     reasons = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
     if plan.source is Source.MANUAL:
         reasons["skip"] = reasons["skip"] or "A plan for one window has no other occurrence: reject it instead."
-    made = [_button(what, label, key, opens, disabled=bool(reasons[what])) for what, label, key, _, opens in ACTS]
-    told = list(dict.fromkeys(words for words in reasons.values() if words))
-    notes = [html.P(words, className="panel-note") for words in told]
-    group = html.Div(made, className="plan-buttons", role="group", **{"aria-label": "What to do with this plan"})
+    act_buttons = [
+        _button(what, label, key, opens, disabled=bool(reasons[what])) for what, label, key, _, opens in ACTS
+    ]
+    why = list(dict.fromkeys(reason for reason in reasons.values() if reason))
+    notes = [html.P(reason, className="panel-note") for reason in why]
+    group = html.Div(act_buttons, className="plan-buttons", role="group", **{"aria-label": "What to do with this plan"})
     return [group, html.Div(notes, id="plan-why-not")]
 
 
 def refused_buttons(view: View) -> list[Component]:
     """The same on a dashboard that is read-only: what could be done, and how."""
-    made = [html.Button(label, className="button", disabled=True) for _, label, _, _, _ in ACTS]
-    group = html.Div(made, className="plan-buttons", role="group", **{"aria-label": "What could be done with a plan"})
+    act_buttons = [html.Button(label, className="button", disabled=True) for _, label, _, _, _ in ACTS]
+    group = html.Div(
+        act_buttons, className="plan-buttons", role="group", **{"aria-label": "What could be done with a plan"}
+    )
     return [group, html.P(why_not(view, Right.PLAN), className="panel-note", id="plan-why-not")]
 
 
@@ -117,20 +121,20 @@ def _button(what: str, label: str, key: str, opens: str, *, disabled: bool) -> C
 
 
 # --- what the buttons open --------------------------------------------------------------------------------------------
-def previewed(found: Preview, currency: str, title: str = "If it is approved") -> Component:
+def previewed(preview: Preview, currency: str, title: str = "If it is approved") -> Component:
     """The answers before an approval."""
     rows: list[tuple[str, Any]] = [
-        ("Fits now", _fits(found.count, found.unplaced, found.nodes)),
-        ("Fits at the start", _then(found)),
-        *((f"Quota left, {name}", _left(name, left)) for name, left in sorted(found.quota_left.items())),
-        ("Batch displaced", _worth(found.displaced_core_hours, found.displaced_cost, currency, "at most ")),
-        ("Held", _worth(found.held_core_hours, found.held_cost, currency)),
-        ("Without it", found.without),
-        *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in found.guards),
-        *(("Note", note) for note in found.notes),
+        ("Fits now", _fits(preview.count, preview.unplaced, preview.nodes)),
+        ("Fits at the start", _then(preview)),
+        *((f"Quota left, {name}", _left(name, amount)) for name, amount in sorted(preview.quota_left.items())),
+        ("Batch displaced", _worth(preview.displaced_core_hours, preview.displaced_cost, currency, "at most ")),
+        ("Held", _worth(preview.held_core_hours, preview.held_cost, currency)),
+        ("Without it", preview.without),
+        *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in preview.guards),
+        *(("Note", note) for note in preview.notes),
     ]
-    lines = [html.Tr([html.Th(name, scope="row"), html.Td(words)]) for name, words in rows if words]
-    when = [panels.moment(found.window.start_seconds), " – ", panels.clock(found.window.end_seconds)]
+    lines = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in rows if text]
+    when = [panels.moment(preview.window.start_seconds), " – ", panels.clock(preview.window.end_seconds)]
     table = html.Table(html.Tbody(lines), className="inputs wide-words")
     return html.Section([html.H3([f"{title}, ", *when]), table], id="plan-preview", tabIndex=-1)
 
@@ -141,16 +145,17 @@ def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
     return f"{count - unplaced} of {display.counted(count, 'pod')}: {placed or 'on no node'}{more}"
 
 
-def _then(found: Preview) -> str:
+def _then(preview: Preview) -> str:
     """By the forecast of the window's first half hour."""
-    if found.unplaced_then is None:
+    if preview.unplaced_then is None:
         return "not known: no node has a forecast of that moment; they reach a day ahead of the last scan"
-    return f"{_fits(found.count, found.unplaced_then, found.nodes_then)}, by the forecast (q95) of what nodes use then"
+    fits = _fits(preview.count, preview.unplaced_then, preview.nodes_then)
+    return f"{fits}, by the forecast (q95) of what nodes use then"
 
 
-def _left(name: str, left: int) -> str:
-    words = f"{left / 1000:g} cores" if name == "cpu" else f"{left / GIB:.1f} GiB"
-    return f"{words}: not enough" if left < 0 else words
+def _left(name: str, amount: int) -> str:
+    text = f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / GIB:.1f} GiB"
+    return f"{text}: not enough" if amount < 0 else text
 
 
 def _worth(hours: float, cost: float, currency: str, most: str = "") -> str:
@@ -195,22 +200,22 @@ def skip_form(plan: Plan, windows: Sequence[Span], now_seconds: float) -> Compon
 
 def _starts(id_: str, starts: Sequence[float], label: str) -> Component:
     """One of these moments, the first unless chosen."""
-    made = [dmc.Radio(label=display.moment(start), value=str(int(start)), size="xs") for start in starts]
-    return dmc.RadioGroup(made, id=id_, value=str(int(starts[0])) if starts else None, label=label, size="xs")
+    options = [dmc.Radio(label=display.moment(start), value=str(int(start)), size="xs") for start in starts]
+    return dmc.RadioGroup(options, id=id_, value=str(int(starts[0])) if starts else None, label=label, size="xs")
 
 
 def edit_form(plan: Plan) -> Component:
     """All that may be changed."""
-    told = [
+    parts = [
         html.Div([_input("plan-term", f) for f in plan_forms.fields(plan)], id="edit-fields", className="plan-fields")
     ]
     if plan.source is Source.FORECAST:
         note = "Until this window is over, the forecast leaves a window or pods alone that you change."
-        told.append(html.P(note, className="panel-note"))
+        parts.append(html.P(note, className="panel-note"))
     look = html.Button("Preview these", id="plan-edit-look", className="button")
-    kept = dcc.Store(id="plan-edit-of", data=plan.generation)
+    store = dcc.Store(id="plan-edit-of", data=plan.generation)
     shown = html.Div(id="plan-edit-preview")
-    return html.Div([_form("Edit", [*told, kept], look, _submit("edit", "Save")), shown])
+    return html.Div([_form("Edit", [*parts, store], look, _submit("edit", "Save")), shown])
 
 
 def policy_form(plan: Plan, currency: str) -> Component:
@@ -249,16 +254,16 @@ def new_form(fields: Sequence[FieldOf]) -> Component:
 
 def next_three(windows: Sequence[Span]) -> list[Any]:
     """The next occurrences in words."""
-    told: list[Any] = ["Next: "]
+    parts: list[Any] = ["Next: "]
     for number, window in enumerate(windows):
-        told += [", " if number else "", panels.moment(window.start_seconds)]
-    return told if windows else ["It has no occurrence to come."]
+        parts += [", " if number else "", panels.moment(window.start_seconds)]
+    return parts if windows else ["It has no occurrence to come."]
 
 
-def acted(words: str, ref: PlanRef, base: str) -> Component:
+def acted(message: str, ref: PlanRef, base: str) -> Component:
     """What was done, with the way to the plan's page."""
     link = dcc.Link("Its page", href=page_of(base, ref), className="quiet-link", id="plan-to-page")
-    return html.Div([html.P(words, className="verdict", id="plan-done"), link])
+    return html.Div([html.P(message, className="verdict", id="plan-done"), link])
 
 
 def refused(message: str, fix: str) -> Component:
@@ -291,15 +296,15 @@ def _group(label: str, control: Component) -> Component:
 def _input(kind: str, one: FieldOf) -> Component:
     """One field, with its label and its hint."""
     id_: Mapping[str, str] = {kind: one.key}
-    given: dict[str, Any] = {"label": one.label, "size": "xs", "description": one.hint or None}
-    given["debounce"] = kind != FOLLOWED
-    made: Mapping[str, Callable[[], Component]] = {
-        "number": lambda: dmc.NumberInput(id=id_, value=one.value, min=0, **given),
-        "text": lambda: dmc.TextInput(id=id_, value=one.value, **given),
+    common: dict[str, Any] = {"label": one.label, "size": "xs", "description": one.hint or None}
+    common["debounce"] = kind != FOLLOWED
+    makers: Mapping[str, Callable[[], Component]] = {
+        "number": lambda: dmc.NumberInput(id=id_, value=one.value, min=0, **common),
+        "text": lambda: dmc.TextInput(id=id_, value=one.value, **common),
         "choice": lambda: _group(one.label, _choice(id_, one)),
     }
     look = f"field of-{one.group or 'all'}{' wide' if sum(len(label) for _, label in one.choices) > WIDE else ''}"
-    return html.Div(made[one.kind](), className=look)
+    return html.Div(makers[one.kind](), className=look)
 
 
 def _choice(id_: Mapping[str, str], one: FieldOf) -> Component:

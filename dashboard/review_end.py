@@ -43,26 +43,28 @@ def confirm(
     going: Sequence[Looked], outs: Sequence[Out], terms: Asked, method: Method, who: Someone, soak_minutes: float
 ) -> list[Component]:
     """Sum, who, what is written, how long it soaks."""
-    found = reviewing.sums(going)
+    sums = reviewing.sums(going)
     facts: list[tuple[str, Any]] = [
-        ("Workloads", f"{found.workloads:,}"),
-        ("Method", review_steps.METHODS[method.value][0] + _canary(terms, found.workloads)),
+        ("Workloads", f"{sums.workloads:,}"),
+        ("Method", review_steps.METHODS[method.value][0] + _canary(terms, sums.workloads)),
         ("Pods", _restarts(going)),
         ("Written by", _person(who)),
         ("Written", _written(going)),
         ("Judged", f"after {soak_minutes:g} minutes of soaking; until then and later it can be rolled back"),
         *([("Passed over", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
-        *([("Second person", words)] if (words := _second(going)) else []),
+        *([("Second person", text)] if (text := _second(going)) else []),
     ]
-    rows = [html.Tr([html.Th(name, scope="row"), html.Td(words)]) for name, words in facts]
+    rows = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
     table = html.Table(html.Tbody(rows), className="facts", id="review-facts")
     return [table, *review_steps.left_out(outs)] if going else [_none(), *review_steps.left_out(outs)]
 
 
 def _second(going: Sequence[Looked]) -> str:
     """What the rule about a second person says of those that take one."""
-    said = [rule.why for look in going for rule in look.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")]
-    return visible("; ".join(dict.fromkeys(said)))
+    reasons = [
+        rule.why for look in going for rule in look.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")
+    ]
+    return visible("; ".join(dict.fromkeys(reasons)))
 
 
 def _none() -> Component:
@@ -90,24 +92,22 @@ def _person(who: Someone) -> str:
 def _written(going: Sequence[Looked]) -> list[Component]:
     """The ledger first, then objects."""
     targets = dict.fromkeys(move.target for look in going for move in look.moves)
-    words = (
-        f"{display.counted(len(targets), 'object')}, each in one patch that fails if somebody was faster; first the "
-    )
+    text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if somebody was faster; first the "
     items = html.Ul([html.Li(visible(target)) for target in targets], className="reasons")
     listed = html.Details([html.Summary("Which objects"), items], className="more")
-    return [html.Span([words, "ledger's row, on disk."]), listed]
+    return [html.Span([text, "ledger's row, on disk."]), listed]
 
 
 def summed(going: Sequence[Looked], out: int, currency: str) -> list[Any]:
     """The line at the foot of every step."""
-    found = reviewing.sums(going)
+    sums = reviewing.sums(going)
     parts: list[Any] = [
-        html.Strong(display.counted(found.workloads, "workload")),
-        html.Span(_signed(found.millicores, Resource.CPU), className="selection-sum"),
-        html.Span(_signed(found.bytes, Resource.MEMORY), className="selection-sum"),
+        html.Strong(display.counted(sums.workloads, "workload")),
+        html.Span(_signed(sums.millicores, Resource.CPU), className="selection-sum"),
+        html.Span(_signed(sums.bytes, Resource.MEMORY), className="selection-sum"),
     ]
-    if found.monthly is not None:
-        parts.append(html.Span(select_bar.monthly(found.monthly, currency), className="selection-sum"))
+    if sums.monthly is not None:
+        parts.append(html.Span(select_bar.monthly(sums.monthly, currency), className="selection-sum"))
     return [*parts, *([html.Span(f"{out:,} left out", className="dim")] if out else [])]
 
 
@@ -121,21 +121,21 @@ def _signed(value: int, resource: Resource) -> Any:
 def before_files(going: Sequence[Looked], form: Form) -> list[Component]:
     """What will be written out, and that the cluster stays as it is."""
     kind = "kubectl commands" if form is Form.KUBECTL else review_steps.FORMS[form]
-    words = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
+    text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
     if form is Form.KUBECTL:
-        words = f"{display.counted(len(going), 'workload')} as {kind}, for a shell of yours."
-    return [html.P(words), html.P("The cluster is not touched; the ledger notes who took them.", className="said")]
+        text = f"{display.counted(len(going), 'workload')} as {kind}, for a shell of yours."
+    return [html.P(text), html.P("The cluster is not touched; the ledger notes who took them.", className="said")]
 
 
-def files(found: Mapping[str, str], *, commands: bool) -> list[Component]:
+def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
     """What the bundle holds, to read and copy."""
     shown, room = [], MOST_TEXT
-    for place, (path, text) in enumerate(found.items()):
+    for place, (path, text) in enumerate(contents.items()):
         if len(text) > room:
             break
         room -= len(text)
         shown.append(_file(path, text, is_open=commands or place < 2))
-    rest = len(found) - len(shown)
+    rest = len(contents) - len(shown)
     more = [html.P(f"{display.counted(rest, 'more file')} in the download.", className="panel-note")] if rest else []
     return [html.Div(shown, id="review-files"), *more]
 
@@ -147,37 +147,37 @@ def _file(path: str, text: str, *, is_open: bool) -> Component:
 
 
 # --- afterwards -------------------------------------------------------------------------------------------------------
-def outcome(found: Sequence[Standing], base: str, soak_minutes: float, why_not: str) -> list[Component]:
+def outcome(standings: Sequence[Standing], base: str, soak_minutes: float, why_not: str) -> list[Component]:
     """Each change with where it is, and the ways on: the list of changes, judging, rolling back."""
-    rows = [_change(one, base, soak_minutes, why_not) for one in found]
+    rows = [_change(one, base, soak_minutes, why_not) for one in standings]
     titles = ("Workload", "State", "What happened", "")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     table = html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)
-    force = [one for one in found if one.state.in_force]
+    force = [one for one in standings if one.state.in_force]
     buttons = [
         html.Button("Roll back all", id={"type": "review-back", "ids": _ids(force)}, className="button act",
                     disabled=bool(why_not) or not force),
         html.Button("Judge now", id={"type": "review-judge", "ids": _ids(force)}, className="button act",
                     disabled=bool(why_not) or not force),
     ]  # fmt: skip
-    said = [html.P(why_not, className="panel-note")] if why_not else []
-    return [html.P(counted(found), className="lead-words", id="review-outcome-words", role="status"), table,
-            html.Div([*buttons, *said], className="selection-acts start")]  # fmt: skip
+    note = [html.P(why_not, className="panel-note")] if why_not else []
+    return [html.P(counted(standings), className="lead-words", id="review-outcome-words", role="status"), table,
+            html.Div([*buttons, *note], className="selection-acts start")]  # fmt: skip
 
 
-def counted(found: Sequence[Standing]) -> str:
+def counted(standings: Sequence[Standing]) -> str:
     """How many are where, in a sentence."""
     states: dict[str, int] = {}
-    for one in found:
+    for one in standings:
         states[one.state.value] = states.get(one.state.value, 0) + 1
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
 
 
 def _change(one: Standing, base: str, soak_minutes: float, why_not: str) -> Component:
-    tone, words = STATES[one.state]
+    tone, text = STATES[one.state]
     due = one.accepted_seconds + 60 * soak_minutes
     soaks = [html.P(["Judged from ", panels.moment(due), " on."])] if one.state is ChangeState.APPLIED else []
-    told = [html.P(visible(one.words))] if one.words else []
+    details = [html.P(visible(one.words))] if one.words else []
     back = html.Button(
         "Roll back",
         id={"type": "review-back", "ids": one.change.id},
@@ -189,10 +189,10 @@ def _change(one: Standing, base: str, soak_minutes: float, why_not: str) -> Comp
     return html.Tr([
         html.Th(visible(one.change.workload), scope="row"),
         html.Td(panels.chip(one.state.value, tone)),
-        html.Td([html.P(words), *told, *soaks]),
+        html.Td([html.P(text), *details, *soaks]),
         html.Td([link, back]),
     ])  # fmt: skip
 
 
-def _ids(found: Sequence[Standing]) -> str:
-    return ",".join(one.change.id for one in found)
+def _ids(standings: Sequence[Standing]) -> str:
+    return ",".join(one.change.id for one in standings)

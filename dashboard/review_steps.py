@@ -57,7 +57,7 @@ def gone(look: Looked) -> Component:
 # --- 1: diff ----------------------------------------------------------------------------------------------------------
 def diff(
     looks: Sequence[Looked],
-    known: Mapping[WorkloadRef, Sequence[Recommendation]],
+    recommendations: Mapping[WorkloadRef, Sequence[Recommendation]],
     highs: Mapping[WorkloadRef, Mapping[Resource, float]],
     currency: str,
 ) -> list[Component]:
@@ -66,31 +66,31 @@ def diff(
     highs: p99 of the whole workload by resource, where it is known.
     """
     return [
-        titled(look, _moves(look, known.get(look.workload, ()), highs.get(look.workload, {}), currency),
-               _costs(look, known.get(look.workload, ())), is_open=place < OPEN_AT_FIRST)
+        titled(look, _moves(look, recommendations.get(look.workload, ()), highs.get(look.workload, {}), currency),
+               _costs(look, recommendations.get(look.workload, ())), is_open=place < OPEN_AT_FIRST)
         for place, look in enumerate(looks)
     ]  # fmt: skip
 
 
-def _costs(look: Looked, found: Sequence[Recommendation]) -> list[Component]:
+def _costs(look: Looked, recommendations: Sequence[Recommendation]) -> list[Component]:
     """What stands beside the name: nothing to do, restart, a changed QoS class."""
     if look.error:
         return [panels.chip("left out", "gray")]
-    now, then = reviewing.quality_classes(found)
-    changed = [panels.chip(f"QoS class {now} → {then}", "orange")] if found and now != then else []
+    now, then = reviewing.quality_classes(recommendations)
+    changed = [panels.chip(f"QoS class {now} → {then}", "orange")] if recommendations and now != then else []
     return [panels.chip(RESTARTS.get(look.restart, look.restart), "blue"), *changed]
 
 
 def _moves(
-    look: Looked, found: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
+    look: Looked, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> list[Component]:
     if look.error:
         return [gone(look), _leave_out(look)]
     titles = ("Container", "Field", "Now", "New", "Highest seen, one pod", "Change over all pods")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    body = html.Tbody([_row(line) for line in reviewing.lines(found)])
+    body = html.Tbody([_row(line) for line in reviewing.lines(recommendations)])
     table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
-    return [table, html.P(_facts(look, found, highs, currency), className="panel-note"), _yaml(look.moves),
+    return [table, html.P(_facts(look, recommendations, highs, currency), className="panel-note"), _yaml(look.moves),
             _leave_out(look)]  # fmt: skip
 
 
@@ -101,20 +101,22 @@ def _row(line: Line) -> Component:
     then = "removed" if line.then is None else panels.amount(line.then, resource)
     new = html.Td(html.Strong(then)) if line.moves else html.Td("keep", className="dim")
     total = display.signed(line.total, resource) if line.total is not None and line.moves else display.MISSING
-    seen = panels.amount(line.seen_max, resource) if line.seen_max is not None else display.MISSING
-    return html.Tr([html.Td(visible(line.container)), html.Td(title), html.Td(now), new, html.Td(seen),
+    highest = panels.amount(line.seen_max, resource) if line.seen_max is not None else display.MISSING
+    return html.Tr([html.Td(visible(line.container)), html.Td(title), html.Td(now), new, html.Td(highest),
                     html.Td(total)])  # fmt: skip
 
 
-def _facts(look: Looked, found: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str) -> str:
-    replicas = max((one.replicas for one in found), default=0)
+def _facts(
+    look: Looked, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
+) -> str:
+    replicas = max((one.replicas for one in recommendations), default=0)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
-    seen = [f"p99 of all pods together: {amounts}"] if amounts else []
+    usage = [f"p99 of all pods together: {amounts}"] if amounts else []
     money = look.saved_monthly
     worth = [] if money is None else [
         f"{'saves' if money >= 0 else 'costs'} {display.money(abs(money), currency)} a month"
     ]  # fmt: skip
-    return " · ".join([display.counted(replicas, "replica"), *seen, *worth]) + "."
+    return " · ".join([display.counted(replicas, "replica"), *usage, *worth]) + "."
 
 
 def _yaml(moves: Sequence[Moved]) -> Component:
@@ -170,10 +172,10 @@ def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: Asked, why_
         size="sm",
     )
     items = [html.Li(f"{visible(str(ref))}: {visible(why)}") for ref, why in hits]
-    said = [html.P(why_not, className="panel-note")] if why_not else []
+    note = [html.P(why_not, className="panel-note")] if why_not else []
     tone = "orange" if chosen else "red"
     head = html.Div([panels.chip("passed over" if chosen else "fail", tone), html.Strong(name)], className="rule-head")
-    return html.Section([head, html.Ul(items, className="reasons"), switch, *said], className="rule")
+    return html.Section([head, html.Ul(items, className="reasons"), switch, *note], className="rule")
 
 
 def _because(terms: Asked) -> Component:
@@ -234,15 +236,15 @@ def _answer(look: Looked) -> list[Component]:
         parts = [html.P(visible(look.tried.words))]
         parts += [html.P(visible(look.tried.fix), className="panel-note")] if look.tried.fix else []
         return [html.Td(panels.chip("refused", "red")), html.Td(parts)]
-    said = [html.P(visible(look.tried.words))] if look.tried.words else []
+    notes = [html.P(visible(look.tried.words))] if look.tried.words else []
     if not look.tried.added:
-        return [html.Td(panels.chip("accepted", "teal")), html.Td([*said, "Exactly as proposed; nothing was kept."])]
+        return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "Exactly as proposed; nothing was kept."])]
     text = visible_lines(reviewing.yaml_diff(look.tried.added))
     added = html.Details([
         html.Summary(f"Admission would change {display.counted(len(look.tried.added), 'more field')}"),
         html.Pre(html.Code(text), className="diff", tabIndex=0),
     ], className="more", open=True)  # fmt: skip
-    return [html.Td(panels.chip("accepted, changed", "orange")), html.Td([*said, added])]
+    return [html.Td(panels.chip("accepted, changed", "orange")), html.Td([*notes, added])]
 
 
 # --- 4: method --------------------------------------------------------------------------------------------------------
@@ -255,10 +257,10 @@ def method(looks: Sequence[Looked], terms: Asked, chosen: Method) -> list[Compon
                            label="How the change reaches the pods")  # fmt: skip
     more: list[Component] = []
     if value == "bundle":
-        data = [{"value": form.value, "label": words} for form, words in FORMS.items()]
+        data = [{"value": form.value, "label": label} for form, label in FORMS.items()]
         more = [html.H3("Written as"), dmc.SegmentedControl(id="review-form", value=asked_form.value, data=data)]
     elif value == "in-place" or (value != "kubectl" and sum(not look.error for look in looks) > 1):
-        data = [{"value": key or "0", "label": words} for key, words in CANARIES.items()]
+        data = [{"value": key or "0", "label": label} for key, label in CANARIES.items()]
         now = f"{terms.canary:g}" if f"{terms.canary:g}" in CANARIES else "0"
         note = html.P("The others wait until the first ones have soaked without harm.", className="panel-note")
         more = [html.H3("How many first"), dmc.SegmentedControl(id="review-canary", value=now, data=data), note]
@@ -266,7 +268,7 @@ def method(looks: Sequence[Looked], terms: Asked, chosen: Method) -> list[Compon
 
 
 def _option(word: str, looks: Sequence[Looked]) -> Component:
-    label, words = METHODS[word]
+    label, description = METHODS[word]
     kind = Method.BUNDLE if word == "kubectl" else Method(word)
     changing = [look for look in looks if not look.error]
     cannot = {look.workload: look.impossible[kind] for look in changing if kind in look.impossible}
@@ -274,8 +276,8 @@ def _option(word: str, looks: Sequence[Looked]) -> Component:
     why = "; ".join(dict.fromkeys(visible(reason) for reason in cannot.values()))
     if cannot:
         some = "" if none else f"{len(cannot):,} of {display.counted(len(changing), 'workload')} cannot: "
-        words = f"{words} {'Not possible: ' if none else some}{why}."
-    return dmc.Radio(label=label, value=word, description=words, disabled=none, className="review-method")
+        description = f"{description} {'Not possible: ' if none else some}{why}."
+    return dmc.Radio(label=label, value=word, description=description, disabled=none, className="review-method")
 
 
 # --- left out ---------------------------------------------------------------------------------------------------------

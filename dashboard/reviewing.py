@@ -196,18 +196,18 @@ class Line:
         return self.then != self.value.now
 
 
-def lines(found: Iterable[Recommendation]) -> list[Line]:
+def lines(recommendations: Iterable[Recommendation]) -> list[Line]:
     """Every field about which something is said, container by container."""
-    made = []
-    for one in found:
+    field_changes = []
+    for one in recommendations:
         for value in one.values:
             if value.action is not Action.WITHHELD:
-                seen = value.inputs.get("observed_max")
+                observed_max = value.inputs.get("observed_max")
                 change = (value.amount or 0) - (value.now or 0) if value.field is Field.REQUEST else None
                 total = None if change is None else change * one.replicas
-                high = float(seen) if isinstance(seen, int | float) else None
-                made.append(Line(one.container.container, value, after(value), high, total))
-    return made
+                high = float(observed_max) if isinstance(observed_max, int | float) else None
+                field_changes.append(Line(one.container.container, value, after(value), high, total))
+    return field_changes
 
 
 def after(value: Value) -> int | None:
@@ -217,27 +217,27 @@ def after(value: Value) -> int | None:
     return None if value.action is Action.UNSET else value.amount
 
 
-def quality_classes(found: Sequence[Recommendation]) -> tuple[str, str]:
+def quality_classes(recommendations: Sequence[Recommendation]) -> tuple[str, str]:
     """Kubernetes' QoS class of the pods now and then, as far as these containers decide it."""
-    return _quality_class(found, now=True), _quality_class(found, now=False)
+    return _quality_class(recommendations, now=True), _quality_class(recommendations, now=False)
 
 
-def _quality_class(found: Sequence[Recommendation], *, now: bool) -> str:
+def _quality_class(recommendations: Sequence[Recommendation], *, now: bool) -> str:
     def side(one: Recommendation, field: Field) -> dict[Resource, int]:
         amounts = {v.resource: (v.now if now else after(v)) for v in one.values if v.field is field}
         return {resource: amount for resource, amount in amounts.items() if amount is not None}
 
-    return qos_class_of((side(one, Field.REQUEST), side(one, Field.LIMIT)) for one in found).value
+    return qos_class_of((side(one, Field.REQUEST), side(one, Field.LIMIT)) for one in recommendations).value
 
 
 def yaml_diff(moves: Sequence[Moved]) -> str:
     """What would be written as a unified diff, object by object and place by place."""
-    made: list[str] = []
+    lines: list[str] = []
     for target in dict.fromkeys(move.target for move in moves):
-        made += [f"--- {target}", f"+++ {target}"]
+        lines += [f"--- {target}", f"+++ {target}"]
         for move in (one for one in moves if one.target == target):
-            made += [f"@@ {move.pointer} @@", *_changed(move.now, move.new)]
-    return "\n".join(made)
+            lines += [f"@@ {move.pointer} @@", *_changed(move.now, move.new)]
+    return "\n".join(lines)
 
 
 def _changed(now: str, new: str) -> list[str]:
@@ -245,12 +245,12 @@ def _changed(now: str, new: str) -> list[str]:
     if not old_fields and not new_fields:
         return [*([f"-{now}"] if now else []), *([f"+{new}"] if new else [])]
     before, then = ({(a, b): c for a, b, c in fields} for fields in (old_fields, new_fields))
-    made = []
+    lines = []
     for block in ("requests", "limits"):
         inner = [line for name in sorted({b for a, b in (*before, *then) if a == block})
                  for line in _field(name, before.get((block, name)), then.get((block, name)))]  # fmt: skip
-        made += [f" {block}:", *inner] if inner else []
-    return made
+        lines += [f" {block}:", *inner] if inner else []
+    return lines
 
 
 def _field(name: str, now: str | None, new: str | None) -> list[str]:
@@ -261,15 +261,15 @@ def _field(name: str, now: str | None, new: str | None) -> list[str]:
 
 def failed_rules(looks: Sequence[Looked]) -> dict[str, list[tuple[WorkloadRef, str]]]:
     """Failed rule -> the workloads that fail it, each with why."""
-    found: dict[str, list[tuple[WorkloadRef, str]]] = {}
+    failures: dict[str, list[tuple[WorkloadRef, str]]] = {}
     for look in looks:
         for rule in look.rules:
             if rule.outcome == "fail":
-                found.setdefault(rule.name, []).append((look.workload, rule.why))
-    return found
+                failures.setdefault(rule.name, []).append((look.workload, rule.why))
+    return failures
 
 
 def rule_of(refusal: str) -> str:
     """The guardrail that a refusal names; "" when it names none."""
-    found = RULE_NAMED.search(refusal)
-    return found[1] if found else ""
+    match = RULE_NAMED.search(refusal)
+    return match[1] if match else ""

@@ -54,12 +54,12 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
         return html.Div()
     matching = len(snapshot.rows(RECOMMENDATIONS.name, query))
     rows = choosing.index(snapshot, query, chosen)
-    said = _said(choosing.worth(indexed, rows), chosen, matching, view.currency) if len(rows) else [NONE_YET]
-    found = [] if chosen.everything else choosing.workloads(indexed, rows)
+    totals = _said(choosing.worth(indexed, rows), chosen, matching, view.currency) if len(rows) else [NONE_YET]
+    refs = [] if chosen.everything else choosing.workloads(indexed, rows)
     most = view.given.actions.guardrails.most_workloads
     ways = {
-        "Review": choosing.review_href(view.settings.base_path, search, found, chosen, most),
-        "Bundle": choosing.review_href(view.settings.base_path, search, found, chosen, most,
+        "Review": choosing.review_href(view.settings.base_path, search, refs, chosen, most),
+        "Bundle": choosing.review_href(view.settings.base_path, search, refs, chosen, most,
                                        method="bundle", step=reviewing.CONFIRM),
     }  # fmt: skip
     reading, doing = why_not(view, Right.REVIEW), why_not(view, Right.ACCEPT)
@@ -73,7 +73,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if len(rows) else []
     reasons = dict.fromkeys(filter(None, (reading, doing)))
     why = [html.Span(" ".join(reasons), className="panel-note", id="selection-why")] if reasons else []
-    sums = html.Div([*said, *every, *clear], className="selection-sums", role="status")
+    sums = html.Div([*totals, *every, *clear], className="selection-sums", role="status")
     return html.Div([sums, html.Div([*why, *buttons], className="selection-acts")], className="selection-line")
 
 

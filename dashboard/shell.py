@@ -94,8 +94,8 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
 
 def _main(view: View) -> Sequence[Component]:
     loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
-    said = html.Div(id=acting.SAID, className="said-region", role="status", **{"aria-live": "polite"})
-    return [html.Div(id="stale"), *steering.strip(view), said, html.Div(loading, id="page")]
+    live_region = html.Div(id=acting.SAID, className="said-region", role="status", **{"aria-live": "polite"})
+    return [html.Div(id="stale"), *steering.strip(view), live_region, html.Div(loading, id="page")]
 
 
 def _header(view: View) -> Component:
@@ -142,11 +142,11 @@ def _header(view: View) -> Component:
 
 def _views() -> Component:
     """Addresses under names, which `assets/views.js` keeps in the browser."""
-    words = "Name of this view"
-    name = dmc.TextInput(id="view-name", placeholder=words, size="xs", **{"aria-label": words})
+    label = "Name of this view"
+    name = dmc.TextInput(id="view-name", placeholder=label, size="xs", **{"aria-label": label})
     save = html.Button("Save", id="view-save", className="button", title="Keep this page, its filters and its columns")
-    said = html.P(id="views-said", className="panel-note", role="status")
-    return html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), said])
+    status = html.P(id="views-said", className="panel-note", role="status")
+    return html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), status])
 
 
 def _navbar(base: str, pages: Sequence[Page]) -> Component:
@@ -163,14 +163,14 @@ def _navbar(base: str, pages: Sequence[Page]) -> Component:
 
 def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list[Component]:
     """The pages that exist, the current one marked; links carry the filters that make sense everywhere."""
-    kept = filters.carried(search)
+    filter_query = filters.carried(search)
     here = path.split("/", maxsplit=1)[0]
     marked = next((page.parent for page in pages if page.parent and page.path == here), here)
     return [
         html.Li(
             dcc.Link(
                 [html.Span(page.title), html.Kbd(f"g {page.letter}")],
-                href=f"{base}{page.path}" + (f"?{kept}" if kept else ""),
+                href=f"{base}{page.path}" + (f"?{filter_query}" if filter_query else ""),
                 className="nav-link current" if page.path == marked else "nav-link",
                 id=f"nav-{page.letter}",
             ),
@@ -183,7 +183,7 @@ def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list
 
 def _help(pages: Sequence[Page]) -> Component:
     keys = [*((f"g {p.letter}", p.title) for p in pages if not p.parent), *KEYS_HELP]
-    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(words)]) for key, words in keys]
+    rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(text)]) for key, text in keys]
     table = html.Table(html.Tbody(rows), className="inputs")
     return dmc.Modal(
         table, id="help", title="Keyboard", opened=False, size="sm", closeButtonProps={"aria-label": "Close"}
@@ -192,9 +192,9 @@ def _help(pages: Sequence[Page]) -> Component:
 
 def _display() -> Component:
     """How amounts and moments of tables, charts and headline numbers are written; the browser keeps it."""
-    kept: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
-    units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **kept)
-    zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **kept)
+    persist: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
+    units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **persist)
+    zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **persist)
     rows = [
         html.Tr([html.Th(name, scope="row"), html.Td(control)])
         for name, control in (("Amounts", units), ("Times", zone))
@@ -240,12 +240,12 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         Input("tick", "n_intervals"),
         State("version", "data"),
     )
-    def _age(_ticks: int | None, known: str | None) -> tuple[Any, Any, Any]:
+    def _age(_ticks: int | None, shown_version: str | None) -> tuple[Any, Any, Any]:
         try:
             snapshot = view.source.snapshot()
         except CotenantError as error:
             return _chips(None, view), panels.trouble(error), no_update
-        version = no_update if known == snapshot.version else snapshot.version
+        version = no_update if shown_version == snapshot.version else snapshot.version
         return _chips(snapshot.overview, view), _stale(snapshot.overview, view), version
 
     steering.register(app, view)
@@ -297,9 +297,9 @@ def _missing(settings: DashboardSettings) -> Component:
 
 
 def _chips(overview: Overview | None, view: View) -> list[Component]:
-    seen = view.given.people().reads
-    names = visible(", ".join(sorted(seen or ())))
-    reads = [] if seen is None else [panels.chip(OF_THESE, "gray", f"You see: {names or 'none'}.")]
+    namespaces = view.given.people().reads
+    names = visible(", ".join(sorted(namespaces or ())))
+    reads = [] if namespaces is None else [panels.chip(OF_THESE, "gray", f"You see: {names or 'none'}.")]
     reads += [] if view.given.desk else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
     if overview is None:
         return reads
@@ -324,5 +324,5 @@ def _stale(overview: Overview | None, view: View) -> Component | None:
     age = view.now_seconds() - overview.time_seconds
     if age < view.settings.red_after_seconds:
         return None
-    words = f"The newest sample is {display.duration(age)} old: what you see may no longer be so."
-    return html.Div([html.Strong("Stale. "), words, html.Code("cotenant scan")], className="banner", role="status")
+    text = f"The newest sample is {display.duration(age)} old: what you see may no longer be so."
+    return html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="banner", role="status")

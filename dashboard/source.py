@@ -79,13 +79,13 @@ class Snapshot:
     def rows(self, name: str, query: Query) -> Index:
         """Row numbers of a table under a query; the last few answers are kept, as a grid asks page after page."""
         key = (name, query)
-        found = self._rows.get(key)
-        if found is None:
-            found = filters.select(self.tables[name], query)
-            self._rows[key] = found
+        index = self._rows.get(key)
+        if index is None:
+            index = filters.select(self.tables[name], query)
+            self._rows[key] = index
             while len(self._rows) > REMEMBERED_QUERIES:
                 self._rows.popitem(last=False)
-        return found
+        return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,22 +162,22 @@ class StoreSource:
     def _look(self) -> None:
         overview = self._store.read_document("overview", Overview)
         version = f"{overview.computed_seconds}-{overview.time_seconds}-{overview.settings_digest}" if overview else ""
-        told = self._store.read_document(ENFORCEMENT.name, Gathering)
+        gathering = self._store.read_document(ENFORCEMENT.name, Gathering)
         if version != self._snapshot.version:
             # One table after the other, so that only one is ever held in its large form.
             tables = {n: Indexed.of(self._table(s)) for n, s in SCHEMAS.items()}
-            self._snapshot = Snapshot(version, overview, tables, gathering=told)
+            self._snapshot = Snapshot(version, overview, tables, gathering=gathering)
             give_back()
-        elif told != self._snapshot.gathering:
-            self._snapshot = self._heard(told)
+        elif gathering != self._snapshot.gathering:
+            self._snapshot = self._heard(gathering)
 
-    def _heard(self, told: Gathering | None) -> Snapshot:
+    def _heard(self, gathering: Gathering | None) -> Snapshot:
         """The same results with what agents told since: a minute's news, so nothing else is read again."""
         last, before = self._snapshot, self._snapshot.gathering
         tables = last.tables
-        if told is None or before is None or told.revision != before.revision:
+        if gathering is None or before is None or gathering.revision != before.revision:
             tables = {**tables, ENFORCEMENT.name: Indexed.of(self._table(ENFORCEMENT))}
-        return Snapshot(last.version, last.overview, tables, gathering=told)
+        return Snapshot(last.version, last.overview, tables, gathering=gathering)
 
     def _table(self, schema: Schema) -> Table:
         try:
@@ -187,11 +187,11 @@ class StoreSource:
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """From the namespace's document; a namespace that no recommendation names is not looked up."""
-        known = self.snapshot().tables[RECOMMENDATIONS.name].vocabulary.get("namespace", ())
-        if namespace not in known:
+        namespaces = self.snapshot().tables[RECOMMENDATIONS.name].vocabulary.get("namespace", ())
+        if namespace not in namespaces:
             return None
-        wanted = WorkloadRef(namespace, kind, workload)
-        return next((r for r in self._explained(wanted) if r.container.container == container), None)
+        ref = WorkloadRef(namespace, kind, workload)
+        return next((r for r in self._explained(ref) if r.container.container == container), None)
 
     def explanations(self, namespace: str) -> list[Recommendation]:
         """The namespace's document."""
@@ -237,10 +237,10 @@ class StoreSource:
         snapshot = self.snapshot()
         if row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
             return None
-        found, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)
-        if not found:
+        rows, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)
+        if not rows:
             return None
-        return replace(Foreseen.of(found[0], self._before(subject, snapshot)), week=weeks[0] if weeks else None)
+        return replace(Foreseen.of(rows[0], self._before(subject, snapshot)), week=weeks[0] if weeks else None)
 
     def node_history(self, node: str) -> Mapping[str, Row]:
         """Read when asked for: the hours of all nodes are too many to keep."""
@@ -248,8 +248,8 @@ class StoreSource:
 
     def enforcement(self, node: str) -> NodeLanes | None:
         """Read when asked for."""
-        found = self._rows(ENFORCEMENT_LANES, {"node": node})
-        return lanes_of(found[0]) if found else None
+        rows = self._rows(ENFORCEMENT_LANES, {"node": node})
+        return lanes_of(rows[0]) if rows else None
 
     def batch_room(self) -> Room | None:
         """Computed once a run, when somebody asks: it reads the paths of all nodes."""
@@ -281,17 +281,17 @@ class StoreSource:
         """Hourly means up to the forecast, under the names of a portrait's row."""
         if subject.scope == "workload":
             where = {"kind": subject.kind, "workload": subject.name, "resource": subject.resource}
-            found = self._rows(portraits_of(subject.namespace), where)
+            history = self._rows(portraits_of(subject.namespace), where)
         elif subject.scope == "node":
             rows = self._rows(NODE_HISTORY, {"node": subject.name, "resource": subject.resource})
-            found = [{"start": row["start"], "mean": row["total"]} for row in rows]
+            history = [{"start": row["start"], "mean": row["total"]} for row in rows]
         else:
             overview = snapshot.overview
             band = (overview.cpu if subject.resource == "cpu" else overview.memory) if overview else None
-            found = (
+            history = (
                 [{"start": band.times[0], "mean": band.usage, "request": band.request}] if band and band.times else []
             )
-        return found[0] if found else None
+        return history[0] if history else None
 
 
 def _key_of(ref: WorkloadRef) -> dict[str, str]:
@@ -304,5 +304,5 @@ def row_of(indexed: Indexed, where: Mapping[str, str]) -> Row | None:
     for column, text in where.items():
         places = [place for place, word in enumerate(indexed.vocabulary[column]) if word == (text or filters.EMPTY)]
         mask &= np.isin(indexed.codes[column], places)
-    found = indexed.take(np.flatnonzero(mask)).rows()
-    return next((row for row in found if all(row[column] == text for column, text in where.items())), None)
+    rows = indexed.take(np.flatnonzero(mask)).rows()
+    return next((row for row in rows if all(row[column] == text for column, text in where.items())), None)

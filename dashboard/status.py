@@ -74,14 +74,18 @@ def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, act
 
 
 def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds: float) -> list[Job]:
-    def job(name: str, last: int | None, words: str) -> Job:
-        return Job(name, last, None if last is None else max(0.0, now_seconds - last), words)
+    def job(name: str, last: int | None, detail: str) -> Job:
+        return Job(name, last, None if last is None else max(0.0, now_seconds - last), detail)
 
-    whole = [p for p in pulls if not p.defects.get(Defect.QUERY_FAILED)]
-    pulled = f"{whole[-1].samples:,} samples from {whole[-1].source}" if whole else "no pull without a failed query"
+    complete_pulls = [p for p in pulls if not p.defects.get(Defect.QUERY_FAILED)]
+    pulled = (
+        f"{complete_pulls[-1].samples:,} samples from {complete_pulls[-1].source}"
+        if complete_pulls
+        else "no pull without a failed query"
+    )
     analysed = f"strategy {overview.strategy}, {overview.containers:,} containers" if overview else "no results yet"
     return [
-        job(PULL, whole[-1].time_seconds if whole else None, pulled),
+        job(PULL, complete_pulls[-1].time_seconds if complete_pulls else None, pulled),
         job("Newest sample", overview.time_seconds if overview else None, "end of the history shown"),
         job("Analysis", overview.computed_seconds if overview else None, analysed),
     ]
@@ -89,10 +93,10 @@ def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds
 
 def versions() -> dict[str, str]:
     """Package -> version of what runs this process."""
-    found = {"python": platform.python_version()}
+    by_package = {"python": platform.python_version()}
     for name in SHOWN:
         try:
-            found[name] = version(name)
+            by_package[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            by_package[name] = "not installed"
+    return by_package

@@ -38,12 +38,12 @@ def strip(view: View) -> list[Component]:
     tour = _button("tour-open", "Tour", "Four marks: band, heat map, recommendations, reservations")
     ticks = dcc.Interval(id="steer-tick", interval=TICK_MILLISECONDS)
     line = html.Div([clock, *buttons, html.Span(id="steer-going", className="dim"), tour], className="steering")
-    told = html.P(told_words(steering), id="steer-told", className="steer-told", role="status")
-    return [html.Section([line, told, ticks], id="steering", **{"aria-label": "Demo clock"})]
+    status_line = html.P(told_words(steering), id="steer-told", className="steer-told", role="status")
+    return [html.Section([line, status_line, ticks], id="steering", **{"aria-label": "Demo clock"})]
 
 
-def _button(id_: str, words: str, title: str) -> Component:
-    return html.Button(words, id=id_, className="button", title=title)
+def _button(id_: str, label: str, title: str) -> Component:
+    return html.Button(label, id=id_, className="button", title=title)
 
 
 def moment(steering: Steering) -> str:
@@ -98,8 +98,8 @@ def register(app: Dash, view: View) -> None:
     )
     def _shown(_ticks: int | None) -> tuple[Any, ...]:
         stop = _next(steering)
-        words = stop_words(stop), stop is None, _title(stop)
-        return moment(steering), halt_words(steering), *words, going_words(steering), told_words(steering)
+        stop_state = stop_words(stop), stop is None, _title(stop)
+        return moment(steering), halt_words(steering), *stop_state, going_words(steering), told_words(steering)
 
     @app.callback(
         Output("steer-halt", "title"),

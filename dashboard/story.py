@@ -186,8 +186,8 @@ def measured(row: Row | None) -> str:
         return "There is no forecast: too little history."
     error, covered = row["relative_wql"], row["coverage_95"]
     reason = Reason(row["reason"]) if row["reason"] in set(Reason) else Reason.OK
-    said = "" if reason is Reason.OK else f" {SENTENCES[reason]}"
+    note = "" if reason is Reason.OK else f" {SENTENCES[reason]}"
     if error is None or covered is None:
-        return f"Model {row['model']}; its error could not be measured yet.{said}"
-    held = f"q95 held {display.percent(covered)} of the values"
-    return f"Model {row['model']}; loss {error:.2f} of the seasonal naive's, {held}.{said}"
+        return f"Model {row['model']}; its error could not be measured yet.{note}"
+    coverage = f"q95 held {display.percent(covered)} of the values"
+    return f"Model {row['model']}; loss {error:.2f} of the seasonal naive's, {coverage}.{note}"

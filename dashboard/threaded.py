@@ -17,9 +17,9 @@ from dash import Dash
 class ThreadedDash(Dash):
     """The same, with every callback of the server in a thread of its own."""
 
-    def callback(self, *given: Any, **named: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def callback(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """As Dash's."""
-        register = super().callback(*given, **named)
+        register = super().callback(*args, **kwargs)
 
         def registered(function: Callable[..., Any]) -> Callable[..., Any]:
             register(in_a_thread(function))
@@ -32,7 +32,7 @@ def in_a_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a coroutine; its attributes stay readable on it."""
 
     @wraps(function)
-    async def threaded(*given: Any) -> Any:
-        return await run_sync(function, *given)
+    async def threaded(*args: Any) -> Any:
+        return await run_sync(function, *args)
 
     return threaded

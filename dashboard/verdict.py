@@ -48,7 +48,7 @@ class _Body(msgspec.Struct):
 
 def kept(rows: Iterable[Told]) -> list[tuple[Told, Judgement]]:
     """Rows of the ledger that hold what a change was judged by, the oldest first; one that is damaged is left out."""
-    found = []
+    judgements = []
     for row in rows:
         if row.event not in VERDICTS:
             continue
@@ -57,8 +57,8 @@ def kept(rows: Iterable[Told]) -> list[tuple[Told, Judgement]]:
         except msgspec.MsgspecError:
             continue
         if judgement is not None:
-            found.append((row, judgement))
-    return found
+            judgements.append((row, judgement))
+    return judgements
 
 
 def section(view: View, standing: Standing, rows: Sequence[Told]) -> list[Component]:
@@ -66,8 +66,8 @@ def section(view: View, standing: Standing, rows: Sequence[Told]) -> list[Compon
     if standing.state not in DONE:
         return []
     change, judged = standing.change, kept(rows)
-    found = view.source.story(WorkloadRef(change.namespace, change.kind, change.name))
-    charts = [_chart(one) for one in passages(standing, rows, found, view.given.actions)]
+    workload_story = view.source.story(WorkloadRef(change.namespace, change.kind, change.name))
+    charts = [_chart(one) for one in passages(standing, rows, workload_story, view.given.actions)]
     return [
         html.H3("Before and after"),
         *(charts or [html.P(NO_USAGE, className="panel-note")]),
@@ -88,36 +88,38 @@ def last(view: View, ref: WorkloadRef) -> Component | None:
     rows = changing.required(view).story(view.given.people(), standing.change.id)
     way = dcc.Link(f"Change {standing.change.id}", href=f"{view.settings.base_path}changes?open={standing.change.id}")
     line = [changing.chip(standing.state), " ", panels.moment(standing.since_seconds), " · ", way]
-    words = [html.P(visible(standing.words), className="panel-note")] if standing.words else []
-    return html.Div([html.P(line), *words, *section(view, standing, rows)], id="last-change")
+    details = [html.P(visible(standing.words), className="panel-note")] if standing.words else []
+    return html.Div([html.P(line), *details, *section(view, standing, rows)], id="last-change")
 
 
-def passages(standing: Standing, rows: Sequence[Told], found: Story | None, settings: ActionSettings) -> list[Passage]:
+def passages(
+    standing: Standing, rows: Sequence[Told], workload_story: Story | None, settings: ActionSettings
+) -> list[Passage]:
     """Usage through the change of each resource that moves (of both where neither does), as far as it is known."""
     saved = {Resource.CPU: standing.change.saved_millicores, Resource.MEMORY: standing.change.saved_bytes}
     moving = [resource for resource in Resource if saved[resource]] or list(Resource)
     judged = kept(rows)
     end = judged[-1][1].until_seconds if judged else standing.begun_seconds + 60 * settings.soak_minutes
     back = next((row.seconds for row in rows if row.event == Happened.ROLLED_BACK), None)
-    made = []
+    by_resource = []
     for resource in moving:
-        times, usage, request = _series(standing, judged, found, resource)
+        times, usage, request = _series(standing, judged, workload_story, resource)
         if not len(usage) or np.isnan(usage).all():
             continue
         before = _request_at(times, request, standing.begun_seconds)
         after = None if before is None else before - saved[resource]
-        made.append(Passage(resource, times, usage, standing.begun_seconds, end, back, before, after))
-    return made
+        by_resource.append(Passage(resource, times, usage, standing.begun_seconds, end, back, before, after))
+    return by_resource
 
 
 def _series(
-    standing: Standing, judged: Sequence[tuple[Told, Judgement]], found: Story | None, resource: Resource
+    standing: Standing, judged: Sequence[tuple[Told, Judgement]], workload_story: Story | None, resource: Resource
 ) -> tuple[list[int], Floats, Floats]:
     """Times, usage and requests: as they were kept with the last verdict, else the results' hours around the change."""
     traces = [trace for _, one in reversed(judged) for trace in one.traces if trace.resource is resource]
     if traces:
         return traces[0].times, story.floats(traces[0].usage), story.floats(traces[0].request)
-    row = found.portraits.get(resource.value) if found else None
+    row = workload_story.portraits.get(resource.value) if workload_story else None
     if row is None or row["start"] is None:
         return [], np.empty(0), np.empty(0)
     usage, request = story.floats(row["mean"]), story.floats(row.get("request") or [])
@@ -128,8 +130,8 @@ def _series(
 
 def _request_at(times: Sequence[int], request: Floats, seconds: float) -> float | None:
     """What was requested last before a moment; None when that is not known."""
-    known = [v for t, v in zip(times, request, strict=False) if t <= seconds and not np.isnan(v)]
-    return float(known[-1]) if known else None
+    requests = [v for t, v in zip(times, request, strict=False) if t <= seconds and not np.isnan(v)]
+    return float(requests[-1]) if requests else None
 
 
 def _chart(one: Passage) -> Component:

@@ -28,11 +28,11 @@ def body(row: Row | None) -> Component:
         return panels.panel(AHEAD, none)
     week = week_of(row)
     drawn = panels.figure(chart.ahead(week), "week-figure", HEIGHT)
-    made = [panels.panel(AHEAD, drawn, note=measured(row))]
+    cards = [panels.panel(AHEAD, drawn, note=measured(row))]
     if week.parts:
-        apart = panels.figure(chart.taken_apart(week), "parts-figure", HEIGHT)
-        made.append(panels.panel(APART, apart, note="Usage = trend + habits + rest, by STL."))
-    return html.Div(made, className="row halves")
+        parts_figure = panels.figure(chart.taken_apart(week), "parts-figure", HEIGHT)
+        cards.append(panels.panel(APART, parts_figure, note="Usage = trend + habits + rest, by STL."))
+    return html.Div(cards, className="row halves")
 
 
 def week_of(row: Row) -> chart.Week:
@@ -56,8 +56,8 @@ def measured(row: Row) -> str:
     """How such a forecast did on the last week, in words."""
     if row["relative_loss"] is None or row["covered"] is None:
         return "Too little history to try it on a past week."
-    held = display.percent(row["covered"])
+    covered = display.percent(row["covered"])
     return (
         f"Tried on the last week, unseen: loss {row['relative_loss']:.2f} of repeating the week before; "
-        f"the band held {held} of the hours (80 % is right)."
+        f"the band held {covered} of the hours (80 % is right)."
     )

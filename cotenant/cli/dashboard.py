@@ -88,7 +88,7 @@ def serve_store(
     app = create_app(
         StoreSource(store, settings.dashboard),
         settings.dashboard,
-        given=Given(
+        context=Given(
             kubectl_command,
             manifest,
             settings.recommender.prices,

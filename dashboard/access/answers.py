@@ -28,9 +28,9 @@ _LAUNCH_FORM: Final = """<form method="get"><label>Launch token
 class Refused(Exception):
     """Why a request does not go on. again: it may, sent once more with the token that comes with the answer."""
 
-    def __init__(self, status: int, words: str, fix: str = "", *, again: bool = False) -> None:
-        super().__init__(words)
-        self.status, self.words, self.fix, self.again = status, words, fix, again
+    def __init__(self, status: int, message: str, fix: str = "", *, again: bool = False) -> None:
+        super().__init__(message)
+        self.status, self.words, self.fix, self.again = status, message, fix, again
 
 
 def answered(
@@ -46,8 +46,10 @@ def answered(
         return Response(json.dumps(document), refused.status, more, media_type="application/json")
     rest = f'<p><a href="{escape(link[1])}">{escape(link[0])}</a></p>' if link else ""
     rest += _LAUNCH_FORM if token_form else ""
-    title, words, fix = escape(_name(refused.status)), escape(refused.words), escape(refused.fix)
-    return Response(_PAGE.format(title=title, words=words, fix=fix, rest=rest), refused.status, media_type="text/html")
+    title, message, fix = escape(_name(refused.status)), escape(refused.words), escape(refused.fix)
+    return Response(
+        _PAGE.format(title=title, words=message, fix=fix, rest=rest), refused.status, media_type="text/html"
+    )
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:

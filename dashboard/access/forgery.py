@@ -34,7 +34,7 @@ def refusal(method: str, headers: Mapping[str, str], front: Front, expected: str
     origin = headers.get("origin")
     if origin is not None and origin.rstrip("/") not in (front.origin, public_url.rstrip("/") or front.origin):
         return f"the request comes from {origin}, not from {front.origin}"
-    given = headers.get(HEADER, "")
-    if not expected or not hmac.compare_digest(given.encode(), expected.encode()):
+    token = headers.get(HEADER, "")
+    if not expected or not hmac.compare_digest(token.encode(), expected.encode()):
         return "the request lacks this session's token (header X-CSRFToken)"
     return ""

@@ -57,11 +57,11 @@ class Front:
 
 def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
     """Header names in lower case; a repeated header is joined by commas, as HTTP has it."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
-        found[name] = f"{found[name]},{text}" if name in found and name != "cookie" else text
-    return found
+        headers[name] = f"{headers[name]},{text}" if name in headers and name != "cookie" else text
+    return headers
 
 
 def repeated(scope: Mapping[str, Any]) -> frozenset[str]:
@@ -91,8 +91,8 @@ def seen(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Network],
     by_proxy, path = trusts(peer, trusted), scope["path"]
     scheme, host = scope.get("scheme", "http"), headers.get("host", "")
     if by_proxy:
-        said = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-        scheme = said if said in ("http", "https") else scheme
+        proto = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+        scheme = proto if proto in ("http", "https") else scheme
         host = headers.get("x-forwarded-host", "").partition(",")[0].strip() or host
         cut = "/" + headers.get("x-forwarded-prefix", "").partition(",")[0].strip().strip("/")
         if cut != "/" and base == f"{cut}/" and not path.startswith(base):

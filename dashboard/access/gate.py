@@ -130,11 +130,11 @@ class Gate:
         return gated
 
     async def _http(self, app: Any, scope: Scope, receive: Any, send: Send) -> None:
-        given = front.headers_of(scope)
-        seen = front.seen(scope, given, self._trusted, self.base)
-        scope["scheme"], scope["path"] = seen.scheme, seen.path
-        visit = replace(self._arrived(seen, given), repeated=front.repeated(scope))
-        if seen.path in self._open:
+        headers = front.headers_of(scope)
+        request_front = front.seen(scope, headers, self._trusted, self.base)
+        scope["scheme"], scope["path"] = request_front.scheme, request_front.path
+        visit = replace(self._arrived(request_front, headers), repeated=front.repeated(scope))
+        if request_front.path in self._open:
             await app(scope, receive, self._with_headers(send, visit, keep=False))
             return
         try:
@@ -145,9 +145,9 @@ class Gate:
             await answer(scope, receive, self._with_headers(send, visit, keep=not visit.bearer))
             return
         if visit.launch is Proof.QUERY:
-            visit = replace(visit, front=replace(seen, query=without_token(seen.query)))
+            visit = replace(visit, front=replace(request_front, query=without_token(request_front.query)))
             scope["query_string"] = visit.front.query.encode("latin-1")
-            if scope["method"] == "GET" and answers.wants_page(given):
+            if scope["method"] == "GET" and answers.wants_page(headers):
                 clean = Response(status_code=303, headers={"Location": _here(visit.front)})
                 await clean(scope, receive, self._with_headers(send, visit, keep=True))
                 return
@@ -155,24 +155,24 @@ class Gate:
         structlog.contextvars.bind_contextvars(**{faults.REQUEST_ID: visit.request})
         token = self._who.set(visit.person)
         try:
-            keep = not visit.bearer and not seen.path.startswith(self._still)
+            keep = not visit.bearer and not request_front.path.startswith(self._still)
             await app(scope, receive, self._with_headers(send, visit, keep=keep))
         finally:
             self._who.reset(token)
             structlog.contextvars.unbind_contextvars(faults.REQUEST_ID)
 
-    def _arrived(self, seen: Front, given: dict[str, str]) -> Visit:
+    def _arrived(self, request_front: Front, headers: dict[str, str]) -> Visit:
         """Before it is known who it is."""
-        sealed = _cookies(given).get(SESSION, "")
+        sealed = _cookies(headers).get(SESSION, "")
         id_ = self.seals.open(SESSION, sealed) if sealed else None
-        proof = self.launch.proof(seen, given, _cookies(given))
-        bearer = self.provider is not None and given.get("authorization", "").lower().startswith("bearer ")
+        proof = self.launch.proof(request_front, headers, _cookies(headers))
+        bearer = self.provider is not None and headers.get("authorization", "").lower().startswith("bearer ")
         bearer = bearer or proof is Proof.BEARER
-        said = given.get("x-request-id", "") if seen.by_proxy else ""
-        request = said if REQUEST_ID.fullmatch(said) else secrets.token_hex(6)
+        request_id = headers.get("x-request-id", "") if request_front.by_proxy else ""
+        request = request_id if REQUEST_ID.fullmatch(request_id) else secrets.token_hex(6)
         fresh = not isinstance(id_, str)
         session = fresh_id() if fresh else str(id_)
-        return Visit(seen, given, session, fresh, bearer=bearer, request=request, launch=proof)
+        return Visit(request_front, headers, session, fresh, bearer=bearer, request=request, launch=proof)
 
     async def _known(self, visit: Visit) -> Visit:
         """The visit with its person; Refused in words."""
@@ -188,10 +188,10 @@ class Gate:
 
     def _check(self, method: str, visit: Visit) -> None:
         """Refused unless the request goes on."""
-        settings, seen = self.settings, visit.front
-        if settings.mode is Mode.NONE and not front.expected_host(seen, settings.public_url):
-            words = f"This dashboard is not known as {seen.host}."
-            raise Refused(421, words, "Use localhost, or set access.public_url (docs/access.md).")
+        settings, request_front = self.settings, visit.front
+        if settings.mode is Mode.NONE and not front.expected_host(request_front, settings.public_url):
+            message = f"This dashboard is not known as {request_front.host}."
+            raise Refused(421, message, "Use localhost, or set access.public_url (docs/access.md).")
         self._refuse_unknown(visit)
         if not visit.bearer:
             self._refuse_forged(method, visit)
@@ -223,8 +223,8 @@ class Gate:
 
     def _by_bearer(self, token: str) -> Someone:
         assert self.provider is not None
-        found = self.provider.bearer(token)
-        return grants.known(found.name, found.groups, Way.OIDC, self.settings, token)
+        claimed = self.provider.bearer(token)
+        return grants.known(claimed.name, claimed.groups, Way.OIDC, self.settings, token)
 
     def _logged_in(self, session: Session) -> Someone:
         token = session.id_token if self.now_seconds() < session.token_ends_seconds else ""
@@ -240,20 +240,20 @@ class Gate:
             if not self._due(session):
                 return session
             try:
-                found = self.provider.renew(session.refresh_token)
+                claimed = self.provider.renew(session.refresh_token)
             except ProviderSilent:
                 session.renew_seconds = self.now_seconds() + PATIENCE_SECONDS
                 return session
             except LoginRefused:
                 self.sessions.end(id_)
                 return None
-            if found is None:  # renewed, but without an id token: they read on, and log in anew before they act
+            if claimed is None:  # renewed, but without an id token: they read on, and log in anew before they act
                 session.renew_seconds = float("inf")
-            elif found.name != session.name:
+            elif claimed.name != session.name:
                 self.sessions.end(id_)
                 return None
             else:
-                hold(session, found)
+                hold(session, claimed)
             return session
 
     def _refuse_forged(self, method: str, visit: Visit) -> None:
@@ -295,28 +295,30 @@ class Gate:
 
         async def sent(message: Any) -> None:
             if message["type"] == "http.response.start":
-                there = {name.lower() for name, _ in message["headers"]}
+                header_names = {name.lower() for name, _ in message["headers"]}
                 added = [*more, *((("Cache-Control", "no-store"),) if private else ())]
                 added += [("Content-Security-Policy", self.policy)]
-                made = [(n.lower().encode(), v.encode()) for n, v in added if n.lower().encode() not in there]
-                cookies = self._cookies(visit, there) if keep else []
-                message = {**message, "headers": [*message["headers"], *made, *cookies]}
+                added_headers = [
+                    (n.lower().encode(), v.encode()) for n, v in added if n.lower().encode() not in header_names
+                ]
+                cookies = self._cookies(visit, header_names) if keep else []
+                message = {**message, "headers": [*message["headers"], *added_headers, *cookies]}
             await send(message)
 
         return sent
 
-    def _cookies(self, visit: Visit, there: set[bytes]) -> Sequence[tuple[bytes, bytes]]:
+    def _cookies(self, visit: Visit, header_names: set[bytes]) -> Sequence[tuple[bytes, bytes]]:
         """Cookies of the session that the browser does not have; none where a login sets its own."""
-        if b"set-cookie" in there:
+        if b"set-cookie" in header_names:
             return []
-        found, token = [], self.token(visit)
+        cookies, token = [], self.token(visit)
         if visit.launch is Proof.QUERY:
-            found.append(self.cookie(self.launch.cookie_name(visit.front), self.launch.cookie(), visit))
+            cookies.append(self.cookie(self.launch.cookie_name(visit.front), self.launch.cookie(), visit))
         if visit.fresh:
-            found.append(self.cookie(SESSION, self.seals.close(SESSION, visit.session), visit))
+            cookies.append(self.cookie(SESSION, self.seals.close(SESSION, visit.session), visit))
         if visit.fresh or visit.cookies.get(forgery.COOKIE) != token:
-            found.append(self.cookie(forgery.COOKIE, token, visit, script=True))
-        return [(b"set-cookie", text.encode()) for text in found]
+            cookies.append(self.cookie(forgery.COOKIE, token, visit, script=True))
+        return [(b"set-cookie", text.encode()) for text in cookies]
 
     def cookie(self, name: str, value: str, visit: Visit, *, script: bool = False, seconds: int | None = None) -> str:
         """A Set-Cookie header: for this application's path, never for another site's form; script: it may be read."""
@@ -327,21 +329,21 @@ class Gate:
         return "; ".join(parts)
 
 
-def hold(session: Session, found: Claimed) -> None:
+def hold(session: Session, claimed: Claimed) -> None:
     """Keep what the provider gave."""
-    session.groups, session.id_token, session.refresh_token = found.groups, found.id_token, found.refresh_token
-    session.token_ends_seconds, session.renew_seconds = found.ends_seconds, found.ends_seconds - EARLY_SECONDS
+    session.groups, session.id_token, session.refresh_token = claimed.groups, claimed.id_token, claimed.refresh_token
+    session.token_ends_seconds, session.renew_seconds = claimed.ends_seconds, claimed.ends_seconds - EARLY_SECONDS
 
 
-def _here(seen: Front) -> str:
+def _here(request_front: Front) -> str:
     """The address of a request, as a redirect names it: never one of another host."""
-    path = "/" + quote(seen.path.lstrip("/"))
-    return f"{path}?{seen.query}" if seen.query else path
+    path = "/" + quote(request_front.path.lstrip("/"))
+    return f"{path}?{request_front.query}" if request_front.query else path
 
 
-def _cookies(given: dict[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in given.get("cookie", "").split(";"):
+def _cookies(headers: dict[str, str]) -> dict[str, str]:
+    cookies: dict[str, str] = {}
+    for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
-        found.setdefault(name, value)
-    return found
+        cookies.setdefault(name, value)
+    return cookies

@@ -27,13 +27,13 @@ def known(name: str, groups: Sequence[str], way: Way, settings: AccessSettings, 
 
 def granted(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple[Grant, ...]:
     """All grants whose rule names the person or one of their groups; none at all for somebody who is refused."""
-    found = tuple(Grant(rule.role, tuple(rule.namespaces)) for rule in settings.roles if _named(rule, name, groups))
-    if not found and (settings.own_namespaces or settings.unlisted is Unlisted.REFUSED):
+    grants = tuple(Grant(rule.role, tuple(rule.namespaces)) for rule in settings.roles if _named(rule, name, groups))
+    if not grants and (settings.own_namespaces or settings.unlisted is Unlisted.REFUSED):
         return ()
     if settings.own_namespaces:
-        return tuple(Grant(Role.VIEWER, grant.namespaces) for grant in found) if settings.read_only else found
+        return tuple(Grant(Role.VIEWER, grant.namespaces) for grant in grants) if settings.read_only else grants
     # A rule for one namespace leaves reading as it is: results are of the whole cluster.
-    return VIEWS if settings.read_only else (*VIEWS, *found)
+    return VIEWS if settings.read_only else (*VIEWS, *grants)
 
 
 def stranger(settings: AccessSettings) -> Someone | None:

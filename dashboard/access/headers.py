@@ -45,10 +45,10 @@ def hashes_of(page: str) -> list[str]:
 
 def inline(page: str) -> Iterable[str]:
     """The inline scripts of a page that a browser would run."""
-    found = _Scripts()
-    found.feed(page)
-    found.close()
-    return found.scripts
+    parser = _Scripts()
+    parser.feed(page)
+    parser.close()
+    return parser.scripts
 
 
 def _hash(script: str) -> str:
@@ -64,8 +64,8 @@ class _Scripts(HTMLParser):
         self._inside = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self._inside = tag == "script" and "src" not in given and "json" not in (given.get("type") or "")
+        attributes = dict(attrs)
+        self._inside = tag == "script" and "src" not in attributes and "json" not in (attributes.get("type") or "")
         if self._inside:
             self.scripts.append("")
 

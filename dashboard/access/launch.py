@@ -61,9 +61,9 @@ class Launch:
         """How a request proves it. A wrong bearer token is a refusal, whatever the cookie says."""
         if not self._token:
             return Proof.NOT_NEEDED
-        said = headers.get("authorization", "")
-        if said.lower().startswith(_BEARER):
-            return Proof.BEARER if self._equals(said.partition(" ")[2].strip()) else Proof.NONE
+        authorization = headers.get("authorization", "")
+        if authorization.lower().startswith(_BEARER):
+            return Proof.BEARER if self._equals(authorization.partition(" ")[2].strip()) else Proof.NONE
         if any(self._equals(value) for name, value in parse_qsl(front.query) if name == PARAMETER):
             return Proof.QUERY
         sealed = cookies.get(self.cookie_name(front), "")

@@ -50,8 +50,8 @@ def router(gate: Gate, people: Callable[[], Someone]) -> APIRouter:
 
 def visit_of(request: Request) -> Visit:
     """What the gate found out about the request."""
-    found: Visit = request.scope[VISIT]
-    return found
+    visit: Visit = request.scope[VISIT]
+    return visit
 
 
 def described(person: Someone) -> dict[str, Any]:
@@ -64,31 +64,31 @@ def described(person: Someone) -> dict[str, Any]:
 
 def _login(gate: Gate, provider: Provider, visit: Visit, after: str) -> Response:
     try:
-        begun = provider.begin(_redirect_uri(gate, visit))
+        attempt = provider.begin(_redirect_uri(gate, visit))
     except CotenantError as error:
         return _trouble(gate, visit, error)
-    kept = [begun.state, begun.nonce, begun.verifier, safe_next(after, gate.base)]
-    sealed = gate.seals.close(LOGIN, kept)
-    made = gate.cookie(LOGIN, sealed, visit, seconds=LOGIN_SECONDS)
-    return Response(status_code=302, headers={"Location": begun.url, "Set-Cookie": made})
+    fields = [attempt.state, attempt.nonce, attempt.verifier, safe_next(after, gate.base)]
+    sealed = gate.seals.close(LOGIN, fields)
+    cookie = gate.cookie(LOGIN, sealed, visit, seconds=LOGIN_SECONDS)
+    return Response(status_code=302, headers={"Location": attempt.url, "Set-Cookie": cookie})
 
 
-def _callback(gate: Gate, provider: Provider, visit: Visit, given: Mapping[str, str]) -> Response:
+def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str, str]) -> Response:
     """The browser comes back from the provider."""
     try:
-        begun, after = _begun(gate, visit)
-        if not secrets.compare_digest(given.get("state", "").encode(), begun.state.encode()):
+        attempt, after = _begun(gate, visit)
+        if not secrets.compare_digest(params.get("state", "").encode(), attempt.state.encode()):
             raise LoginRefused("this answer belongs to another login", fix="Log in again, in one window.")
-        if given.get("iss", gate.settings.oidc.issuer) != gate.settings.oidc.issuer:
-            raise LoginRefused(f"the answer is of another provider: {given['iss']}")
-        if "code" not in given:
-            words = given.get("error_description") or given.get("error") or "no code came back"
-            raise LoginRefused(f"the provider let nobody in: {words[:300]}", fix="Log in again.")
-        found = provider.finish(given["code"], begun.verifier, begun.nonce, _redirect_uri(gate, visit))
+        if params.get("iss", gate.settings.oidc.issuer) != gate.settings.oidc.issuer:
+            raise LoginRefused(f"the answer is of another provider: {params['iss']}")
+        if "code" not in params:
+            reason = params.get("error_description") or params.get("error") or "no code came back"
+            raise LoginRefused(f"the provider let nobody in: {reason[:300]}", fix="Log in again.")
+        claimed = provider.finish(params["code"], attempt.verifier, attempt.nonce, _redirect_uri(gate, visit))
     except CotenantError as error:
         return _trouble(gate, visit, error)
-    session = Session(found.name, found.groups, gate.now_seconds() + 3600 * gate.settings.session_hours)
-    hold(session, found)
+    session = Session(claimed.name, claimed.groups, gate.now_seconds() + 3600 * gate.settings.session_hours)
+    hold(session, claimed)
     gate.sessions.end(visit.session)
     cookie = gate.cookie(SESSION, gate.seals.close(SESSION, gate.sessions.begin(session)), visit)
     answer = Response(status_code=303, headers={"Location": after, "Set-Cookie": cookie})
@@ -98,10 +98,10 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, given: Mapping[str, 
 
 def _begun(gate: Gate, visit: Visit) -> tuple[Begun, str]:
     """The login that this browser began, and where it goes afterwards."""
-    kept = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)
-    if not isinstance(kept, list) or len(kept) != 4:
+    fields = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)
+    if not isinstance(fields, list) or len(fields) != 4:
         raise LoginRefused("no login is under way in this browser, or it took too long", fix="Log in again.")
-    state, nonce, verifier, after = (str(part) for part in kept)
+    state, nonce, verifier, after = (str(part) for part in fields)
     return Begun("", state, nonce, verifier), after
 
 

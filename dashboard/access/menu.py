@@ -20,9 +20,9 @@ def menu(person: Someone, settings: AccessSettings, base: str) -> Component:
     """Closed it shows who it is, open what they may and how to leave."""
     name = visible(person.name) or ("This machine" if person.way is Way.LOOPBACK else "Not logged in")
     groups = [html.P(f"Groups: {visible(', '.join(person.groups))}", className="panel-note")] if person.groups else []
-    inside = [html.Strong(name), html.Ul([html.Li(words) for words in roles(person.grants)]), *groups]
-    said = html.Span(f"Who you are: {name}", className="visually-hidden")
-    summary = html.Summary([html.Span(initials(person.name), **{"aria-hidden": "true"}), said], title=name)
+    inside = [html.Strong(name), html.Ul([html.Li(role) for role in roles(person.grants)]), *groups]
+    label = html.Span(f"Who you are: {name}", className="visually-hidden")
+    summary = html.Summary([html.Span(initials(person.name), **{"aria-hidden": "true"}), label], title=name)
     return html.Details(
         [summary, html.Div([*inside, *_way_out(person, settings, base)])], className="chooser views me", id="me"
     )
@@ -30,16 +30,16 @@ def menu(person: Someone, settings: AccessSettings, base: str) -> Component:
 
 def initials(name: str) -> str:
     """One or two letters for a name, of an address what stands before the @; "me" without a name."""
-    words = re.findall(r"[^\W\d_]+", name.partition("@")[0])
-    return "".join(word[0] for word in words[:2]).upper() or "me"
+    name_parts = re.findall(r"[^\W\d_]+", name.partition("@")[0])
+    return "".join(word[0] for word in name_parts[:2]).upper() or "me"
 
 
 def roles(grants: Sequence[Grant]) -> list[str]:
     """Roles in words, the strongest first; being a viewer goes without saying beside another."""
     order = list(Role)
     ranked = sorted(grants, key=lambda grant: -order.index(grant.role))
-    told = [grant for grant in ranked if grant.role is not Role.VIEWER] or ranked[:1]
-    return [_words(grant) for grant in told]
+    shown = [grant for grant in ranked if grant.role is not Role.VIEWER] or ranked[:1]
+    return [_words(grant) for grant in shown]
 
 
 def _words(grant: Grant) -> str:

@@ -99,8 +99,8 @@ class Provider:
             tokens = self._asked(session.refresh_token, where, refresh_token=refresh_token)
         if not tokens.get("id_token"):
             return None
-        found = self._claimed(tokens, None)
-        return found if found.refresh_token else _with_refresh(found, refresh_token)
+        claimed = self._claimed(tokens, None)
+        return claimed if claimed.refresh_token else _with_refresh(claimed, refresh_token)
 
     def bearer(self, token: str) -> Claimed:
         """Whose token a script brings."""
@@ -118,8 +118,8 @@ class Provider:
         claims = self._verified(token, [self._settings.client_id])
         if nonce is not None and not secrets.compare_digest(str(claims.get("nonce", "")), nonce):
             raise LoginRefused("the id token is not of this login (its nonce)", fix="Log in again.")
-        found = self._named(claims, token)
-        return _with_refresh(found, str(tokens.get("refresh_token") or ""))
+        claimed = self._named(claims, token)
+        return _with_refresh(claimed, str(tokens.get("refresh_token") or ""))
 
     def _verified(self, token: str, audiences: Sequence[str]) -> Mapping[str, Any]:
         """The claims of a token: signature, issuer, audience, authorized party and times all hold."""
@@ -174,35 +174,35 @@ class Provider:
             default_timeout=TIMEOUT_SECONDS,
         )
 
-    def _asked(self, function: Any, *given: Any, **named: Any) -> Mapping[str, Any]:
+    def _asked(self, function: Any, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """An exchange at the token endpoint."""
         try:
             # Said at each call: what a session holds gives way to REQUESTS_CA_BUNDLE.
-            found: Mapping[str, Any] = function(*given, verify=self._settings.ca_file or True, **named)
+            tokens: Mapping[str, Any] = function(*args, verify=self._settings.ca_file or True, **kwargs)
         except AuthlibBaseError as error:
             raise LoginRefused(f"the provider refused: {error}", fix="Log in again.") from error
         except (requests.RequestException, OSError, ValueError) as error:
             raise _silent(self._settings.issuer, error) from error
-        return found
+        return tokens
 
     def _endpoint(self, name: str) -> str:
-        found = self._document().get(name)
-        if not isinstance(found, str):
+        url = self._document().get(name)
+        if not isinstance(url, str):
             raise ProviderSilent(f"{self._settings.issuer} names no {name}", fix="Check access.oidc.issuer.")
-        return found
+        return url
 
     def _document(self) -> Mapping[str, Any]:
         """What the provider says of itself (OpenID Connect Discovery 1.0)."""
         issuer = self._settings.issuer
         with self._lock:
             if time.monotonic() - self._about[0] > KEPT_SECONDS:
-                found = self._fetched(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-                if found.get("issuer") != issuer:
+                document = self._fetched(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+                if document.get("issuer") != issuer:
                     raise ProviderSilent(
-                        f"{issuer} says it is the issuer {found.get('issuer')!r}",
+                        f"{issuer} says it is the issuer {document.get('issuer')!r}",
                         fix="Set access.oidc.issuer to exactly what it says.",
                     )
-                self._about = (time.monotonic(), found)
+                self._about = (time.monotonic(), document)
             return self._about[1]
 
     def _keyset(self, most_seconds: float = KEPT_SECONDS) -> KeySet:
@@ -210,9 +210,9 @@ class Provider:
         with self._lock:
             if self._keys[1] is None or time.monotonic() - self._keys[0] > most_seconds:
                 self._keys = (time.monotonic(), KeySet.import_key_set(self._fetched(where)))
-            found = self._keys[1]
-        assert found is not None
-        return found
+            keyset = self._keys[1]
+        assert keyset is not None
+        return keyset
 
     def _keys_older_than(self, seconds: float) -> bool:
         return time.monotonic() - self._keys[0] > seconds
@@ -221,26 +221,26 @@ class Provider:
         try:
             answer = requests.get(url, timeout=TIMEOUT_SECONDS, verify=self._settings.ca_file or True)
             answer.raise_for_status()
-            found = answer.json()
+            document = answer.json()
         except (requests.RequestException, OSError, ValueError) as error:
             raise _silent(self._settings.issuer, error) from error
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise ProviderSilent(f"{url} is no JSON object", fix="Check access.oidc.issuer.")
-        return found
+        return document
 
 
 def claim(claims: Mapping[str, Any], name: str) -> Any:
     """A claim by its name, else by a path of names with dots; None without."""
     if name in claims:
         return claims[name]
-    found: Any = claims
+    value: Any = claims
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
-def _with_refresh(found: Claimed, refresh_token: str) -> Claimed:
-    return Claimed(found.name, found.groups, found.id_token, found.ends_seconds, refresh_token)
+def _with_refresh(claimed: Claimed, refresh_token: str) -> Claimed:
+    return Claimed(claimed.name, claimed.groups, claimed.id_token, claimed.ends_seconds, refresh_token)
 
 
 def _secret(file: str) -> str:

@@ -57,11 +57,11 @@ class Sessions:
     def of(self, id_: str) -> Session | None:
         """The login of that id, if it has not ended."""
         with self._lock:
-            found = self._held.get(id_)
-            if found is not None and self._now() >= found.ends_seconds:
+            session = self._held.get(id_)
+            if session is not None and self._now() >= session.ends_seconds:
                 del self._held[id_]
                 return None
-            return found
+            return session
 
     def end(self, id_: str) -> Session | None:
         """Forget it; what it was."""

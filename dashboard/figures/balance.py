@@ -20,25 +20,25 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
     """From columns of NODES: requested % of allocatable (across) and used % (up)."""
     room = np.asarray(columns[f"{resource}_allocatable"], dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        asked, used = (
+        requested, used = (
             100 * np.asarray(columns[f"{resource}_{w}"], dtype=np.float64) / room for w in ("request", "usage")
         )
-    seen = np.flatnonzero(np.isfinite(asked) & np.isfinite(used))
-    kept, counts = _thinned(asked[seen], used[seen])
-    shown = seen[kept]
+    measured = np.flatnonzero(np.isfinite(requested) & np.isfinite(used))
+    positions, counts = _thinned(requested[measured], used[measured])
+    shown = measured[positions]
     names = [str(columns["node"][i]) for i in shown]
     labels = [base.plain(n) + (f" and {c - 1} like it" if c > 1 else "") for n, c in zip(names, counts, strict=True)]
     dots = {
         "type": "scatter",
         "mode": "markers",
-        "x": asked[shown].tolist(),
+        "x": requested[shown].tolist(),
         "y": used[shown].tolist(),
         "customdata": names,
         "hovertext": labels,
         "marker": {"color": base.faded(base.BLUE, 0.6), "size": 9, "line": {"width": 1, "color": base.BLUE}},
         "hovertemplate": "%{hovertext}: %{x:.0f} % requested, %{y:.0f} % used<extra></extra>",
     }
-    top = max(100.0, float(asked[shown].max(initial=0)), float(used[shown].max(initial=0))) * 1.04
+    top = max(100.0, float(requested[shown].max(initial=0)), float(used[shown].max(initial=0))) * 1.04
     even = {
         "type": "line",
         "x0": 0,
@@ -54,7 +54,10 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
         yaxis=_axis("used, %", top),
         hovermode="closest",
     )
-    return Chart({"data": [dots], "layout": layout}, _summary(asked[seen], used[seen], columns["node"][seen], resource))
+    return Chart(
+        {"data": [dots], "layout": layout},
+        _summary(requested[measured], used[measured], columns["node"][measured], resource),
+    )
 
 
 def _axis(title: str, top: float) -> dict[str, Any]:
@@ -70,12 +73,12 @@ def _thinned(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[np
     return first, counts.tolist()
 
 
-def _summary(asked: npt.NDArray[np.float64], used: npt.NDArray[np.float64], names: Any, resource: Resource) -> str:
+def _summary(requested: npt.NDArray[np.float64], used: npt.NDArray[np.float64], names: Any, resource: Resource) -> str:
     if not len(used):
         return f"No node reports {WORDS[resource]} usage."
     hot, cold = int(used.argmax()), int(used.argmin())
     return (
-        f"{display.counted(len(used), 'node')}: {np.median(asked):.0f} % of {WORDS[resource]} requested and "
+        f"{display.counted(len(used), 'node')}: {np.median(requested):.0f} % of {WORDS[resource]} requested and "
         f"{np.median(used):.0f} % used at the median; most used {names[hot]} ({used[hot]:.0f} %), "
         f"least {names[cold]} ({used[cold]:.0f} %)."
     )

@@ -67,16 +67,16 @@ def _padded(values: list[float], size: int) -> npt.NDArray[np.float64]:
 
 def _summary(series: BandSeries, resource: Resource) -> str:
     usage = np.asarray(series.usage, dtype=np.float64)
-    seen = usage[~np.isnan(usage)]
-    if not len(seen):
+    samples = usage[~np.isnan(usage)]
+    if not len(samples):
         return f"No {resource} usage in the history."
-    words = (
-        f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage now {display.amount(seen[-1], resource)}, "
+    text = (
+        f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage now {display.amount(samples[-1], resource)}, "
         f"of {display.amount(series.allocatable, resource)} allocatable; "
         f"batch pods could take {display.amount(series.batch_now, resource)} now"
     )
     top = np.asarray(series.quantiles.get("0.95", ()), dtype=np.float64)
     if len(top) and not np.isnan(top).all():
         at = int(np.nanargmax(top))
-        words += f"; forecast p95 peaks at {display.amount(top[at], resource)}, {display.moment(series.ahead[at])}"
-    return words + "."
+        text += f"; forecast p95 peaks at {display.amount(top[at], resource)}, {display.moment(series.ahead[at])}"
+    return text + "."

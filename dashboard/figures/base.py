@@ -90,11 +90,11 @@ def thinned(values: npt.NDArray[np.float64], limit: int = MAX_POINTS) -> npt.NDA
     if len(values) <= limit:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), (limit - 2) // 2 + 1).astype(int)
-    kept = {0, len(values) - 1}
+    positions = {0, len(values) - 1}
     for start, end in itertools.pairwise(edges):
         bucket = values[start:end]
         if np.isnan(bucket).all():
-            kept.add(int(start))
+            positions.add(int(start))
         else:
-            kept.update((int(start + np.nanargmin(bucket)), int(start + np.nanargmax(bucket))))
-    return np.array(sorted(kept))
+            positions.update((int(start + np.nanargmin(bucket)), int(start + np.nanargmax(bucket))))
+    return np.array(sorted(positions))

@@ -68,13 +68,13 @@ def _batch(x: list[float], floor: Floats, amount: Floats) -> list[dict[str, Any]
 
 
 def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allocatable: float | None) -> str:
-    seen = {name: line[~np.isnan(line)] * scale for name, line in columns.items()}
-    if not len(seen["total"]):
+    samples = {name: line[~np.isnan(line)] * scale for name, line in columns.items()}
+    if not len(samples["total"]):
         return "This node reported no usage in the window."
-    words = f"Uses {display.amount(float(seen['total'][-1]), resource)} in the newest hour"
+    text = f"Uses {display.amount(float(samples['total'][-1]), resource)} in the newest hour"
     if allocatable is not None:
-        words += f" of {display.amount(allocatable, resource)} allocatable"
-    if len(seen["batch"]):
-        low, high = float(seen["batch"].min()), float(seen["batch"].max())
-        words += f"; batch could take {display.between(low, high, resource)} in the window"
-    return words + "."
+        text += f" of {display.amount(allocatable, resource)} allocatable"
+    if len(samples["batch"]):
+        low, high = float(samples["batch"].min()), float(samples["batch"].max())
+        text += f"; batch could take {display.between(low, high, resource)} in the window"
+    return text + "."

@@ -17,9 +17,9 @@ WANTED: Final = 0.95
 
 def chart(coverage: Floats) -> Chart:
     """Series by the share of values that stayed at or below their forecast q95; 95 % is right. NaN is left out."""
-    known = coverage[~np.isnan(coverage)]
-    low = min(0.5, float(known.min())) if len(known) else 0.5
-    counts, edges = np.histogram(known, bins=BINS, range=(np.floor(20 * low) / 20, 1.0))
+    measured = coverage[~np.isnan(coverage)]
+    low = min(0.5, float(measured.min())) if len(measured) else 0.5
+    counts, edges = np.histogram(measured, bins=BINS, range=(np.floor(20 * low) / 20, 1.0))
     middles, width = (edges[:-1] + edges[1:]) / 2, float(edges[1] - edges[0])
     colours = [base.faded(base.VIOLET if m + width / 2 >= 0.9 else base.ORANGE, 0.7) for m in middles]
     trace = {
@@ -40,15 +40,15 @@ def chart(coverage: Floats) -> Chart:
         xaxis={"ticksuffix": " %", "fixedrange": True, "showgrid": False, "range": [100 * edges[0], 100.5]},
         yaxis={"fixedrange": True, "rangemode": "tozero", "nticks": 4, "tickformat": ",d"},
     )
-    return Chart({"data": [trace], "layout": layout}, _summary(known, len(coverage)))
+    return Chart({"data": [trace], "layout": layout}, _summary(measured, len(coverage)))
 
 
-def _summary(known: Floats, count: int) -> str:
-    if not len(known):
+def _summary(measured: Floats, count: int) -> str:
+    if not len(measured):
         return f"Nothing was measured for {display.counted(count, 'forecast')} yet: too little history."
-    under = int((known < 0.9).sum())
+    under = int((measured < 0.9).sum())
     return (
-        f"Of {display.counted(len(known), 'measured forecast')}, half kept at least "
-        f"{display.percent(float(np.median(known)))} of the values at or below q95 (95 % is right); "
+        f"Of {display.counted(len(measured), 'measured forecast')}, half kept at least "
+        f"{display.percent(float(np.median(measured)))} of the values at or below q95 (95 % is right); "
         f"{under:,} below 90 %."
     )

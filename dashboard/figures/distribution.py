@@ -133,8 +133,8 @@ def _heights(places: Sequence[float], axis_end: float) -> list[int]:
 
 def summary(ladder: Sequence[float], stands: Mapping[str, float], resource: Resource) -> str:
     """The ladder and the marks in words."""
-    known = [f"{n} {display.amount(v, resource)}" for n, v in zip(RUNGS, ladder, strict=False) if not np.isnan(v)]
-    if not known:
+    rungs = [f"{n} {display.amount(v, resource)}" for n, v in zip(RUNGS, ladder, strict=False) if not np.isnan(v)]
+    if not rungs:
         return f"No {resource} usage to show a distribution of."
     marks = [f"{name.lower()} {display.amount(v, resource)}" for name, v in stands.items()]
-    return f"Usage {', '.join(known)}" + (f"; {', '.join(marks)}" if marks else "") + "."
+    return f"Usage {', '.join(rungs)}" + (f"; {', '.join(marks)}" if marks else "") + "."

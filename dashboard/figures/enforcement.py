@@ -83,19 +83,19 @@ class _Bars:
     names: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
 
-    def add(self, span: tuple[float, float], row: int, name: str, words: str) -> None:
+    def add(self, span: tuple[float, float], row: int, name: str, text: str) -> None:
         """One bar, five corners and a gap."""
         start, end = (1000 * at for at in span)
         self.x += [start, end, end, start, start, None]
         self.y += [row - HALF, row - HALF, row + HALF, row + HALF, row - HALF, None]
         self.names.append(name)
-        self.words.append(words)
+        self.words.append(text)
 
 
 def rows_of(shown: Shown) -> list[Lane]:
     """Lanes that have something to show."""
-    found = {mark.lane for mark in shown.marks}
-    return [lane for lane in Lane if lane in found]
+    lanes = {mark.lane for mark in shown.marks}
+    return [lane for lane in Lane if lane in lanes]
 
 
 def height(shown: Shown) -> int:
@@ -163,13 +163,15 @@ def _cpu(shown: Shown) -> list[Trace]:
     if not inside.any():
         return []
     dry = " (dry run)" if lanes.dry else ""
-    held = {"dash": "dot"} if lanes.dry else {}
+    limit_style = {"dash": "dot"} if lanes.dry else {}
     used = {"fill": "tozeroy", "fillcolor": base.faded(base.VIOLET, 0.18)}
     traces = [
         *_line(lanes, "best_effort", times, inside, ("Best effort uses", base.VIOLET), used),
         *_line(lanes, "others", times, inside, ("All others use", base.BLUE)),
         *_line(lanes, "target", times, inside, ("Target", base.TEAL), {"dash": "dash"}),
-        *_line(lanes, "limit", times, inside, (f"Limit of best effort{dry}", base.ORANGE), {"shape": "hv", **held}),
+        *_line(
+            lanes, "limit", times, inside, (f"Limit of best effort{dry}", base.ORANGE), {"shape": "hv", **limit_style}
+        ),
         *_line(lanes, "burst", times, inside, ("Burst granted", base.GREY), {"shape": "hv", "dash": "dashdot"}),
     ]
     ends = [1000 * shown.since, 1000 * shown.until]
@@ -182,16 +184,16 @@ def _line(
 ) -> list[Trace]:
     """One of the numbers in cores, in no more points than a trace may have; nothing where there is none."""
     values = np.full(len(times), np.nan)
-    given = np.array(lanes.values.get(which, []), dtype=np.float64)
-    values[: len(given)] = given
+    series = np.array(lanes.values.get(which, []), dtype=np.float64)
+    values[: len(series)] = series
     values, x = values[inside] / MILLICORES_PER_CORE, times[inside]
     if np.isnan(values).all() or (which == "burst" and not np.nansum(values)):
         return []
-    kept = base.thinned(values)
+    positions = base.thinned(values)
     stroke = {k: v for k, v in (style or {}).items() if k in ("dash", "shape")}
     rest = {k: v for k, v in (style or {}).items() if k not in stroke}
-    made = lines.line([1000 * x[i] for i in kept], values[kept], *look, **stroke)
-    return [made | rest | {"hovertemplate": "%{y:,.2f} cores, %{x}"}]
+    trace = lines.line([1000 * x[i] for i in positions], values[positions], *look, **stroke)
+    return [trace | rest | {"hovertemplate": "%{y:,.2f} cores, %{x}"}]
 
 
 def _size(lanes: NodeLanes) -> int:
@@ -222,16 +224,16 @@ def held(marks: Iterable[Mark], since: float, until: float) -> list[tuple[float,
 
 def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
     """Everything that holds, and each act that passes as a short bar: one patterned outline."""
-    made, short = _Bars(), (shown.until - shown.since) / SLOTS
+    bars, short = _Bars(), (shown.until - shown.since) / SLOTS
     for row, lane in enumerate(rows):
         mine = [mark for mark in shown.marks if mark.lane is lane and mark.dry is dry]
         name = STYLES[lane][0]
         for span in held(mine, shown.since, shown.until):
-            made.add(span, row, name, "would hold (dry run)" if dry else "holds")
+            bars.add(span, row, name, "would hold (dry run)" if dry else "holds")
         for mark in mine if dry or not shown.lanes else ():
             if mark.holds is None and shown.since <= mark.time_seconds <= shown.until:
-                made.add((mark.time_seconds, mark.time_seconds + short), row, name, _told(mark))
-    if not made.names:
+                bars.add((mark.time_seconds, mark.time_seconds + short), row, name, _told(mark))
+    if not bars.names:
         return []
     colour = base.GREY
     pattern = {"shape": "/", "fgcolor": colour, "bgcolor": base.faded(colour, 0.08), "size": 6, "solidity": 0.3}
@@ -240,15 +242,15 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
             "type": "scatter",
             "mode": "lines",
             "name": "Would hold: dry run (hatched)" if dry else "Holds",
-            "x": made.x[:-1],
-            "y": made.y[:-1],
+            "x": bars.x[:-1],
+            "y": bars.y[:-1],
             "yaxis": "y2",
             "fill": "toself",
             "fillcolor": base.faded(colour, 0.16),
             **({"fillpattern": pattern} if dry else {}),
             "line": {"color": colour, "width": 1, "dash": "dot" if dry else "solid"},
             "hoverinfo": "skip",
-            "meta": {"names": made.names, "words": made.words},
+            "meta": {"names": bars.names, "words": bars.words},
         }
     ]
 
@@ -288,19 +290,19 @@ def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Tr
 
 def hover(marks: Sequence[Mark]) -> str:
     """What a mark stands for: its acts one by one, or how many of which reason and the first ones."""
-    told = [f"{_clock(m.time_seconds)} {base.plain(_told(m))}" for m in marks[:TOLD]]
+    acts = [f"{_clock(m.time_seconds)} {base.plain(_told(m))}" for m in marks[:TOLD]]
     if len(marks) <= TOLD:
-        return "<br>".join(told)
+        return "<br>".join(acts)
     counts = Counter(mark.reason for mark in marks)
-    words = ", ".join(f"{count} × {base.plain(reason)}" for reason, count in counts.most_common())
-    return "<br>".join([f"{display.counted(len(marks), 'act')}: {words}", *told, f"… and {len(marks) - TOLD} more"])
+    reasons = ", ".join(f"{count} × {base.plain(reason)}" for reason, count in counts.most_common())
+    return "<br>".join([f"{display.counted(len(marks), 'act')}: {reasons}", *acts, f"… and {len(marks) - TOLD} more"])
 
 
 def _told(mark: Mark) -> str:
     dry = "dry run: " if mark.dry else ""
     who = f" {mark.who}" if mark.who else ""
-    words = f": {mark.words}" if mark.words else ""
-    text = f"{dry}{mark.reason}{who}{words}"
+    detail = f": {mark.words}" if mark.words else ""
+    text = f"{dry}{mark.reason}{who}{detail}"
     return text if len(text) <= WORDS else f"{text[: WORDS - 1]}…"
 
 
@@ -316,10 +318,10 @@ def summary(shown: Shown) -> str:
     if not inside:
         return f"{shown.node}, {when}: the agent did nothing." + _cpu_words(shown)
     counts = Counter(mark.lane for mark in inside)
-    words = ", ".join(display.counted(counts[lane], NOUNS[lane]) for lane in Lane if counts[lane])
+    acts = ", ".join(display.counted(counts[lane], NOUNS[lane]) for lane in Lane if counts[lane])
     dry = sum(mark.dry for mark in inside)
-    told = "; all of a dry run" if dry == len(inside) else f"; {dry:,} of a dry run" if dry else ""
-    return f"{shown.node}, {when}: {display.counted(len(inside), 'act')} ({words}){told}." + _cpu_words(shown)
+    dry_note = "; all of a dry run" if dry == len(inside) else f"; {dry:,} of a dry run" if dry else ""
+    return f"{shown.node}, {when}: {display.counted(len(inside), 'act')} ({acts}){dry_note}." + _cpu_words(shown)
 
 
 def _cpu_words(shown: Shown) -> str:

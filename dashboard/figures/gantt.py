@@ -71,8 +71,8 @@ class Bar:
     def words(self) -> str:
         """What stands beside its bar."""
         pods = display.counted(self.pods, "pod")
-        said = self.said or ("" if self.reason == "ok" else f"withheld: {self.reason}")
-        return f"{pods}, {said}" if said else pods
+        note = self.said or ("" if self.reason == "ok" else f"withheld: {self.reason}")
+        return f"{pods}, {note}" if note else pods
 
 
 def axis(start_seconds: int, days: int = 1) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def chart(bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = N
     line = {name: y for y, name in enumerate(names)}
     placed = [(line[b.name], b) for b in ordered if b.name in line]
     rows = {state: [(y, b) for y, b in placed if b.state == state] for state in STATES}
-    traces = [trace for state, found in rows.items() for trace in _spans(found, state)]
+    traces = [trace for state, placed_bars in rows.items() for trace in _spans(placed_bars, state)]
     layout = base.layout(
         meta={**base.IN_TIME, "spans": True},
         margin={"l": LEFT, "r": 12, "t": 30, "b": 26},
@@ -118,8 +118,8 @@ def chart(bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = N
         },
         shapes=[] if now_seconds is None else [lines.vertical(1000 * now_seconds)],
     )
-    told = _words(placed, start_seconds, days)
-    return Chart({"data": [*traces, told] if placed else [], "layout": layout}, _summary(ordered, names, days))
+    labels = _words(placed, start_seconds, days)
+    return Chart({"data": [*traces, labels] if placed else [], "layout": layout}, _summary(ordered, names, days))
 
 
 def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
@@ -173,17 +173,17 @@ def _words(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int) -> 
 
 def _with_next(placed: Sequence[tuple[int, Bar]]) -> list[tuple[tuple[int, Bar], float]]:
     """Each bar with the start of the next one on its line."""
-    made = []
+    pairs = []
     for row, bar in placed:
         later = [b.start_seconds for y, b in placed if y == row and b.start_seconds > bar.start_seconds]
-        made.append(((row, bar), min(later, default=float("inf"))))
-    return made
+        pairs.append(((row, bar), min(later, default=float("inf"))))
+    return pairs
 
 
 def _beside(bar: Bar, begin: int, days: int, following: float) -> tuple[int, str]:
     """Where a bar's words stand: after it, before it, or inside when it fills the day; nowhere among many."""
-    whole = days * DAY_SECONDS
-    start, end, after = ((t - begin) / whole for t in (bar.start_seconds, bar.end_seconds, following))
+    span_seconds = days * DAY_SECONDS
+    start, end, after = ((t - begin) / span_seconds for t in (bar.start_seconds, bar.end_seconds, following))
     if end <= 1 - WORDS and after >= end + WORDS:
         return bar.end_seconds, "middle right"
     if days > 1 or after < end + WORDS:
@@ -210,12 +210,12 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
     if not bars:
         return f"No plan has a window in the next {span}."
     counts = {state: sum(b.state == state for b in bars) for state in STATES}
-    told = ", ".join(f"{n} {state}" for state, n in counts.items() if n or state in ("proposed", "withheld"))
+    state_counts = ", ".join(f"{n} {state}" for state, n in counts.items() if n or state in ("proposed", "withheld"))
     first = min([b for b in bars if b.state != "withheld"] or bars, key=lambda b: (b.start_seconds, b.name))
-    words = f"{told} with a window in the next {span}"
-    words += f"; the first begins {display.moment(first.start_seconds)}: {first.name}, {first.words}"
-    left = len({b.name for b in bars}) - len(shown)
-    return words + (f"; {left} more in the list." if left else ".")
+    text = f"{state_counts} with a window in the next {span}"
+    text += f"; the first begins {display.moment(first.start_seconds)}: {first.name}, {first.words}"
+    hidden = len({b.name for b in bars}) - len(shown)
+    return text + (f"; {hidden} more in the list." if hidden else ".")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,23 +233,23 @@ class Lane:
         return over
 
 
-def lane(given: Lane, days: int = 1) -> Chart:
+def lane(demand: Lane, days: int = 1) -> Chart:
     """Steps of what is wanted under the line of what is free; where they cross, the ground is framed and named."""
-    x = base.milliseconds([given.start_seconds + STEP_SECONDS * k for k in range(len(given.wanted) + 1)])
-    cores = given.wanted / MILLICORES_PER_CORE
-    wanted = lines.line(x, np.append(cores, cores[-1:]), "Plans want together", base.VIOLET, width=1.5, shape="hv")
-    free = lines.level(x, given.free / MILLICORES_PER_CORE, "Free of requests now", base.TEAL, dash="dash", width=2)
-    traces = [wanted | {"fill": "tozeroy", "fillpattern": _hatch(base.VIOLET, "/")}, free]
+    x = base.milliseconds([demand.start_seconds + STEP_SECONDS * k for k in range(len(demand.wanted) + 1)])
+    cores = demand.wanted / MILLICORES_PER_CORE
+    demand_line = lines.line(x, np.append(cores, cores[-1:]), "Plans want together", base.VIOLET, width=1.5, shape="hv")
+    free = lines.level(x, demand.free / MILLICORES_PER_CORE, "Free of requests now", base.TEAL, dash="dash", width=2)
+    traces = [demand_line | {"fill": "tozeroy", "fillpattern": _hatch(base.VIOLET, "/")}, free]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,.1f} cores"
     layout = lines.over_time(
         "cores",
         x,
-        xaxis=axis(given.start_seconds, days),
+        xaxis=axis(demand.start_seconds, days),
         margin={"l": LEFT, "r": 12, "t": 30, "b": 26},
-        shapes=[_shade(x[first], x[after]) for first, after in runs(given.conflict)],
+        shapes=[_shade(x[first], x[after]) for first, after in runs(demand.conflict)],
     )
-    return Chart({"data": traces, "layout": layout}, _lane_words(given))
+    return Chart({"data": traces, "layout": layout}, _lane_words(demand))
 
 
 def _shade(start: float, end: float) -> dict[str, Any]:
@@ -268,26 +268,26 @@ def _shade(start: float, end: float) -> dict[str, Any]:
     }
 
 
-def runs(held: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """[first, after) of each run of true slots."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], held, [False]]).astype(np.int8)))
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
 
-def _lane_words(given: Lane) -> str:
-    top = int(given.wanted.argmax()) if given.wanted.size else 0
-    high = float(given.wanted.max(initial=0.0))
-    free = display.amount(given.free, Resource.CPU)
+def _lane_words(demand: Lane) -> str:
+    top = int(demand.wanted.argmax()) if demand.wanted.size else 0
+    high = float(demand.wanted.max(initial=0.0))
+    free = display.amount(demand.free, Resource.CPU)
     if not high:
         return f"No plan wants room; {free} are free of requests now."
-    when = display.moment(given.start_seconds + STEP_SECONDS * top)
+    when = display.moment(demand.start_seconds + STEP_SECONDS * top)
     most = display.amount(high, Resource.CPU)
-    words = f"Plans want at most {most} together, at {when}; {free} are free of requests now"
-    over = runs(given.conflict)
+    text = f"Plans want at most {most} together, at {when}; {free} are free of requests now"
+    over = runs(demand.conflict)
     if not over:
-        return f"{words}: no conflict."
-    first = display.moment(given.start_seconds + STEP_SECONDS * over[0][0])
-    return f"{words}: conflict in {display.counted(int(given.conflict.sum()), 'half hour')}, first at {first}."
+        return f"{text}: no conflict."
+    first = display.moment(demand.start_seconds + STEP_SECONDS * over[0][0])
+    return f"{text}: conflict in {display.counted(int(demand.conflict.sum()), 'half hour')}, first at {first}."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,13 +301,13 @@ class Pods:
     quantile: float
 
 
-def pods(given: Pods) -> Chart:
+def pods(plan_pods: Pods) -> Chart:
     """Steps: what usually runs, the forecast's median above it, and the room to hold, hatched."""
-    x = base.milliseconds([given.start_seconds + STEP_SECONDS * k for k in range(len(given.wanted) + 1)])
-    steps = [given.base + np.append(path, path[-1:]) for path in (given.wanted, given.median)]
-    usual = lines.level(x, given.base, "Usually run", base.BLUE, width=2, dash="solid")
+    x = base.milliseconds([plan_pods.start_seconds + STEP_SECONDS * k for k in range(len(plan_pods.wanted) + 1)])
+    steps = [plan_pods.base + np.append(path, path[-1:]) for path in (plan_pods.wanted, plan_pods.median)]
+    usual = lines.level(x, plan_pods.base, "Usually run", base.BLUE, width=2, dash="solid")
     filled = {"fill": "tonexty", "fillpattern": _hatch(base.VIOLET, "/")}
-    name = f"Room to hold, {given.quantile:.0%}"
+    name = f"Room to hold, {plan_pods.quantile:.0%}"
     traces = [
         usual,
         lines.line(x, steps[0], name, base.VIOLET, width=1.5, shape="hv") | filled,
@@ -315,45 +315,48 @@ def pods(given: Pods) -> Chart:
     ]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,.1f} pods"
-    layout = lines.over_time("pods", x, xaxis=axis(given.start_seconds) | {"dtick": 6 * 3_600_000}, meta=base.IN_TIME)
-    return Chart({"data": traces, "layout": layout}, _pod_words(given))
+    layout = lines.over_time(
+        "pods", x, xaxis=axis(plan_pods.start_seconds) | {"dtick": 6 * 3_600_000}, meta=base.IN_TIME
+    )
+    return Chart({"data": traces, "layout": layout}, _pod_words(plan_pods))
 
 
-def _pod_words(given: Pods) -> str:
-    usual = f"{given.base:g} {'pod runs' if given.base == 1 else 'pods run'} anyway"
-    if not given.wanted.size or not given.wanted.max():
+def _pod_words(plan_pods: Pods) -> str:
+    usual = f"{plan_pods.base:g} {'pod runs' if plan_pods.base == 1 else 'pods run'} anyway"
+    if not plan_pods.wanted.size or not plan_pods.wanted.max():
         return f"{usual}; the forecast asks for no more."
-    at = int(given.wanted.argmax())
-    when = display.moment(given.start_seconds + STEP_SECONDS * at)
-    half = display.counted(int((given.wanted > 0).sum()), "half hour")
+    at = int(plan_pods.wanted.argmax())
+    when = display.moment(plan_pods.start_seconds + STEP_SECONDS * at)
+    half = display.counted(int((plan_pods.wanted > 0).sum()), "half hour")
     return (
-        f"{usual}; room for up to {display.counted(int(given.wanted.max()), 'more pod')} ({when}), in {half}; "
-        f"at the median {display.counted(int(given.median.max(initial=0)), 'more pod')}."
+        f"{usual}; room for up to {display.counted(int(plan_pods.wanted.max()), 'more pod')} ({when}), in {half}; "
+        f"at the median {display.counted(int(plan_pods.median.max(initial=0)), 'more pod')}."
     )
 
 
-def scores(found: Sequence[Score]) -> Chart:
+def scores(past_scores: Sequence[Score]) -> Chart:
     """Past occurrences, the oldest on the left: pods that room was held for, that used it, that waited without."""
-    ordered = list(reversed(found))
+    ordered = list(reversed(past_scores))
     x = base.milliseconds([int(score.start_seconds) for score in ordered])
-    held, used, missed = (
+    reserved, used, missed = (
         np.array([getattr(score, name) for score in ordered], dtype=np.float64) for name in ("held", "used", "missed")
     )
     traces = [
-        _marked(x, held, "Held (squares)", base.VIOLET, "square-open"),
+        _marked(x, reserved, "Held (squares)", base.VIOLET, "square-open"),
         _marked(x, used, "Used (dots)", base.TEAL, "circle"),
         _marked(x, missed, "Waited (crosses)", base.RED, "x"),
     ]
     layout = lines.over_time("pods", x, meta=base.IN_TIME)
     layout["xaxis"] |= {"range": None, "dtick": None, "tickformat": "%a %d %b"}
-    last = found[0]
-    words = (
-        f"{display.counted(len(found), 'occurrence')}; the last held room for {display.counted(last.held, 'pod')}, "
-        f"{last.used} used it and {last.missed} waited: hit {display.percent(last.hit_ratio)}."
+    last = past_scores[0]
+    text = (
+        f"{display.counted(len(past_scores), 'occurrence')}; the last held room for "
+        f"{display.counted(last.held, 'pod')}, {last.used} used it and {last.missed} waited: "
+        f"hit {display.percent(last.hit_ratio)}."
     )
-    return Chart({"data": traces, "layout": layout}, words)
+    return Chart({"data": traces, "layout": layout}, text)
 
 
 def _marked(x: Sequence[float], y: Floats, name: str, colour: str, symbol: str) -> Trace:
-    made = lines.line(x, y, name, colour, width=1, dash="dot")
-    return made | {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 9, "color": colour}}
+    trace = lines.line(x, y, name, colour, width=1, dash="dot")
+    return trace | {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 9, "color": colour}}

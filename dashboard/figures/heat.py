@@ -20,8 +20,8 @@ def chart(heat: Sequence[Sequence[float]]) -> Chart:
     """A 7 x 24 map of ratios; cells never seen stay empty."""
     ratios = np.asarray(heat, dtype=np.float64)
     hover = "%{y} %{x}:00 UTC: %{z:.0f} % of allocatable<extra></extra>"
-    words = _summary(ratios, lambda ratio: f"{display.percent(ratio)} of allocatable CPU")
-    return Chart(_map(100 * ratios, hover, " %", {}), words)
+    summary = _summary(ratios, lambda ratio: f"{display.percent(ratio)} of allocatable CPU")
+    return Chart(_map(100 * ratios, hover, " %", {}), summary)
 
 
 def amounts(heat: Sequence[float], resource: Resource) -> Chart:
@@ -29,8 +29,8 @@ def amounts(heat: Sequence[float], resource: Resource) -> Chart:
     values = np.asarray(heat, dtype=np.float64).reshape(len(DAYS), 24)
     unit = UNIT[resource]
     hover = f"%{{y}} %{{x}}:00 UTC: %{{z:,.3~g}} {unit}<extra></extra>"
-    words = _summary(values, lambda value: display.amount(value, resource))
-    return Chart(_map(values / SCALE[resource], hover, "", base.amounts(unit, "z")), words)
+    summary = _summary(values, lambda value: display.amount(value, resource))
+    return Chart(_map(values / SCALE[resource], hover, "", base.amounts(unit, "z")), summary)
 
 
 def _map(values: np.ndarray, hover: str, suffix: str, meta: Mapping[str, Any]) -> Figure:

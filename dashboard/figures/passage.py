@@ -39,8 +39,8 @@ class Passage:
     def mean(self, start_seconds: float, end_seconds: float) -> float | None:
         """Of the samples in between; None without any."""
         inside = [v for t, v in zip(self.times, self.usage, strict=True) if start_seconds <= t < end_seconds]
-        known = [v for v in inside if not np.isnan(v)]
-        return float(np.mean(known)) if known else None
+        values = [v for v in inside if not np.isnan(v)]
+        return float(np.mean(values)) if values else None
 
 
 def chart(passage: Passage) -> Chart:
@@ -58,27 +58,27 @@ def chart(passage: Passage) -> Chart:
 
 def _requests(passage: Passage, ends: Sequence[float], scale: int) -> list[Trace]:
     """The old request up to the change, and again once that was taken back; the new one in between."""
-    begun, *back = (1000 * t for t in (passage.begun_seconds, passage.back_seconds) if t is not None)
+    begin_milliseconds, *back = (1000 * t for t in (passage.begun_seconds, passage.back_seconds) if t is not None)
     until = back[0] if back else ends[1]
-    old = [ends[0], begun, *([GAP, until, ends[1]] if back else [])]
+    old = [ends[0], begin_milliseconds, *([GAP, until, ends[1]] if back else [])]
     spans: tuple[tuple[str, float | None, list[Any], str, str], ...] = (
         ("Request before", passage.before, old, base.ORANGE, "dash"),
-        ("Request after", passage.after, [begun, until], base.TEAL, "solid"),
+        ("Request after", passage.after, [begin_milliseconds, until], base.TEAL, "solid"),
     )
-    made = []
+    traces = []
     for name, height, times, colour, dash in spans:
         if height is not None:
             heights = np.array([np.nan if t is GAP else height / scale for t in times])
-            made.append(lines.line(times, heights, name, colour, dash=dash, width=2))
-    return made
+            traces.append(lines.line(times, heights, name, colour, dash=dash, width=2))
+    return traces
 
 
 def _marks(passage: Passage) -> list[dict[str, Any]]:
     """The change, the window by which it is judged, and the way back."""
-    begun, judged = 1000 * passage.begun_seconds, 1000 * passage.judged_seconds
+    begin_milliseconds, judged = 1000 * passage.begun_seconds, 1000 * passage.judged_seconds
     ground = {"fillcolor": base.faded(base.VIOLET, 0.1), "line": {"width": 0}, "layer": "below"}
-    window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begun, "x1": judged, **ground}
-    marks = [window, lines.vertical(begun, width=2) | {"label": _label("change")}]
+    window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begin_milliseconds, "x1": judged, **ground}
+    marks = [window, lines.vertical(begin_milliseconds, width=2) | {"label": _label("change")}]
     if passage.back_seconds is not None:
         marks.append(lines.vertical(1000 * passage.back_seconds, color=base.RED, width=2) | {"label": _label("back")})
     return marks

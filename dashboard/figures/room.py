@@ -67,10 +67,10 @@ def chart(line: Lines, now_seconds: float | None) -> Chart:
 
 def _summary(line: Lines) -> str:
     name = "CPU" if line.resource is Resource.CPU else "Memory"
-    seen = np.flatnonzero(np.isfinite(line.sure))
-    if not seen.size:
+    slots = np.flatnonzero(np.isfinite(line.sure))
+    if not slots.size:
         return f"{name}: no forecast says what batch pods may take."
-    low, high = (int(seen[f(line.sure[seen])]) for f in (np.argmin, np.argmax))
+    low, high = (int(slots[f(line.sure[slots])]) for f in (np.argmin, np.argmax))
     worded = [_at(line, k) for k in (low, high)]
     used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
     return f"{name}, 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."

@@ -83,8 +83,8 @@ def _thinned(values: Floats, x: Sequence[float], name: str, colour: str, **style
     """The line if it has any value, in no more points than a trace may have."""
     if not len(values) or np.isnan(values).all():
         return []
-    kept = base.thinned(values)
-    return [lines.line([x[i] for i in kept], values[kept], name, colour, **style)]
+    positions = base.thinned(values)
+    return [lines.line([x[i] for i in positions], values[positions], name, colour, **style)]
 
 
 def _levels(line: Line, x: Sequence[float], scale: int) -> list[Trace]:
@@ -112,7 +112,7 @@ def _lane(events: Sequence[tuple[int, str]], x: Sequence[float]) -> list[Trace]:
     traces = []
     for kind, (word, colour, mark) in EVENTS.items():
         slots: dict[int, list[int]] = defaultdict(list)
-        for time in sorted(t for t, found in events if found == kind):
+        for time in sorted(t for t, event in events if event == kind):
             slots[int((1000 * time - start) // width)].append(time)
         counts = [len(times) for times in slots.values()]
         traces.append(
@@ -160,13 +160,13 @@ def summary(line: Line) -> str:
     resource, name = line.resource, "CPU" if line.resource is Resource.CPU else "Memory"
     if not len(line.mean) or np.isnan(line.mean).all():
         return f"No {resource} usage in the history."
-    seen = line.mean[~np.isnan(line.mean)]
-    parts = [f"{name}: mean usage {display.amount(float(seen.mean()), resource)}"]
+    means = line.mean[~np.isnan(line.mean)]
+    parts = [f"{name}: mean usage {display.amount(float(means.mean()), resource)}"]
     if len(line.highest) and not np.isnan(line.highest).all():
         parts.append(f"highest {display.amount(float(np.nanmax(line.highest)), resource)}")
-    asked = line.request[~np.isnan(line.request)]
-    if len(asked):
-        parts.append(f"requested now {display.amount(float(asked[-1]), resource)}")
+    requests = line.request[~np.isnan(line.request)]
+    if len(requests):
+        parts.append(f"requested now {display.amount(float(requests[-1]), resource)}")
     if line.proposed is not None:
         parts.append(f"proposed {display.amount(line.proposed, resource)}")
     if line.limit is not None:
@@ -188,5 +188,5 @@ def _spoken(word: str) -> str:
 
 def _event_words(line: Line) -> str:
     counts = Counter(kind for _, kind in line.events)
-    words = [display.counted(counts[kind], _spoken(word)) for kind, (word, *_) in EVENTS.items() if counts[kind]]
-    return f"; {', '.join(words)}" if words else ""
+    parts = [display.counted(counts[kind], _spoken(word)) for kind, (word, *_) in EVENTS.items() if counts[kind]]
+    return f"; {', '.join(parts)}" if parts else ""

@@ -78,10 +78,10 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         },
         yaxis={"autorange": "reversed", "automargin": True, "fixedrange": True, "type": "category", "showgrid": False},
     )
-    named = ", ".join(f"{w.namespace} {t}" for w, t in zip(rows[:3], texts[:3], strict=True))
+    largest = ", ".join(f"{w.namespace} {t}" for w, t in zip(rows[:3], texts[:3], strict=True))
     return Chart(
         {"data": [trace], "layout": layout},
-        f"Most requested but unused: {named}." if rows else "Nothing is requested and left unused.",
+        f"Most requested but unused: {largest}." if rows else "Nothing is requested and left unused.",
     )
 
 

@@ -103,8 +103,8 @@ def day(view: View) -> Component:
     overview, room = view.source.snapshot().overview, view.source.batch_room()
     if overview is None or room is None:
         return panels.panel("The next 24 hours", _no_room())
-    made = [_ahead(view, overview, room, r) for r in Resource]
-    return html.Div(made, className="row halves")
+    charts = [_ahead(view, overview, room, r) for r in Resource]
+    return html.Div(charts, className="row halves")
 
 
 def _no_room() -> Component:
@@ -133,10 +133,10 @@ def _ahead(view: View, overview: Overview, room: Room, resource: Resource) -> Co
 
 def _note(room: Room) -> str:
     missing = len(room.nodes) - room.known
-    words = "What batch pods may take, all nodes together; what they use already is part of it."
+    text = "What batch pods may take, all nodes together; what they use already is part of it."
     if not missing:
-        return words
-    return f"{words} {missing:,} of {display.counted(len(room.nodes), 'node')} are not known and count as nothing."
+        return text
+    return f"{text} {missing:,} of {display.counted(len(room.nodes), 'node')} are not known and count as nothing."
 
 
 def _form(search: str) -> Component:
@@ -181,29 +181,29 @@ def answer(view: View, search: str) -> Component:
     return html.Div([_told(batch.fit(room, job, now), job, room, now), link])
 
 
-def _told(found: Fit, job: Job, room: Room, now: float) -> Component:
-    words = html.P(verdict(found, job, room), className="verdict", role="status", id="fit-verdict")
-    reach = [html.P(_reach(room), className="panel-note")] if found.late else []
-    table = [windows(found.windows, now)] if found.windows else []
-    return html.Div([words, *table, *reach, html.P(HONEST, className="panel-note")])
+def _told(fit: Fit, job: Job, room: Room, now: float) -> Component:
+    sentence = html.P(verdict(fit, job, room), className="verdict", role="status", id="fit-verdict")
+    reach = [html.P(_reach(room), className="panel-note")] if fit.late else []
+    table = [windows(fit.windows, now)] if fit.windows else []
+    return html.Div([sentence, *table, *reach, html.P(HONEST, className="panel-note")])
 
 
-def verdict(found: Fit, job: Job, room: Room) -> str:
+def verdict(fit: Fit, job: Job, room: Room) -> str:
     """The answer in a sentence."""
     size = f"a pod of {job.cores:g} cores and {job.gib:g} GiB for {job.hours:g} hours"
-    if found.windows:
-        first = found.windows[0]
+    if fit.windows:
+        first = fit.windows[0]
         nodes = f"{display.counted(first.nodes, 'node')} can take {size}"
         pods = display.counted(first.pods, "such pod")
         return f"From {display.moment(first.start_seconds)}: {nodes}, {pods} together (95 % sure)."
-    if not found.starts:
+    if not fit.starts:
         return "There is no half hour to start at: the run would end after its deadline or after the forecasts."
     if not room.known:
         return "No node is known in both CPU and memory, so nothing can be said."
-    if found.likely:
-        start, nodes = found.likely.start_seconds, display.counted(found.likely.likely_nodes, "node")
+    if fit.likely:
+        start, nodes = fit.likely.start_seconds, display.counted(fit.likely.likely_nodes, "node")
         return f"Not surely: {size} fits at the median only, from {display.moment(start)} on {nodes}."
-    cpu, memory = (display.amount(found.largest[r], r) for r in Resource)
+    cpu, memory = (display.amount(fit.largest[r], r) for r in Resource)
     return f"No node can take {size} in time. The most that one node has free so long is {cpu}, or {memory}."
 
 
@@ -211,7 +211,7 @@ def _reach(room: Room) -> str:
     return f"The forecasts reach to {display.moment(room.end_seconds)}: what comes after is not known."
 
 
-def windows(found: tuple[Window, ...], now: float) -> Component:
+def windows(starts: tuple[Window, ...], now: float) -> Component:
     """Starts, earliest first; each later one has room for more pods."""
     titles = ("Start", "Wait", "Done by", "Nodes (95 % sure)", "Pods together", "Nodes (median)", "Most on")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
@@ -227,7 +227,7 @@ def windows(found: tuple[Window, ...], now: float) -> Component:
                 html.Td(visible(batch.nodes_of(w.most))),
             ]
         )
-        for w in found
+        for w in starts
     ]
     table = html.Table([head, html.Tbody(rows)], className="facts", id="fit-windows")
     return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": "When the job fits"})

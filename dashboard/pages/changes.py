@@ -91,7 +91,7 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a change."""
     body = panels.guarded(lambda: _list(view, search))
-    words = [html.H1("Changes"), html.P("What people had done, and the way back. Enter or click: the whole story.")]
+    heading = [html.H1("Changes"), html.P("What people had done, and the way back. Enter or click: the whole story.")]
     side = html.Div(panels.guarded(lambda: ledger(view)), id="ledger-line", className="ledger-line", role="status")
     drawer = dmc.Drawer(
         html.Div(panels.skeleton(60, 200, 200), id="change-told"),
@@ -104,15 +104,15 @@ def render(view: View, search: str) -> Component:
         transitionProps={"duration": 120},
     )
     news = dcc.Store(id=NEWS, data=_version(view))
-    head = html.Div([*words, side], className="page-head")
+    head = html.Div([*heading, side], className="page-head")
     return html.Div([head, body, drawer, _question(), news], className="page list-page")
 
 
 def _list(view: View, search: str) -> Component:
     """The list; where nothing was ever changed its words without an empty grid, which the frame asks for again."""
-    seen = changing.before(view)
-    if len(seen.source.snapshot().tables[CHANGES.name]):
-        return listing.body(LIST, seen, search)
+    changes_view = changing.before(view)
+    if len(changes_view.source.snapshot().tables[CHANGES.name]):
+        return listing.body(LIST, changes_view, search)
     return html.Div(_nothing(view))
 
 
@@ -143,13 +143,13 @@ def ledger(view: View) -> Component:
     """Whether the ledger is what was written, and changes without an outcome."""
     if view.given.desk is None:
         return html.Span()
-    found = view.given.desk.ledger()
-    tone = "red" if found.bad_row else "teal" if found.anchored else "gray"
+    health = view.given.desk.ledger()
+    tone = "red" if health.bad_row else "teal" if health.anchored else "gray"
     standings = changing.standings_of(view)
     open_ones = sum(not s.state.settled for s in standings)
-    notes = " ".join(found.notes)
-    parts: list[Any] = [panels.chip(changing.health_words(found), tone, notes)]
-    if found.notes:
+    notes = " ".join(health.notes)
+    parts: list[Any] = [panels.chip(changing.health_words(health), tone, notes)]
+    if health.notes:
         parts.append(html.Details([html.Summary("More"), html.P(visible(notes))], className="more"))
     if open_ones:
         why = acting.why_not(view, Right.ADMINISTER)
@@ -182,10 +182,10 @@ def story(view: View, id_: str) -> tuple[str, Component]:
     if standing is None:
         raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all of them.")
     soak = SECONDS_PER_MINUTE * view.given.actions.soak_minutes
-    left = changing.soaks(standing, soak, view.now_seconds())
-    rows, can = desk.story(who, id_), allowed(view, standing, standings.values(), left)
+    left_seconds = changing.soaks(standing, soak, view.now_seconds())
+    rows, can = desk.story(who, id_), allowed(view, standing, standings.values(), left_seconds)
     why = panels.guarded(lambda: html.Div(verdict.section(view, standing, rows)))
-    body = change_story.body(standing, rows, can, left, [why])
+    body = change_story.body(standing, rows, can, left_seconds, [why])
     return change_story.title(standing.change), body
 
 
@@ -217,14 +217,14 @@ def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
     if id_ not in standings:
         raise UsageError(f"There is no change {id_!r}.", fix="The list has all of them.")
     batch = standings[id_].change.batch
-    found = [s for s in standings.values() if s.state.in_force and (
+    targets = [s for s in standings.values() if s.state.in_force and (
         s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip
-    rows = [html.Li([html.Strong(visible(s.change.workload)), f": {visible(_back(s))}"]) for s in found[:20]]
-    more = [html.Li(f"and {len(found) - 20} more")] if len(found) > 20 else []
-    lead = f"Put back what stood there before, in {display.counted(len(found), 'workload')}:"
+    rows = [html.Li([html.Strong(visible(s.change.workload)), f": {visible(_back(s))}"]) for s in targets[:20]]
+    more = [html.Li(f"and {len(targets) - 20} more")] if len(targets) > 20 else []
+    lead = f"Put back what stood there before, in {display.counted(len(targets), 'workload')}:"
     note = "Where somebody has changed it since, nothing is overwritten and it is said."
     return html.Div([html.P(lead), html.Ul([*rows, *more]), html.P(note, className="panel-note")]), [
-        s.change.id for s in found
+        s.change.id for s in targets
     ]
 
 
@@ -244,9 +244,9 @@ def register(app: Dash, view: View) -> None:
 
 def _register_looking(app: Dash, view: View) -> None:
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), State(NEWS, "data"))
-    def _news(_ticks: int | None, known: str | None) -> Any:
+    def _news(_ticks: int | None, shown_version: str | None) -> Any:
         now = _version(view)
-        return no_update if now == known else now
+        return no_update if now == shown_version else now
 
     @app.callback(Output("ledger-line", "children"), Input("tick", "n_intervals"), Input(NEWS, "data"))
     def _ledger(_ticks: int | None, _news: str) -> Component:
@@ -288,8 +288,8 @@ def _register_asking(app: Dash, view: View) -> None:
         what = _pressed()
         if what not in ("rollback", "batch"):
             return [no_update] * 3
-        words, ids = question(view, what, opened(search or ""))
-        return [True, words, ids]
+        content, ids = question(view, what, opened(search or ""))
+        return [True, content, ids]
 
     @app.callback(
         Output("change-question", "opened", allow_duplicate=True),

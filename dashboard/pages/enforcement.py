@@ -42,12 +42,12 @@ WIDTHS: Final = {
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
     """Seconds count here; a dry run is a chip."""
-    for made in definitions:
-        made["width"] = WIDTHS.get(made["field"], made["width"])
-        if made["field"] == "time":
-            made["valueFormatter"] = {"function": "cotenantStamp(params)"}
-        if made["field"] == "mode":
-            made["cellRenderer"] = "CotenantMode"
+    for column_def in definitions:
+        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
+        if column_def["field"] == "time":
+            column_def["valueFormatter"] = {"function": "cotenantStamp(params)"}
+        if column_def["field"] == "mode":
+            column_def["cellRenderer"] = "CotenantMode"
 
 
 LIST: Final = Listing(
@@ -80,13 +80,13 @@ def render(view: View, search: str) -> Component:
     if not len(snapshot.tables[ENFORCEMENT.name]):
         # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
         # so nothing on it follows news: a callback of which only some outputs are there is an error in the browser.
-        said = enforcing.nothing(view) or panels.empty("No act is known.")
-        return html.Div([head, panels.guarded(lambda: _told(view)), said], className="page")
-    told = html.Div(panels.guarded(lambda: _told(view)), id="enforcement-told")
+        state = enforcing.nothing(view) or panels.empty("No act is known.")
+        return html.Div([head, panels.guarded(lambda: _told(view)), state], className="page")
+    facts = html.Div(panels.guarded(lambda: _told(view)), id="enforcement-told")
     news = dcc.Store(id=NEWS, data=_revision(view))
     hand = html.Div(panels.guarded(lambda: node_in_hand(view, search), IN_HAND), id="enforcement-hand")
     body = panels.guarded(lambda: listing.body(LIST, view, search))
-    return html.Div([head, news, told, hand, html.Div(body, className="list-below")], className="page tall-page")
+    return html.Div([head, news, facts, hand, html.Div(body, className="list-below")], className="page tall-page")
 
 
 def _told(view: View) -> Component:
@@ -105,20 +105,20 @@ def node_in_hand(view: View, search: str) -> Component:
         query = LIST.query(search)
     except UsageError as error:
         return panels.panel(IN_HAND, panels.failed(error.message, error.fix))
-    found, asked = enforcing.nodes(snapshot, query), enforcing.opened(search)
-    if not found and not asked:
+    node_counts, opened_node = enforcing.nodes(snapshot, query), enforcing.opened(search)
+    if not node_counts and not opened_node:
         clear = ("Clear filters", "?")
         return panels.panel(IN_HAND, panels.empty("No act matches these filters.", link=clear))
-    node = asked or found[0][0]
+    node = opened_node or node_counts[0][0]
     shown = enforcing.shown(snapshot, view.source.enforcement(node), node, query)
     if not shown.marks and shown.lanes is None:
         why = "Its agent told nothing under these filters, or it is not one of the cluster's nodes."
-        ways = html.Div(enforcing.node_links(found, query, node), className="ways")
+        ways = html.Div(enforcing.node_links(node_counts, query, node), className="ways")
         nothing = panels.empty(f"Nothing of node {visible(node)}.", why=why, link=("All acts", "?"))
         return panels.panel(visible(node), ways, nothing)
     newest = enforcing.newest(snapshot, node) or shown.until
     ways = html.Div(
-        [enforcing.node_links(found, query, node), enforcing.span_links(query, node, newest)], className="ways"
+        [enforcing.node_links(node_counts, query, node), enforcing.span_links(query, node, newest)], className="ways"
     )
     page = f"{view.settings.base_path}nodes/{quote(node, safe='')}"
     link = dcc.Link("The node's page", href=page, className="quiet-link")
@@ -140,9 +140,9 @@ def register(app: Dash, view: View) -> None:
     listing.register(app, view, LIST)
 
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), Input("version", "data"), State(NEWS, "data"))
-    def _news(_ticks: int | None, _version: str | None, known: str | None) -> Any:
+    def _news(_ticks: int | None, _version: str | None, shown_version: str | None) -> Any:
         now = _revision(view)
-        return no_update if now == known else now
+        return no_update if now == shown_version else now
 
     @app.callback(
         Output("enforcement-hand", "children"),

@@ -63,10 +63,10 @@ WIDTHS: Final = {
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
     """Peaks are in the unit of their row's resource."""
-    for made in definitions:
-        if made["field"] in ("peak", "peak_median"):
-            made["valueFormatter"] = {"function": "cotenantByResource(params)"}
-        made["width"] = WIDTHS.get(made["field"], made["width"])
+    for column_def in definitions:
+        if column_def["field"] in ("peak", "peak_median"):
+            column_def["valueFormatter"] = {"function": "cotenantByResource(params)"}
+        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
 
 
 LIST: Final = Listing(
@@ -119,11 +119,11 @@ def render(view: View, search: str) -> Component:
 
 def _report(view: View) -> Component:
     """The way to the report of the last back-test, where there is one."""
-    found = view.source.backtest()
-    if found is None:
+    report = view.source.backtest()
+    if report is None:
         return html.Span()
     address = f"{view.settings.base_path}api/v1/backtest"
-    title = f"{found.summary}, against named baselines"
+    title = f"{report.summary}, against named baselines"
     return html.A("Back-test report", href=address, target="_blank", className="quiet-link", title=title, id="backtest")
 
 
@@ -140,25 +140,27 @@ def subject_of(search: str, snapshot: Snapshot) -> Subject:
 def band(view: View, search: str) -> Component:
     """The forecast in hand: the week before it and its quantiles."""
     subject = subject_of(search, view.source.snapshot())
-    found = view.source.foreseen(subject)
+    foreseen = view.source.foreseen(subject)
     title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"
-    if found is None:
+    if foreseen is None:
         why = "The link may be old, or its series is gone."
         command = "cotenant forecast"
         return panels.panel(IN_HAND, panels.empty(f"No forecast of {title}.", why=why, command=command))
-    resource = Resource(found.row["resource"])
-    if not any(found.row[name] for name in story.PATHS.values()):
-        empty = panels.empty("This forecast has no values.", why=story.measured(found.row), command="cotenant doctor")
+    resource = Resource(foreseen.row["resource"])
+    if not any(foreseen.row[name] for name in story.PATHS.values()):
+        empty = panels.empty(
+            "This forecast has no values.", why=story.measured(foreseen.row), command="cotenant doctor"
+        )
         return panels.panel(title, empty)
-    figure = panels.figure(chart.chart(line(found, resource)), "foreseen-figure", BAND_HEIGHT)
-    aside, note = _way(view, subject, search), told(found.row, resource)
-    return panels.panel(title, figure, models(found.row), aside=aside, note=note)
+    figure = panels.figure(chart.chart(line(foreseen, resource)), "foreseen-figure", BAND_HEIGHT)
+    aside, note = _way(view, subject, search), told(foreseen.row, resource)
+    return panels.panel(title, figure, models(foreseen.row), aside=aside, note=note)
 
 
 def ahead(view: View, search: str) -> Component:
     """The week ahead of the forecast in hand."""
-    found = view.source.foreseen(subject_of(search, view.source.snapshot()))
-    return weekly.body(found.week if found else None)
+    foreseen = view.source.foreseen(subject_of(search, view.source.snapshot()))
+    return weekly.body(foreseen.week if foreseen else None)
 
 
 def models(row: Row) -> Component:
@@ -188,16 +190,16 @@ def _model(name: str, loss: float, most: float, serves: bool) -> Component:
     return html.Tr([html.Th(name, scope="row"), amount, html.Td("yes" if serves else "")])
 
 
-def line(found: Foreseen, resource: Resource) -> chart.Line:
+def line(foreseen: Foreseen, resource: Resource) -> chart.Line:
     """What the band is drawn from: the last week, the quantiles, the peak window."""
-    ahead, paths = story.ahead(found.row)
-    recent = slice(max(0, len(found.times) - 24 * HISTORY_DAYS), None)
-    start, end = found.row["peak_time"], found.row["peak_end"]
+    ahead, paths = story.ahead(foreseen.row)
+    recent = slice(max(0, len(foreseen.times) - 24 * HISTORY_DAYS), None)
+    start, end = foreseen.row["peak_time"], foreseen.row["peak_end"]
     return chart.Line(
         resource=resource,
-        times=found.times[recent],
-        mean=found.mean[recent],
-        request=found.request[recent],
+        times=foreseen.times[recent],
+        mean=foreseen.mean[recent],
+        request=foreseen.request[recent],
         ahead=ahead,
         quantiles=paths,
         window=(int(start), int(end)) if start is not None and end is not None else None,
@@ -257,21 +259,21 @@ def worst(listed: Indexed, rows: Index, search: str) -> list[Component]:
         ("Loss above the seasonal naive's", high, loss, "{:.2f}"),
         ("Too sure of themselves", low, 100 * covered, "{:.0f} %"),
     )
-    made: list[Component] = []
+    sections: list[Component] = []
     for title, places, values, form in lists:
         if places:
-            found = list(listed.take(rows[places]).rows())
-            items = [_item(row, form.format(values[i]), search) for row, i in zip(found, places, strict=True)]
-            made.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
-    return [html.Div(made, className="row halves worst-lists")]
+            worst_rows = list(listed.take(rows[places]).rows())
+            items = [_item(row, form.format(values[i]), search) for row, i in zip(worst_rows, places, strict=True)]
+            sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
+    return [html.Div(sections, className="row halves worst-lists")]
 
 
 def _item(row: Row, value: str, search: str) -> Component:
     key = "/".join(quote(str(row[name]), safe="") for name in FORECAST_LIST.key)
-    kept = [part for part in search.lstrip("?").split("&") if part and part.partition("=")[0] != "open"]
+    parts = [part for part in search.lstrip("?").split("&") if part and part.partition("=")[0] != "open"]
     name = f"{row['namespace']}/{row['name']}" if row["namespace"] else row["name"]
     link = dcc.Link(
-        visible(str(name)), href="?" + "&".join([*kept, f"open={quote(key, safe='')}"]), title="Show its band"
+        visible(str(name)), href="?" + "&".join([*parts, f"open={quote(key, safe='')}"]), title="Show its band"
     )
     return html.Li([link, html.Span(str(row["resource"]), className="dim"), html.Span(value, className="worst-value")])
 

@@ -38,9 +38,9 @@ def contents(view: View) -> Component:
         upkeep = view.source.upkeep()
     except CotenantError as error:
         now = status(overview, Upkeep(), view.now_seconds(), acts=acts)
-        known = replace(now, jobs=[job for job in now.jobs if job.name != PULL])  # nothing can be said about pulls
+        shown = replace(now, jobs=[job for job in now.jobs if job.name != PULL])  # nothing can be said about pulls
         refused = panels.panel("Sources", panels.trouble(error))
-        return html.Div([_first_row(known), html.Div([refused, _process(now)], className="row wide-narrow")])
+        return html.Div([_first_row(shown), html.Div([refused, _process(now)], className="row wide-narrow")])
     now = status(overview, upkeep, view.now_seconds(), acts=acts)
     return html.Div(
         [
@@ -131,11 +131,11 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
 
 def _defects(now: Status) -> Component:
     newest = now.pulls[0] if now.pulls else None
-    found = {d: n for d, n in newest.defects.items() if n} if newest else {}
-    if not found:
-        words = "The last pull found nothing to mend." if newest else "No pull yet, so nothing was looked at."
-        return panels.panel("What was mended", html.P(words, className="said"))
-    rows = [(d.value, f"{n:,}", DEFECT_SENTENCES[d]) for d, n in sorted(found.items(), key=lambda pair: -pair[1])]
+    defects = {d: n for d, n in newest.defects.items() if n} if newest else {}
+    if not defects:
+        text = "The last pull found nothing to mend." if newest else "No pull yet, so nothing was looked at."
+        return panels.panel("What was mended", html.P(text, className="said"))
+    rows = [(d.value, f"{n:,}", DEFECT_SENTENCES[d]) for d, n in sorted(defects.items(), key=lambda pair: -pair[1])]
     return panels.panel(
         "What was mended", _table(("Defect", "Count", "What was done"), rows, "Defects of the last pull")
     )
@@ -153,14 +153,14 @@ def _lost(now: Status) -> Component:
 
 def _coverage(upkeep: Upkeep) -> list[Component]:
     """By day and by namespace, where the results hold it."""
-    made = []
+    cards = []
     if upkeep.days:
         drawn = completeness.chart(upkeep.days)
         note = "Share of 5-minute slots with a sample, by UTC day."
-        made.append(panels.panel("Coverage by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note))
+        cards.append(panels.panel("Coverage by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note))
     if upkeep.namespaces:
-        made.append(_namespaces(upkeep))
-    return [html.Div(made, className="row halves")] if made else []
+        cards.append(_namespaces(upkeep))
+    return [html.Div(cards, className="row halves")] if cards else []
 
 
 def _namespaces(upkeep: Upkeep) -> Component:

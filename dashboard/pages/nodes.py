@@ -131,18 +131,18 @@ def _state(row: Mapping[str, Any]) -> Component:
     reason = str(row["reason"] or Reason.OK.value)
     if reason == Reason.OK.value:
         return html.P(display.counted(int(row["pods"] or 0), "pod"))
-    words = SENTENCES[Reason(reason)] if reason in set(Reason) else ""
-    return html.P([panels.chip(reason, "orange"), f" {words} {display.counted(int(row['pods'] or 0), 'pod')}."])
+    sentence = SENTENCES[Reason(reason)] if reason in set(Reason) else ""
+    return html.P([panels.chip(reason, "orange"), f" {sentence} {display.counted(int(row['pods'] or 0), 'pod')}."])
 
 
 def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent]:
     """The node's rows of RECLAIMABLE by band and resource."""
     indexed = snapshot.tables[RECLAIMABLE.name]
-    words = indexed.vocabulary["node"]
-    place = words.index(node) if node in words else -1
+    names = indexed.vocabulary["node"]
+    place = names.index(node) if node in names else -1
     rows = indexed.take(np.flatnonzero(indexed.codes["node"] == place)).rows()
-    found = [Lent.of(row) for row in rows]
-    return {(lent.band, lent.resource): lent for lent in found}
+    lent_rows = [Lent.of(row) for row in rows]
+    return {(lent.band, lent.resource): lent for lent in lent_rows}
 
 
 def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
@@ -155,9 +155,9 @@ def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
 
 
 def _used(row: Mapping[str, Any], resource: Resource) -> Component:
-    used, room, asked = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
+    used, room, request = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
     share = used / room if used is not None and room else float("nan")
-    requested = f", {display.percent(asked / room)} requested" if asked is not None and room else ""
+    requested = f", {display.percent(request / room)} requested" if request is not None and room else ""
     detail = html.Span([f"{display.percent(share)} of ", panels.amount(room, resource), requested])
     label = "CPU used now" if resource is Resource.CPU else "Memory used now"
     return panels.stat(label, panels.amount(used, resource), detail, bar=share)

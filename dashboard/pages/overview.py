@@ -129,10 +129,10 @@ def _worth(overview: Overview, view: View) -> Component:
     link = dcc.Link("See them", href=f"{view.settings.base_path}recommendations?sort=cpu_delta_total")
     saved = view.source.snapshot().tables[RECOMMENDATIONS.name].table.columns["saving_month"]
     money = f", {display.money(float(np.nansum(saved)), view.currency)} a month" if np.isfinite(saved).any() else ""
-    words = display.counted(overview.worth_the_effort, "recommendation")
+    count_text = display.counted(overview.worth_the_effort, "recommendation")
     return panels.stat(
         "Worth the effort",
-        words,
+        count_text,
         html.Span([share, cpu, " and ", memory, f" less requested{money}. ", link]),
     )
 
@@ -234,7 +234,7 @@ def _share(word: str, count: int, total: int, href: str, tone: str) -> Component
 
 
 def _reasons(reasons: Mapping[str, int], base: str) -> Component:
-    known = sorted(((n, Reason(code)) for code, n in reasons.items() if n and code in set(Reason)), reverse=True)[:5]
+    ranked = sorted(((n, Reason(code)) for code, n in reasons.items() if n and code in set(Reason)), reverse=True)[:5]
     rows = [
         html.Li(
             [
@@ -242,7 +242,7 @@ def _reasons(reasons: Mapping[str, int], base: str) -> Component:
                 f" {display.counted(count, 'value')}. {SENTENCES[reason]}",
             ]
         )
-        for count, reason in known
+        for count, reason in ranked
     ]
     return html.Ul(rows, className="reasons")
 

@@ -56,14 +56,14 @@ def back(base: str, search: str) -> tuple[str, str]:
     """(words, address) of the way back, the filters as they were."""
     origin = dict(parse_qsl(search.lstrip("?"))).get("from", "workloads")
     origin = origin if origin in ORIGINS else "workloads"
-    kept = "&".join(_filters(search))
-    return ORIGINS[origin], f"{base}{origin}" + (f"?{kept}" if kept else "")
+    filter_query = "&".join(_filters(search))
+    return ORIGINS[origin], f"{base}{origin}" + (f"?{filter_query}" if filter_query else "")
 
 
 def shown(search: str) -> Resource:
     """The resource that the URL asks to see; CPU unless it says memory."""
-    asked = dict(parse_qsl(search.lstrip("?"))).get("show")
-    return Resource.MEMORY if asked == Resource.MEMORY.value else Resource.CPU
+    show = dict(parse_qsl(search.lstrip("?"))).get("show")
+    return Resource.MEMORY if show == Resource.MEMORY.value else Resource.CPU
 
 
 def render(view: View, _search: str) -> Component:
@@ -77,10 +77,10 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
     if len(parts) != 3:
         return render(view, search)
     ref = WorkloadRef(*parts)
-    words, way = back(view.settings.base_path, search)
+    label, way = back(view.settings.base_path, search)
     crumbs = html.Nav(
         [
-            dcc.Link(f"← {words}", href=way, id="back", title="Back, the filters as they were (Esc)"),
+            dcc.Link(f"← {label}", href=way, id="back", title="Back, the filters as they were (Esc)"),
             html.Span(f"{visible(ref.namespace)} / {visible(ref.kind)}"),
             dcc.Link("Pods", href=f"{view.settings.base_path}pods?{_exactly(ref)}", id="to-pods"),
         ],
@@ -104,43 +104,43 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
     """Everything below the name."""
     if view.source.snapshot().overview is None:
         return panels.no_results()
-    found = view.source.story(ref)
-    if found is None:
+    workload_story = view.source.story(ref)
+    if workload_story is None:
         base = view.settings.base_path
         why = "It may be gone since the link was made, or it was never seen in the window."
         near = ("Search for the name", f"{base}workloads?{urlencode({'q': ref.name})}")
         return panels.empty(f"The results hold no workload {visible(str(ref))}.", why=why, link=near)
     resource = shown(search)
     make: tuple[tuple[str, Callable[[], Component]], ...] = (
-        ("facts", lambda: facts(found, resource)),
-        ("time", lambda: over_time(found, resource)),
-        ("spread", lambda: spread(found, resource)),
-        ("week", lambda: week(found, resource)),
-        ("test", lambda: _framed("Back-test", proposals.card(found, view.currency))),
-        ("why", lambda: _proposed(found, view, ref)),
-        ("log", lambda: _framed("History of recommendations", proposals.log(found.log), note=LOG_NOTE)),
-        ("apply", lambda: _apply(found, view)),
+        ("facts", lambda: facts(workload_story, resource)),
+        ("time", lambda: over_time(workload_story, resource)),
+        ("spread", lambda: spread(workload_story, resource)),
+        ("week", lambda: week(workload_story, resource)),
+        ("test", lambda: _framed("Back-test", proposals.card(workload_story, view.currency))),
+        ("why", lambda: _proposed(workload_story, view, ref)),
+        ("log", lambda: _framed("History of recommendations", proposals.log(workload_story.log), note=LOG_NOTE)),
+        ("apply", lambda: _apply(workload_story, view)),
     )
-    made = {name: panels.guarded(part) for name, part in make}
+    sections = {name: panels.guarded(part) for name, part in make}
     changed = panels.guarded(lambda: _changed(view, ref))
     return html.Div(
         [
-            *_partial(found),
-            made["facts"],
-            made["time"],
+            *_partial(workload_story),
+            sections["facts"],
+            sections["time"],
             changed,
-            html.Div([made["spread"], made["week"]], className="row halves"),
-            html.Div([made["test"], made["why"]], className="row narrow-wide"),
-            made["log"],
-            made["apply"],
+            html.Div([sections["spread"], sections["week"]], className="row halves"),
+            html.Div([sections["test"], sections["why"]], className="row narrow-wide"),
+            sections["log"],
+            sections["apply"],
         ]
     )
 
 
 def _changed(view: View, ref: WorkloadRef) -> Component:
     """The last change and why it was found good or bad, where there was one."""
-    found = verdict.last(view, ref)
-    return panels.panel("Last change", found) if found else html.Div()
+    change = verdict.last(view, ref)
+    return panels.panel("Last change", change) if change else html.Div()
 
 
 LOG_NOTE: Final = "One line whenever a run proposed something else; amounts of one pod."
@@ -150,24 +150,24 @@ def _framed(title: str, content: Component, note: str = "") -> Component:
     return panels.panel(title, content, note=note)
 
 
-def _partial(found: Story) -> list[Component]:
+def _partial(workload_story: Story) -> list[Component]:
     """Said on top where samples are missing."""
-    coverage = found.workload["coverage"]
+    coverage = workload_story.workload["coverage"]
     if coverage is None or coverage >= FEW_SAMPLES:
         return []
-    words = f"{display.percent(coverage)} of the samples are there; the rest is shown as gaps. "
+    text = f"{display.percent(coverage)} of the samples are there; the rest is shown as gaps. "
     return [
         html.Div(
-            [html.Strong("Partial. "), words, html.Code("cotenant doctor")], className="note-partial", role="status"
+            [html.Strong("Partial. "), text, html.Code("cotenant doctor")], className="note-partial", role="status"
         )
     ]
 
 
-def facts(found: Story, resource: Resource) -> Component:
+def facts(workload_story: Story, resource: Resource) -> Component:
     """Six headline numbers of the resource, and what kind of workload this is."""
-    row, name = found.workload, resource.value
+    row, name = workload_story.workload, resource.value
     used = row["cpu_used_ratio"] if resource is Resource.CPU else row["memory_used_ratio"]
-    ladder = _ladder(found, resource)
+    ladder = _ladder(workload_story, resource)
     mean = "mean" if resource is Resource.CPU else "highest"
     stats = (
         panels.stat(
@@ -182,7 +182,7 @@ def facts(found: Story, resource: Resource) -> Component:
             panels.amount(row[f"{name}_max"], resource),
             ["p50 ", panels.amount(float(ladder[0]), resource)] if len(ladder) else "",
         ),
-        _peak(found, resource),
+        _peak(workload_story, resource),
         panels.stat("Trouble", display.counted(row["oom_kills"] or 0, "OOM kill"), _trouble(row)),
     )
     return html.Div([_chips(row), html.Div(stats, className="stats six portrait-stats")])
@@ -195,10 +195,10 @@ def _trouble(row: Row) -> str:
 
 
 def _chips(row: Row) -> Component:
-    made = [panels.chip(str(row[k]), str(row[k]).lower(), title) for k, title in CHIPS if row[k]]
+    chips = [panels.chip(str(row[k]), str(row[k]).lower(), title) for k, title in CHIPS if row[k]]
     days = f"{row['days']:.1f} days of history" if row["days"] is not None else "no history"
     return html.Div(
-        [*made, html.Span(f"{days}, {display.percent(row['coverage'])} of samples present", className="dim")],
+        [*chips, html.Span(f"{days}, {display.percent(row['coverage'])} of samples present", className="dim")],
         className="portrait-chips",
     )
 
@@ -206,8 +206,8 @@ def _chips(row: Row) -> Component:
 CHIPS: Final = (("pattern", "How usage moves"), ("qos", "QoS class"), ("priority", "Priority class"))
 
 
-def _peak(found: Story, resource: Resource) -> Component:
-    row = found.forecasts.get(resource.value)
+def _peak(workload_story: Story, resource: Resource) -> Component:
+    row = workload_story.forecasts.get(resource.value)
     if row is None or row["peak"] is None:
         return panels.stat("24 h peak (q95)", display.MISSING, "no forecast")
     when = (
@@ -216,14 +216,14 @@ def _peak(found: Story, resource: Resource) -> Component:
     return panels.stat("24 h peak (q95)", panels.amount(row["peak"], resource), when)
 
 
-def _ladder(found: Story, resource: Resource) -> Floats:
-    row = found.portraits.get(resource.value)
+def _ladder(workload_story: Story, resource: Resource) -> Floats:
+    row = workload_story.portraits.get(resource.value)
     return story.floats(row["ladder"] if row else [])
 
 
-def line(found: Story, resource: Resource) -> chart.Line:
+def line(workload_story: Story, resource: Resource) -> chart.Line:
     """What the chart over time is drawn from."""
-    row, forecast = found.portraits.get(resource.value), found.forecasts.get(resource.value)
+    row, forecast = workload_story.portraits.get(resource.value), workload_story.forecasts.get(resource.value)
     mean = story.floats(row["mean"] if row else [])
     ahead, paths = story.ahead(forecast) if forecast else ([], {})
     return chart.Line(
@@ -234,10 +234,10 @@ def line(found: Story, resource: Resource) -> chart.Line:
         request=story.floats(row["request"] if row else []),
         ahead=ahead,
         quantiles=paths,
-        limit=story.total(found, resource, Field.LIMIT, proposed=False),
-        proposed=story.total(found, resource, Field.REQUEST, proposed=True),
+        limit=story.total(workload_story, resource, Field.LIMIT, proposed=False),
+        proposed=story.total(workload_story, resource, Field.REQUEST, proposed=True),
         window=_window(forecast),
-        events=[(int(e["time"]), str(e["event"])) for e in found.events if e["time"] is not None],
+        events=[(int(e["time"]), str(e["event"])) for e in workload_story.events if e["time"] is not None],
     )
 
 
@@ -247,15 +247,15 @@ def _window(forecast: Row | None) -> tuple[int, int] | None:
     return int(forecast["peak_time"]), int(forecast["peak_end"])
 
 
-def over_time(found: Story, resource: Resource) -> Component:
+def over_time(workload_story: Story, resource: Resource) -> Component:
     """Usage, forecast, request, limit, proposal, events."""
-    if found.portraits.get(resource.value) is None:
+    if workload_story.portraits.get(resource.value) is None:
         return panels.panel("Usage and forecast", _no_portrait())
-    figure = panels.figure(chart.chart(line(found, resource)), "story-figure", HEIGHT)
+    figure = panels.figure(chart.chart(line(workload_story, resource)), "story-figure", HEIGHT)
     note = "The whole workload, hour by hour, and the next 24 hours. " + story.measured(
-        found.forecasts.get(resource.value)
+        workload_story.forecasts.get(resource.value)
     )
-    return panels.panel("Usage and forecast", figure, _events(found.events), note=note)
+    return panels.panel("Usage and forecast", figure, _events(workload_story.events), note=note)
 
 
 def _no_portrait() -> Component:
@@ -287,16 +287,16 @@ def _events(events: Sequence[Row]) -> Component:
     return html.Details([html.Summary(title), table], className="more")
 
 
-def spread(found: Story, resource: Resource) -> Component:
+def spread(workload_story: Story, resource: Resource) -> Component:
     """Histogram and ladder, with where request, limit and proposal stand."""
-    row = found.portraits.get(resource.value)
+    row = workload_story.portraits.get(resource.value)
     if row is None:
         return panels.panel("Distribution", _no_portrait())
     if not row["bounds"]:
         why = "No sample of this resource was found in the window."
         return panels.panel("Distribution", panels.empty("Nothing to show.", why=why, command="cotenant doctor"))
-    ladder = _ladder(found, resource)
-    stands = _stands(found, resource)
+    ladder = _ladder(workload_story, resource)
+    stands = _stands(workload_story, resource)
     figure = distribution.chart(
         story.floats(row["bounds"]), story.floats(row["weights"]), ladder.tolist(), stands, resource
     )
@@ -304,33 +304,33 @@ def spread(found: Story, resource: Resource) -> Component:
     return panels.panel("Distribution", panels.figure(figure, "spread-figure", HALF_HEIGHT), note=note)
 
 
-def _stands(found: Story, resource: Resource) -> dict[str, float]:
-    given = {
-        "Request": story.total(found, resource, Field.REQUEST, proposed=False),
-        "Proposed": story.total(found, resource, Field.REQUEST, proposed=True),
-        "Limit": story.total(found, resource, Field.LIMIT, proposed=False),
+def _stands(workload_story: Story, resource: Resource) -> dict[str, float]:
+    amounts = {
+        "Request": story.total(workload_story, resource, Field.REQUEST, proposed=False),
+        "Proposed": story.total(workload_story, resource, Field.REQUEST, proposed=True),
+        "Limit": story.total(workload_story, resource, Field.LIMIT, proposed=False),
     }
-    return {name: float(amount) for name, amount in given.items() if amount is not None}
+    return {name: float(amount) for name, amount in amounts.items() if amount is not None}
 
 
-def week(found: Story, resource: Resource) -> Component:
+def week(workload_story: Story, resource: Resource) -> Component:
     """Mean usage by hour and weekday."""
-    row = found.portraits.get(resource.value)
+    row = workload_story.portraits.get(resource.value)
     if row is None or len(row["heat"]) != 168:
         return panels.panel("Hour by weekday", _no_portrait())
     figure = panels.figure(heat.amounts(story.floats(row["heat"]).tolist(), resource), "week-figure", HALF_HEIGHT)
     return panels.panel("Hour by weekday", figure, note="Mean usage by weekday and hour.")
 
 
-def _proposed(found: Story, view: View, ref: WorkloadRef) -> Component:
+def _proposed(workload_story: Story, view: View, ref: WorkloadRef) -> Component:
     link = dcc.Link(
         "In the list",
         href=f"{view.settings.base_path}recommendations?{_exactly(ref)}",
         className="quiet-link",
         id="to-recommendations",
     )
-    body = proposals.containers(found, stale=_stale(view))
-    ways = html.Span([*([_review(view, ref)] if found.recommendations else []), link], className="panel-ways")
+    body = proposals.containers(workload_story, stale=_stale(view))
+    ways = html.Span([*([_review(view, ref)] if workload_story.recommendations else []), link], className="panel-ways")
     return panels.panel("Recommendation", body, aside=ways, note="One pod's values, and why they are what they are.")
 
 
@@ -359,10 +359,12 @@ def _stale(view: View) -> bool:
     return view.now_seconds() - overview.time_seconds >= view.settings.red_after_seconds
 
 
-def _apply(found: Story, view: View) -> Component:
-    if not found.recommendations:
+def _apply(workload_story: Story, view: View) -> Component:
+    if not workload_story.recommendations:
         return panels.panel("Apply", panels.empty("There is nothing to apply."))
-    return panels.panel("Apply", explanation.patches(found.recommendations, view.given.patch, view.given.manifest))
+    return panels.panel(
+        "Apply", explanation.patches(workload_story.recommendations, view.given.patch, view.given.manifest)
+    )
 
 
 def register(app: Dash, view: View) -> None:

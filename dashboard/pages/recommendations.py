@@ -51,14 +51,14 @@ def totals(snapshot: Snapshot, query: Query) -> Sequence[Component]:
 
 
 def _total(label: str, deltas: np.ndarray, resource: Resource) -> Component:
-    known = deltas[~np.isnan(deltas)]
-    ups, downs = known[known > 0], known[known < 0]
+    values = deltas[~np.isnan(deltas)]
+    ups, downs = values[values > 0], values[values < 0]
     lowered = f"{display.signed(float(downs.sum()), resource)} in {len(downs):,} rows"
     raised = f"{display.signed(float(ups.sum()), resource)} in {len(ups):,}"
     return html.Div(
         [
             html.Span(label, className="total-label"),
-            html.Strong(display.signed(float(known.sum()), resource), className="total-value"),
+            html.Strong(display.signed(float(values.sum()), resource), className="total-value"),
             html.Span(f"over all replicas: {lowered}, {raised}", className="total-parts"),
         ],
         className="total",
@@ -148,8 +148,8 @@ def register(app: Dash, view: View) -> None:
         ref = WorkloadRef(*name[:3])
         way = portrait.href(view.settings.base_path, ref, search or "", "recommendations")
         acts = panels.guarded(lambda: putting_off.one(view, ref))
-        said = panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.given.patch, way))
-        return True, html.Div([acts, said, panels.guarded(lambda: _changed(view, ref))])
+        body = panels.guarded(lambda: explanation.body(view.source.explain(*name), name, view.given.patch, way))
+        return True, html.Div([acts, body, panels.guarded(lambda: _changed(view, ref))])
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "closed"), Input("drawer", "opened"), prevent_initial_call=True
@@ -158,8 +158,8 @@ def register(app: Dash, view: View) -> None:
 
 def _changed(view: View, ref: WorkloadRef) -> Component:
     """The workload's last change and why it was found good or bad, where there was one."""
-    found = verdict.last(view, ref)
-    return html.Section([html.H2("Last change"), found], className="explain") if found else html.Div()
+    change = verdict.last(view, ref)
+    return html.Section([html.H2("Last change"), change], className="explain") if change else html.Div()
 
 
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:

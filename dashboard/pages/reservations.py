@@ -94,20 +94,20 @@ def register(app: Dash, view: View) -> None:
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def _renew(_ticks: int, acted: float | None, seen: str, ref: str, *where: str | None) -> tuple[Any, ...]:
+    def _renew(_ticks: int, acted: float | None, shown_mark: str, ref: str, *where: str | None) -> tuple[Any, ...]:
         pathname, search = (text or "" for text in where)
-        return _renewed(view, (acted or 0.0, seen, ref), path_of(pathname, view.settings), search)
+        return _renewed(view, (acted or 0.0, shown_mark, ref), path_of(pathname, view.settings), search)
 
 
-def _renewed(view: View, held: tuple[float, str, str], path: str, search: str) -> tuple[Any, ...]:
+def _renewed(view: View, state: tuple[float, str, str], path: str, search: str) -> tuple[Any, ...]:
     """Board, standing, mark and pace; only the pace while nothing has changed."""
-    acted, seen, ref = held
+    acted, shown_mark, ref = state
     everything = known(view)
     now = view.now_seconds()
     busy = now - acted < plan_acts.AFTER_SECONDS or plan_story.moving(everything.plans, now)
     pace = plan_acts.FAST_MILLISECONDS if busy else plan_acts.SLOW_MILLISECONDS
     mark = f"{plan_story.seen(everything.plans, now)}{'!' if everything.trouble else ''}"
-    if mark == seen:
+    if mark == shown_mark:
         return no_update, no_update, no_update, pace
     plan = next((p for p in everything.plans if str(plan_story.ref_to(p)) == ref), None)
     inside = reserving.standing(plan, now) if plan else no_update

@@ -72,7 +72,7 @@ def _frame(view: View, search: str) -> Component:
         choose = ("To the recommendations", f"{view.settings.base_path}recommendations")
         return panels.empty("Nothing is selected.", why="Tick rows in the list, then Review.", link=choose)
     steps = dmc.Stepper(
-        [dmc.StepperStep(label=words) for words in STEPS.values()],
+        [dmc.StepperStep(label=label) for label in STEPS.values()],
         id="review-steps",
         active=place(terms.step),
         size="sm",
@@ -138,13 +138,13 @@ def _confirm(view: View, terms: Asked, method: Method, looks: Sequence[Looked]) 
     if method is Method.BUNDLE and going:
         return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer]
     soak = view.given.actions.soak_minutes
-    seen = {
+    shown = {
         "ids": [reviewing.name_of(look.workload) for look in going],
         "version": view.source.snapshot().version,
         "method": method.value,
     }
     stated = review_end.confirm(going, outs, terms, method, view.given.people(), soak)
-    return [*stated, answer, dcc.Store(id="review-seen", data=seen)]
+    return [*stated, answer, dcc.Store(id="review-seen", data=shown)]
 
 
 def _shown(step: str, body: Component, foot_: Component | None, pinned: Mapping[str, str] | None = None) -> Component:
@@ -166,21 +166,21 @@ def _pinned(refs: Sequence[WorkloadRef], method: Method) -> dict[str, str]:
 def _partial(more: int) -> list[Component]:
     if not more:
         return []
-    words = f"{display.counted(more, 'more workload')} of the selection wait for the next review: one takes no more."
-    return [html.P(words, className="note-partial", role="note")]
+    text = f"{display.counted(more, 'more workload')} of the selection wait for the next review: one takes no more."
+    return [html.P(text, className="note-partial", role="note")]
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
 def chosen(view: View, listing: Listing, terms: Asked, search: str) -> tuple[list[WorkloadRef], int]:
     """The workloads of the review, and how many more there are than one review takes."""
-    found = list(terms.workloads)
+    refs = list(terms.workloads)
     if terms.everything:
         snapshot = view.source.snapshot()
         indexed = snapshot.tables[RECOMMENDATIONS.name]
         query = listing.query(reviewing.filters_of(search), indexed.table.schema)
-        found = choosing.workloads(indexed, choosing.index(snapshot, query, Selection(everything=True)))
+        refs = choosing.workloads(indexed, choosing.index(snapshot, query, Selection(everything=True)))
     most = view.given.actions.guardrails.most_workloads
-    return found[:most], max(0, len(found) - most)
+    return refs[:most], max(0, len(refs) - most)
 
 
 def looked(view: View, terms: Asked, refs: Sequence[WorkloadRef]) -> tuple[list[Looked], Method]:
@@ -201,34 +201,34 @@ def looked(view: View, terms: Asked, refs: Sequence[WorkloadRef]) -> tuple[list[
 
 def recommended(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, list[Recommendation]]:
     """The stored recommendations of the workloads."""
-    wanted = set(refs)
-    made: dict[WorkloadRef, list[Recommendation]] = {ref: [] for ref in refs}
+    workloads = set(refs)
+    by_workload: dict[WorkloadRef, list[Recommendation]] = {ref: [] for ref in refs}
     for namespace in dict.fromkeys(ref.namespace for ref in refs):
-        for found in view.source.explanations(namespace):
-            if found.container.workload in wanted:
-                made[found.container.workload].append(found)
-    return made
+        for recommendation in view.source.explanations(namespace):
+            if recommendation.container.workload in workloads:
+                by_workload[recommendation.container.workload].append(recommendation)
+    return by_workload
 
 
 def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
     """p99 of each whole workload, where a portrait knows it."""
-    made: dict[WorkloadRef, dict[Resource, float]] = {}
+    by_workload: dict[WorkloadRef, dict[Resource, float]] = {}
     for ref in refs:
-        found = view.source.story(ref)
-        rows = found.portraits if found else {}
+        workload_story = view.source.story(ref)
+        rows = workload_story.portraits if workload_story else {}
         ladders = {r: rows[r.value]["ladder"] for r in Resource if r.value in rows}
-        made[ref] = {r: float(ladder[P99]) for r, ladder in ladders.items() if len(ladder) > P99}
-    return made
+        by_workload[ref] = {r: float(ladder[P99]) for r, ladder in ladders.items() if len(ladder) > P99}
+    return by_workload
 
 
 def outcome(view: View, terms: Asked) -> list[Component]:
     """The changes that were accepted under the key."""
-    found = _accepted_under(view, terms)
-    if not found:
+    standings = _accepted_under(view, terms)
+    if not standings:
         return [panels.empty("Nothing was accepted under this address.", why="Go back and confirm.")]
-    found.sort(key=lambda one: one.change.workload)
+    standings.sort(key=lambda one: one.change.workload)
     why = acting.why_not(view, Right.ACCEPT)
-    return review_end.outcome(found, view.settings.base_path, view.given.actions.soak_minutes, why)
+    return review_end.outcome(standings, view.settings.base_path, view.given.actions.soak_minutes, why)
 
 
 def _accepted_under(view: View, terms: Asked) -> list[Standing]:
@@ -267,8 +267,8 @@ def foot(view: View, terms: Asked, method: Method, going: Sequence[Looked], out:
     return html.Div([sums, html.Div([*back, *quick, onward], className="selection-acts")], className="review-foot")
 
 
-def _walk(words: str, id_: str, step: str, *, keys: str = "", primary: bool = False) -> Component:
-    parts = [words, *([" ", html.Kbd(keys)] if keys else [])]
+def _walk(label: str, id_: str, step: str, *, keys: str = "", primary: bool = False) -> Component:
+    parts = [label, *([" ", html.Kbd(keys)] if keys else [])]
     look = "button act primary walk" if primary else "button act walk"
     return html.Button(parts, id=id_, className=look, **{"data-to": step})
 
@@ -276,8 +276,8 @@ def _walk(words: str, id_: str, step: str, *, keys: str = "", primary: bool = Fa
 def _last(view: View, terms: Asked, method: Method, going: Sequence[Looked]) -> list[Component]:
     """The button that acts, or the reason why it does not."""
     if method is Method.BUNDLE:
-        words = "Show the commands" if terms.form is Form.KUBECTL else "Download the bundle"
-        return [html.Button(words, id="review-bundle", className="button act primary", disabled=not going)]
+        text = "Show the commands" if terms.form is Form.KUBECTL else "Download the bundle"
+        return [html.Button(text, id="review-bundle", className="button act primary", disabled=not going)]
     why = _why_not_accept(view, terms, going)
     label = f"{ACCEPT} {display.counted(len(going), 'change')}"
     button = html.Button([label, " ", html.Kbd("Ctrl Enter")], id="review-accept", className="button act primary",
@@ -342,12 +342,12 @@ def _register_actions(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.ACCEPT)
-    def _accept(clicks: int | None, seen: Any, search: str | None) -> Any:
+    def _accept(clicks: int | None, shown: Any, search: str | None) -> Any:
         if not clicks:
             return [no_update, no_update]
         terms = reviewing.asked(search or "")
         try:
-            done = accepted(view, terms, seen)
+            done = accepted(view, terms, shown)
         except CotenantError as error:
             acting.tell(panels.failed(error.message, error.fix))
             return [no_update, _refused(view, error)]
@@ -367,11 +367,11 @@ def _register_actions(app: Dash, view: View) -> None:
         terms = reviewing.asked(search or "")
         if not clicks or not terms.workloads:
             return [no_update, no_update]
-        found = _files(view, terms, terms.workloads)
+        files = _files(view, terms, terms.workloads)
         commands = terms.form is Form.KUBECTL
         acting.tell("The commands are below." if commands else "The bundle is in your downloads.")
-        shown = html.Div(review_end.files(found, commands=commands))
-        return [no_update if commands else _packed(found), shown]
+        shown = html.Div(review_end.files(files, commands=commands))
+        return [no_update if commands else _packed(files), shown]
 
     @app.callback(
         Output("review-redo", "data"),
@@ -388,9 +388,9 @@ def _register_actions(app: Dash, view: View) -> None:
         return (redo or 0) + 1
 
 
-def accepted(view: View, terms: Asked, seen: Any) -> list[Standing]:
+def accepted(view: View, terms: Asked, data: Any) -> list[Standing]:
     """Accept exactly what was shown; UsageError when newer results came in since, or the data are too old."""
-    shown = seen if isinstance(seen, dict) else {}
+    shown = data if isinstance(data, dict) else {}
     refs = [ref for name in shown.get("ids", []) if (ref := reviewing.named(name))]
     if not terms.key or not refs:
         raise UsageError("nothing was chosen", fix="Begin the review anew.")
@@ -421,15 +421,15 @@ def afterwards(view: View, kind: str, ids: Sequence[str]) -> str:
         return f"Rolled back: {review_end.counted(desk.roll_back(who, ids))}"
     judged = desk.verify(who, ids)
     waiting = len(ids) - len(judged)
-    words = f"Judged: {review_end.counted(judged)}" if judged else "Nothing has soaked long enough yet."
-    return f"{words} {waiting:,} still soak." if judged and waiting else words
+    text = f"Judged: {review_end.counted(judged)}" if judged else "Nothing has soaked long enough yet."
+    return f"{text} {waiting:,} still soak." if judged and waiting else text
 
 
-def _packed(found: Mapping[str, str]) -> Any:
+def _packed(files: Mapping[str, str]) -> Any:
     """A zip of the files."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, text in found.items():
+        for path, text in files.items():
             archive.writestr(zipfile.ZipInfo(path), text)
     return dcc.send_bytes(packed.getvalue(), "cotenant-bundle.zip")
 
