@@ -29,7 +29,7 @@ from cotenant.edges.clock import SystemClock
 from cotenant.edges.connection import Request, Response
 from cotenant.edges.telemetry import Metrics
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.app import ExtenderApp, Parts
+from scheduler_ext.extender.app import ExtenderApp, ExtenderDependencies
 from scheduler_ext.extender.certificates import issue
 from scheduler_ext.extender.server import ExtenderServer
 from tests.scheduler_ext.extender.serving import args, client_tls
@@ -72,7 +72,7 @@ class BesideEmpty(ExtenderApp):
 def serve(folder: Path, nodes: int) -> None:
     """The server's process: prints its port, then serves until stdin ends."""
     settings = ExtenderSettings(port=0, certificate_folder=str(folder / "server"), stale_seconds=3600)
-    app = BesideEmpty(Parts(cluster(nodes).view, settings, SystemClock(), Metrics("bench", "3")))
+    app = BesideEmpty(ExtenderDependencies(cluster(nodes).view, settings, SystemClock(), Metrics("bench", "3")))
     server = ExtenderServer(app, settings)
     server.start()
     print(server.port, flush=True)

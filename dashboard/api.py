@@ -39,7 +39,7 @@ from dashboard import batch, filters
 from dashboard.batch import Job
 from dashboard.source import SCHEMAS, Snapshot
 from dashboard.status import status
-from dashboard.story import Foreseen, Subject
+from dashboard.story import ForecastDetail, Subject
 from dashboard.view import View
 
 MAX_LIMIT: Final = 1_000_000
@@ -67,7 +67,7 @@ Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to retur
 Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="What the forecast is of.")]
 
 
-def _before(foreseen: Foreseen) -> Mapping[str, Any]:
+def _before(foreseen: ForecastDetail) -> Mapping[str, Any]:
     """Hourly means before a forecast, in the resource's unit; missing = null."""
     return {"times": foreseen.times, "mean": foreseen.mean.tolist(), "request": foreseen.request.tolist()}
 

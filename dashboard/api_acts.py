@@ -46,7 +46,7 @@ Key = Annotated[
 Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Asked one by one; none: everywhere.")]
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     """Workloads as NAMESPACE/KIND/NAME, and on what terms. dry_run: also try it on the server."""
 
     workloads: list[str]
@@ -66,13 +66,13 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
         return Wanted(refs, self.method, tuple(self.overridden), self.second_person, self.canary, self.because, **more)
 
 
-class Bundled(Asked, forbid_unknown_fields=True, kw_only=True):
+class BundleBody(ChangeRequestBody, forbid_unknown_fields=True, kw_only=True):
     """The same as files of a form."""
 
     form: Form
 
 
-class PutOff(msgspec.Struct, forbid_unknown_fields=True):
+class PostponeBody(msgspec.Struct, forbid_unknown_fields=True):
     """Recommendations to hide: for so many days, for good without; a reason is needed."""
 
     workloads: list[str]
@@ -80,13 +80,13 @@ class PutOff(msgspec.Struct, forbid_unknown_fields=True):
     days: float | None = None
 
 
-class Named(msgspec.Struct, forbid_unknown_fields=True):
+class WorkloadsBody(msgspec.Struct, forbid_unknown_fields=True):
     """Workloads as NAMESPACE/KIND/NAME."""
 
     workloads: list[str]
 
 
-class Problem(msgspec.Struct):
+class ErrorAnswer(msgspec.Struct):
     """What went wrong and what helps."""
 
     error: str
@@ -94,7 +94,7 @@ class Problem(msgspec.Struct):
     fix: str
 
 
-class Hidden(msgspec.Struct):
+class HiddenRecommendation(msgspec.Struct):
     """A recommendation that is put off."""
 
     workload: str
@@ -104,7 +104,7 @@ class Hidden(msgspec.Struct):
     since: float
 
 
-class Whole(msgspec.Struct):
+class ChangeDetail(msgspec.Struct):
     """A change with all that is kept about it."""
 
     change: dict[str, Any]
@@ -132,14 +132,16 @@ def _add_looking(routes: APIRouter, view: View, source: changing.Changing) -> No
         return api.answer(source.snapshot(), CHANGES, request.url.query, _plain(form), slice(offset, offset + limit))
 
     @routes.get(
-        "/changes/{change}", summary="One change: its row, what moved, its rows of the ledger", **_doc(Whole, 404)
+        "/changes/{change}",
+        summary="One change: its row, what moved, its rows of the ledger",
+        **_doc(ChangeDetail, 404),
     )
     def change(change: str) -> Response:
         desk, who = _desk(view), view.given.people()
         standing = next((s for s in desk.changes(who) if s.change.id == change), None)
         if standing is None:
             raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
-        return _json(Whole(_rows([standing])[0], moves(standing.change), desk.story(who, change)))
+        return _json(ChangeDetail(_rows([standing])[0], moves(standing.change), desk.story(who, change)))
 
 
 def _add_ledger(routes: APIRouter, view: View, source: changing.Changing) -> None:
@@ -164,19 +166,19 @@ def _add_ledger(routes: APIRouter, view: View, source: changing.Changing) -> Non
 
 def _add_asking(routes: APIRouter, view: View) -> None:
     @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
-               **_doc(list[Looked], 403, 422, 503, body=Asked))  # fmt: skip
+               **_doc(list[Looked], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     def reviews(body: Raw) -> Response:
         def act() -> Response:
-            request, desk, who = _body(body, Asked), _desk(view), view.given.people()
+            request, desk, who = _body(body, ChangeRequestBody), _desk(view), view.given.people()
             return _json((desk.dry_run if request.dry_run else desk.review)(who, request.wanted()))
 
         return _acted(act)
 
     @routes.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
-               **_doc(bytes, 403, 404, 422, 503, body=Bundled))  # fmt: skip
+               **_doc(bytes, 403, 404, 422, 503, body=BundleBody))  # fmt: skip
     def bundles(body: Raw) -> Response:
         def act() -> Response:
-            request = _body(body, Bundled)
+            request = _body(body, BundleBody)
             files = _desk(view).bundle(view.given.people(), request.wanted(), request.form)
             return _zipped(files, request.form)
 
@@ -187,12 +189,12 @@ def _add_acting(routes: APIRouter, view: View) -> None:
     @routes.post(
         "/changes",
         summary="Accept: written down first, then done",
-        **_doc(_CHANGED, 403, 409, 422, 503, body=Asked, created=True),
+        **_doc(_CHANGED, 403, 409, 422, 503, body=ChangeRequestBody, created=True),
     )
     def accept(body: Raw, key: Key) -> Response:
         def act() -> Response:
             desk, who = _desk(view), view.given.people()
-            change_request = _body(body, Asked).wanted(key)
+            change_request = _body(body, ChangeRequestBody).wanted(key)
             repeated = any(s.change.batch == key for s in desk.changes(who))
             return _json({"changes": _rows(desk.accept(who, change_request))}, 200 if repeated else 201)
 
@@ -221,7 +223,9 @@ def _add_acting(routes: APIRouter, view: View) -> None:
 
 
 def _add_postponing(routes: APIRouter, view: View) -> None:
-    @routes.get("/postponements", summary="Recommendations that are hidden now", **_doc(list[Hidden], 403))
+    @routes.get(
+        "/postponements", summary="Recommendations that are hidden now", **_doc(list[HiddenRecommendation], 403)
+    )
     def listed() -> Response:
         who = view.given.people()
         who.require(Right.READ)
@@ -229,21 +233,21 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
         return _json([_hidden(one) for one in postponed if who.may(Right.READ, one.workload.namespace)])
 
     @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
-               **_doc(None, 403, 422, body=PutOff))  # fmt: skip
+               **_doc(None, 403, 422, body=PostponeBody))  # fmt: skip
     def postpone(body: Raw) -> Response:
         def act() -> Response:
-            request = _body(body, PutOff)
+            request = _body(body, PostponeBody)
             _desk(view).postpone(view.given.people(), _refs(request.workloads), request.days, request.reason)
             return Response(status_code=204)
 
         return _acted(act)
 
     @routes.post(
-        "/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=Named)
+        "/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=WorkloadsBody)
     )
     def recall(body: Raw) -> Response:
         def act() -> Response:
-            _desk(view).recall(view.given.people(), _refs(_body(body, Named).workloads))
+            _desk(view).recall(view.given.people(), _refs(_body(body, WorkloadsBody).workloads))
             return Response(status_code=204)
 
         return _acted(act)
@@ -254,9 +258,9 @@ def _acted(act: Callable[[], Response]) -> Response:
     try:
         return act()
     except (KeyTaken, UsageError, ClusterInvalid) as error:
-        return _json(Problem(type(error).__name__, error.message, error.fix), 422)
+        return _json(ErrorAnswer(type(error).__name__, error.message, error.fix), 422)
     except StoreBusy as error:
-        answer = _json(Problem(type(error).__name__, error.message, error.fix), 503)
+        answer = _json(ErrorAnswer(type(error).__name__, error.message, error.fix), 503)
         answer.headers["Retry-After"] = str(RETRY_SECONDS)
         return answer
 
@@ -298,8 +302,8 @@ def _in_force(desk: Desk, view: View, batch: str) -> list[str]:
     return change_ids
 
 
-def _hidden(one: Postponed) -> Hidden:
-    return Hidden(str(one.workload), one.until_seconds, one.actor, one.reason, one.since_seconds)
+def _hidden(one: Postponed) -> HiddenRecommendation:
+    return HiddenRecommendation(str(one.workload), one.until_seconds, one.actor, one.reason, one.since_seconds)
 
 
 def _zipped(files: Mapping[str, str], form: Form) -> Response:
@@ -372,7 +376,7 @@ def body_doc(kind: Any) -> dict[str, Any]:
 
 
 def _responses(answer: dict[str, Any] | None, statuses: Sequence[int], created: bool = False) -> dict[int | str, Any]:
-    wrong = {"application/json": {"schema": _schema(Problem)}}
+    wrong = {"application/json": {"schema": _schema(ErrorAnswer)}}
     responses: dict[int | str, Any] = {
         status: {"description": WORDS.get(status, "Not understood."), "content": wrong} for status in statuses
     }

@@ -25,11 +25,11 @@ from dashboard.view import View
 CALENDAR_DAYS: Final = 7.0
 FOLD: Final = 73
 """Octets of a line of a calendar before it is folded (RFC 5545, 3.1: at most 75 with the break)."""
-Given = Annotated[dict[str, Any], Body()]
+JsonBody = Annotated[dict[str, Any], Body()]
 Days = Annotated[float, Query(gt=0, le=60, description="How far to look.")]
 
 
-class Terms(msgspec.Struct, forbid_unknown_fields=True):
+class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
     """What a plan is made of, as scripts write it: either start and end, or schedule, zone and duration_seconds."""
 
     pods: int
@@ -65,27 +65,27 @@ class Terms(msgspec.Struct, forbid_unknown_fields=True):
         )
 
 
-class New(Terms, forbid_unknown_fields=True, kw_only=True):
+class NewPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
     """A plan to be made: workload as namespace/kind/name."""
 
     workload: str
     name: str = ""
 
 
-class Edited(Terms, forbid_unknown_fields=True, kw_only=True):
+class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
     """A changed plan: the generation that was looked at."""
 
     generation: int
 
 
-class Decided(msgspec.Struct, forbid_unknown_fields=True):
+class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
     """A decision: scope Series or Once, and why."""
 
     scope: Scope = Scope.SERIES
     reason: str = ""
 
 
-class Skipped(msgspec.Struct, forbid_unknown_fields=True):
+class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
     """The start of an occurrence that is left out."""
 
     start: str
@@ -125,43 +125,55 @@ def _add_looks(api: APIRouter, view: View) -> None:
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
-    @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(New))
-    def make(body: Given) -> Response:
-        request = _read(body, New)
+    @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(NewPlanBody))
+    def make(body: JsonBody) -> Response:
+        request = _read(body, NewPlanBody)
         desk, who = _desk(view), view.given.people()
         plan = desk.make(who, _workload(request.workload), request.terms(), request.name)
         return _json(_told(desk, plan, CALENDAR_DAYS), 201)
 
-    @api.post("/{namespace}/{name}/approve", summary="Let its room be reserved at start - lead", **body_doc(Decided))
-    def approve(namespace: str, name: str, body: Given) -> Response:
-        request, desk, ref = _read(body, Decided), _desk(view), PlanRef(namespace, name)
+    @api.post(
+        "/{namespace}/{name}/approve", summary="Let its room be reserved at start - lead", **body_doc(PlanDecisionBody)
+    )
+    def approve(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, PlanDecisionBody), _desk(view), PlanRef(namespace, name)
         return _json(desk.approve(view.given.people(), ref, request.scope, request.reason))
 
-    @api.post("/{namespace}/{name}/reject", summary="Reserve nothing, and give back what is held", **body_doc(Decided))
-    def reject(namespace: str, name: str, body: Given) -> Response:
-        request, desk, ref = _read(body, Decided), _desk(view), PlanRef(namespace, name)
+    @api.post(
+        "/{namespace}/{name}/reject",
+        summary="Reserve nothing, and give back what is held",
+        **body_doc(PlanDecisionBody),
+    )
+    def reject(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, PlanDecisionBody), _desk(view), PlanRef(namespace, name)
         return _json(desk.reject(view.given.people(), ref, request.reason, request.scope))
 
-    @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(Skipped))
-    def skip(namespace: str, name: str, body: Given) -> Response:
-        request, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
+    @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(SkipOccurrenceBody))
+    def skip(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, SkipOccurrenceBody), _desk(view), PlanRef(namespace, name)
         start = moment_of(request.start, "start") or 0.0
         return _json(desk.skip(view.given.people(), ref, start, request.reason))
 
-    @api.post("/{namespace}/{name}/unskip", summary="Let a skipped occurrence happen after all", **body_doc(Skipped))
-    def unskip(namespace: str, name: str, body: Given) -> Response:
-        request, desk, ref = _read(body, Skipped), _desk(view), PlanRef(namespace, name)
+    @api.post(
+        "/{namespace}/{name}/unskip",
+        summary="Let a skipped occurrence happen after all",
+        **body_doc(SkipOccurrenceBody),
+    )
+    def unskip(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, SkipOccurrenceBody), _desk(view), PlanRef(namespace, name)
         return _json(desk.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
 
     @api.put(
-        "/{namespace}/{name}", summary="Change it, if it still is the generation that was looked at", **body_doc(Edited)
+        "/{namespace}/{name}",
+        summary="Change it, if it still is the generation that was looked at",
+        **body_doc(EditPlanBody),
     )
-    def edit(namespace: str, name: str, body: Given) -> Response:
-        request, desk, ref = _read(body, Edited), _desk(view), PlanRef(namespace, name)
+    def edit(namespace: str, name: str, body: JsonBody) -> Response:
+        request, desk, ref = _read(body, EditPlanBody), _desk(view), PlanRef(namespace, name)
         return _json(desk.edit(view.given.people(), ref, request.terms(), request.generation))
 
     @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
-    def policy(namespace: str, name: str, body: Given) -> Response:
+    def policy(namespace: str, name: str, body: JsonBody) -> Response:
         approval_policy, desk, ref = _read(body, ApprovalPolicy), _desk(view), PlanRef(namespace, name)
         return _json(desk.set_policy(view.given.people(), ref, approval_policy))
 

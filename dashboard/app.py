@@ -33,9 +33,9 @@ from dashboard.incoming import Incoming
 from dashboard.memory import few_heaps
 from dashboard.narrowing import Narrowing
 from dashboard.postponing import Postponing
-from dashboard.source import Source
+from dashboard.source import ResultSource
 from dashboard.threaded import ThreadedDash
-from dashboard.view import Given, View
+from dashboard.view import DashboardContext, View
 
 _log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"
@@ -44,13 +44,13 @@ NOT_FOUND: Final = """<!DOCTYPE html><html lang="en"><title>cotenant</title>
 
 
 def create_app(
-    source: Source,
+    source: ResultSource,
     settings: DashboardSettings,
     clock: Clock | None = None,
-    context: Given | None = None,
+    context: DashboardContext | None = None,
 ) -> FastAPI:
     """The application: pages below the base path, /api/v1, /docs, /livez, /readyz, /metrics."""
-    resolved, now = context or Given(), (clock or SystemClock()).now_seconds
+    resolved, now = context or DashboardContext(), (clock or SystemClock()).now_seconds
     grants.checked(resolved.access, settings.host)
     gate = Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
     people = gate.located(resolved.people) if resolved.access.mode is Mode.NONE else gate.people

@@ -205,7 +205,7 @@ def _refused(name: str, text: str) -> UsageError:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StartWindow:
     """A start that helps: nodes that take at least one pod until its end, pods that fit on all of them together.
 
     nodes, pods: 95 % sure; likely_nodes: as likely as not. most: (node, pods), most first.
@@ -227,8 +227,8 @@ class Fit:
     (each alone); late: the deadline or the run reaches beyond the forecasts.
     """
 
-    windows: tuple[Window, ...]
-    likely: Window | None
+    windows: tuple[StartWindow, ...]
+    likely: StartWindow | None
     largest: Mapping[Resource, float]
     starts: int
     late: bool
@@ -263,7 +263,7 @@ def _largest(free: Floats, slots: int) -> float:
     return float(through.max(initial=0.0))
 
 
-def _better(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> tuple[Window, ...]:
+def _better(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> tuple[StartWindow, ...]:
     """The earliest start that fits, then each later one with room for more pods."""
     totals = sure.sum(axis=0)
     before = np.maximum.accumulate(np.concatenate([[0], totals[:-1]]))
@@ -273,16 +273,16 @@ def _better(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> 
     return tuple(_window(rooms, job, first, int(k), (sure, likely)) for k in starts)
 
 
-def _first(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> Window | None:
+def _first(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> StartWindow | None:
     slots = np.flatnonzero((likely >= 1).any(axis=0))
     return _window(rooms, job, first, int(slots[0]), (sure, likely)) if slots.size else None
 
 
-def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Counts]) -> Window:
+def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Counts]) -> StartWindow:
     sure, likely = (one[:, at] for one in counts)
     start = rooms.start_seconds + STEP_SECONDS * (first + at)
     order = [int(i) for i in np.argsort(-sure, kind="stable")[:5] if sure[i] > 0]
-    return Window(
+    return StartWindow(
         start_seconds=start,
         end_seconds=start + round(job.hours * HOUR_SECONDS),
         nodes=int((sure >= 1).sum()),

@@ -108,7 +108,7 @@ def version_of(standings: Sequence[Standing]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class FreedAmounts:
     """CPU (millicores) and memory (bytes) freed: promised by all that was accepted, in force, and proven by a soak."""
 
     promised: tuple[int, int]
@@ -116,13 +116,13 @@ class Worth:
     held: tuple[int, int]
 
 
-def worth(standings: Sequence[Standing]) -> Worth:
+def worth(standings: Sequence[Standing]) -> FreedAmounts:
     """Summed over changes; what failed or never came was promised and is not in force."""
 
     def summed(standings: Sequence[Standing]) -> tuple[int, int]:
         return sum(s.change.saved_millicores for s in standings), sum(s.change.saved_bytes for s in standings)
 
-    return Worth(
+    return FreedAmounts(
         summed(standings),
         summed([s for s in standings if s.state.in_force]),
         summed([s for s in standings if s.state is ChangeState.VERIFIED]),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.views import RECOMMENDATIONS
 from dashboard import filters, reviewing
-from dashboard.filters import Condition, Index, Indexed, Query
+from dashboard.filters import FilterCondition, Index, Indexed, Query
 from dashboard.source import Snapshot
 
 NAMES: Final = ("namespace", "kind", "workload")
@@ -61,7 +61,7 @@ def index(snapshot: Snapshot, query: Query, chosen: Selection) -> Index:
         return snapshot.rows(RECOMMENDATIONS.name, query)
     if not chosen.rows:
         return np.empty(0, dtype=np.intp)
-    exactly = Condition("row", tuple(filters.literal(row) for row in chosen.rows))
+    exactly = FilterCondition("row", tuple(filters.literal(row) for row in chosen.rows))
     return filters.select(snapshot.tables[RECOMMENDATIONS.name], Query((exactly,), sort=query.sort))
 
 
@@ -87,7 +87,7 @@ def keys(indexed: Indexed) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class SelectionTotals:
     """What rows come to: rows, workloads, changes of requests over all replicas, money saved a month, rows by risk."""
 
     rows: int
@@ -98,12 +98,12 @@ class Worth:
     risks: Mapping[str, int]
 
 
-def worth(indexed: Indexed, rows: Index) -> Worth:
+def worth(indexed: Indexed, rows: Index) -> SelectionTotals:
     """Sums over the known cells."""
     columns: Mapping[str, Any] = indexed.table.columns
     saving = columns["saving_month"][rows]
     levels = risk(indexed, rows)
-    return Worth(
+    return SelectionTotals(
         rows=len(rows),
         workloads=len(first_of_each(indexed, rows)),
         millicores=float(np.nansum(columns["cpu_delta_total"][rows])),
@@ -138,8 +138,8 @@ def worth_most(indexed: Indexed, count: int) -> list[tuple[WorkloadRef, float]]:
     first = shown[np.argsort(-saved[shown], kind="stable")][: 4 * count]  # several containers may be of one workload
     savings = []
     for ref in workloads(indexed, first)[:count]:
-        exactly = [Condition(k, (filters.literal(t),)) for k, t in zip(_NAMED, (ref.namespace, ref.kind, ref.name),
-                                                                       strict=True)]  # fmt: skip
+        texts = (ref.namespace, ref.kind, ref.name)
+        exactly = [FilterCondition(k, (filters.literal(t),)) for k, t in zip(_NAMED, texts, strict=True)]
         savings.append((ref, float(saved[filters.select(indexed, Query(tuple(exactly)))].sum())))
     return sorted(savings, key=lambda pair: -pair[1])
 

@@ -17,7 +17,7 @@ from cotenant.model.text import visible
 from dashboard import display, filters, moments, panels
 from dashboard.figures import enforcement as chart
 from dashboard.figures.enforcement import Mark, Shown
-from dashboard.filters import ALWAYS, Condition, Query
+from dashboard.filters import ALWAYS, FilterCondition, Query
 from dashboard.source import Snapshot
 from dashboard.view import View
 
@@ -110,7 +110,7 @@ def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
 
 def shown(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
     """The node's acts under the query; without a span in it the hour up to the newest thing that is known."""
-    mine = Query((*query.conditions, Condition("node", (filters.literal(node),))), query.text, (), query.span)
+    mine = Query((*query.conditions, FilterCondition("node", (filters.literal(node),))), query.text, (), query.span)
     indexed = snapshot.tables[ENFORCEMENT.name]
     rows = filters.select(indexed, mine)
     times = np.asarray(indexed.table.columns["time"][rows], dtype=np.float64)
@@ -222,7 +222,7 @@ def reasons(marks: Sequence[Mark]) -> Component:
 def on_node(view: View, node: str) -> Component:
     """The lanes of one node in short, with the way to all of it."""
     snapshot, base = view.source.snapshot(), view.settings.base_path
-    only = Query((Condition("node", (filters.literal(node),)),))
+    only = Query((FilterCondition("node", (filters.literal(node),)),))
     link = dcc.Link(
         "All of it, with reasons",
         href=f"{base}enforcement{address(only, node)}",
@@ -249,6 +249,6 @@ def _since(snapshot: Snapshot) -> str:
 def newest(snapshot: Snapshot, node: str) -> float:
     """Moment of a node's newest act; 0 without one."""
     indexed = snapshot.tables[ENFORCEMENT.name]
-    rows = filters.select(indexed, Query((Condition("node", (filters.literal(node),)),)))
+    rows = filters.select(indexed, Query((FilterCondition("node", (filters.literal(node),)),)))
     times = np.asarray(indexed.table.columns[moments.COLUMN][rows], dtype=np.float64)
     return float(times.max()) if len(times) else 0.0

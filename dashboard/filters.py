@@ -85,7 +85,7 @@ Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Condition:
+class FilterCondition:
     """Rows where any column of `key` matches one of `values` (patterns); the others when `negated`."""
 
     key: str
@@ -97,7 +97,7 @@ class Condition:
 class Query:
     """What to show: conditions that must all hold, a search text, and columns to sort by."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[FilterCondition, ...] = ()
     text: str = ""
     sort: tuple[tuple[str, bool], ...] = ()
     """(column, descending), the first decides."""
@@ -212,7 +212,7 @@ def parse(search: str, schema: Schema) -> Query:
                 query = replace(query, span=_narrowed(query.span, key, value))
                 continue
             values.setdefault((key, negated), set()).update(patterns(value))
-    conditions = (Condition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
+    conditions = (FilterCondition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
     return replace(query, conditions=tuple(sorted(conditions)))
 
 
@@ -251,7 +251,7 @@ def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Que
     chosen = {(c.key, c.negated): {v for v in c.values if (c.key, v) != (key, value)} for c in query.conditions}
     if not selected:
         chosen.setdefault((key, negated), set()).add(value)
-    conditions = (Condition(k, tuple(sorted(v)), n) for (k, n), v in chosen.items() if v)
+    conditions = (FilterCondition(k, tuple(sorted(v)), n) for (k, n), v in chosen.items() if v)
     return replace(query, conditions=tuple(sorted(conditions)))
 
 
@@ -367,7 +367,7 @@ def _count(indexed: Indexed, key: str, mask: npt.NDArray[np.bool_]) -> dict[str,
     return {value: int((_holds(indexed, key, (literal(value),)) & mask).sum()) for value in values}
 
 
-def _mask(indexed: Indexed, conditions: Iterable[Condition], text: str) -> npt.NDArray[np.bool_]:
+def _mask(indexed: Indexed, conditions: Iterable[FilterCondition], text: str) -> npt.NDArray[np.bool_]:
     mask = np.ones(len(indexed), dtype=bool)
     for condition in conditions:
         mask &= _holds(indexed, condition.key, condition.values) ^ condition.negated

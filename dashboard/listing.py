@@ -18,7 +18,7 @@ from cotenant.model.errors import UsageError
 from cotenant.model.table import Schema
 from cotenant.model.text import visible
 from dashboard import display, filters, grid, moments, panels
-from dashboard.filters import Condition, Query
+from dashboard.filters import FilterCondition, Query
 from dashboard.narrowing import OF_THESE
 from dashboard.source import Snapshot
 from dashboard.view import View
@@ -261,9 +261,9 @@ def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Componen
         return []
     query = listing.parsed(search, indexed.table.schema)
     others = Query(tuple(c for c in query.conditions if c.key != key), query.text, query.sort)
-    if Condition(key, (value,)) not in query.conditions:
+    if FilterCondition(key, (value,)) not in query.conditions:
         return [dcc.Link("Hide them again", href=_href(others), className="quiet-link", id=f"hide-{key}")]
-    only = Query((*others.conditions, Condition(key, (value,), negated=True)), query.text, query.sort)
+    only = Query((*others.conditions, FilterCondition(key, (value,), negated=True)), query.text, query.sort)
     count = len(filters.select(indexed, only))
     label = f"{count:,} put off: show them"
     return [dcc.Link(label, href=_href(only), className="quiet-link", id=f"show-{key}")] if count else []
@@ -273,7 +273,7 @@ def _active(listing: Listing, query: Query) -> list[Component]:
     links = []
     key, _, value = listing.hidden.partition("=")
     for condition in query.conditions:
-        if condition == Condition(key, (value,)):
+        if condition == FilterCondition(key, (value,)):
             continue
         for value in condition.values:
             href = _href(filters.toggled(query, condition.key, value, negated=condition.negated))

@@ -28,8 +28,8 @@ from cotenant.model.table import Kind, Table
 from cotenant.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard.batch import Room
 from dashboard.filters import EMPTY, Indexed
-from dashboard.source import Snapshot, Source, Upkeep
-from dashboard.story import Foreseen, Row, Story, Subject
+from dashboard.source import ResultSource, Snapshot, Upkeep
+from dashboard.story import ForecastDetail, Row, Story, Subject
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (
@@ -46,7 +46,7 @@ Namespaces = frozenset[str]
 class Narrowing:
     """The source behind for whoever asks. Safe for many threads."""
 
-    def __init__(self, behind: Source, people: Callable[[], Someone]) -> None:
+    def __init__(self, behind: ResultSource, people: Callable[[], Someone]) -> None:
         """Nothing is asked yet."""
         self._behind, self._people = behind, people
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class Narrowing:
         """Of a namespace that they see."""
         return self._behind.story(ref) if self._sees(ref.namespace) else None
 
-    def foreseen(self, subject: Subject) -> Foreseen | None:
+    def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """Of the cluster, of nodes, and of workloads of namespaces that they see."""
         sees = subject.scope != "workload" or self._sees(subject.namespace)
         return self._behind.foreseen(subject) if sees else None

@@ -26,8 +26,8 @@ from dashboard import display, filters, panels, plan_story, planning, reserving
 from dashboard.figures import gantt
 from dashboard.filters import Indexed, Query
 from dashboard.listing import Listing
-from dashboard.plan_story import PLAN_KIND, Entry
-from dashboard.planning import Ahead
+from dashboard.plan_story import PLAN_KIND, PlanListEntry
+from dashboard.planning import PlanHorizon
 from dashboard.source import Snapshot
 from dashboard.story import Row
 from dashboard.view import View
@@ -102,24 +102,24 @@ LIST: Final = Listing(
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class BoardPlans:
     """The plans of the cluster, or why they cannot be told; neither where there is no desk."""
 
     plans: tuple[Plan, ...] = ()
     trouble: Component | None = None
 
 
-def known(view: View, search: str = "") -> Known:
+def known(view: View, search: str = "") -> BoardPlans:
     """What the desk knows, under the URL's filters."""
     if view.given.plans is None:
-        return Known()
+        return BoardPlans()
     try:
         plans = view.given.plans.plans(view.given.people())
-        return Known(tuple(_filtered(plans, search)))
+        return BoardPlans(tuple(_filtered(plans, search)))
     except UsageError:
-        return Known(tuple(plans))  # the filter is told by the list
+        return BoardPlans(tuple(plans))  # the filter is told by the list
     except CotenantError as error:
-        return Known(trouble=panels.trouble(error))
+        return BoardPlans(trouble=panels.trouble(error))
 
 
 def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
@@ -135,7 +135,7 @@ def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
     return [plans[int(index)] for index in np.sort(indices)]
 
 
-def board(view: View, search: str, plans: Known) -> list[Component]:
+def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
     """Plans of the cluster beside the peaks, and both over time."""
     drawn = html.Div(panels.guarded(lambda: day(view, search, plans), DAY), id="plan-day")
     if view.given.plans is None:
@@ -143,7 +143,7 @@ def board(view: View, search: str, plans: Known) -> list[Component]:
     return [html.Div(panels.guarded(lambda: live(view, search, plans), LIVE), id="plan-list"), drawn]
 
 
-def live(view: View, search: str, plans: Known) -> Component:
+def live(view: View, search: str, plans: BoardPlans) -> Component:
     """One line a workload: what the forecast says, its plans, and where each stands."""
     if plans.trouble is not None:
         return panels.panel(LIVE, plans.trouble)
@@ -169,7 +169,7 @@ def rows_of(view: View, search: str) -> list[Row]:
         return []
 
 
-def _lines(view: View, entry: Entry) -> list[Component]:
+def _lines(view: View, entry: PlanListEntry) -> list[Component]:
     """A plan a line; a peak without one is a line too."""
     row, ref = entry.row, entry.workload
     name = f"{ref.namespace}/{ref.name}"
@@ -218,10 +218,10 @@ def days_of(search: str) -> int:
     return WEEK_DAYS if "7d" in parse_qs(search.lstrip("?")).get("show", []) else 1
 
 
-def day(view: View, search: str, plans: Known | None = None) -> Component:
+def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     """The Gantt of the listed plans, and all of them together against what is free."""
     snapshot, days = view.source.snapshot(), days_of(search)
-    live_plans = (plans or Known()).plans
+    live_plans = (plans or BoardPlans()).plans
     title = DAY if days == 1 else WEEK
     try:
         rows = listed(snapshot, search)
@@ -244,7 +244,7 @@ def day(view: View, search: str, plans: Known | None = None) -> Component:
             bare,
             snapshot.tables[NODES.name],
             r,
-            Ahead(start, days, tuple(w for p in live_plans for w in plan_story.wishes(p, windows[p.key], r))),
+            PlanHorizon(start, days, tuple(w for p in live_plans for w in plan_story.wishes(p, windows[p.key], r))),
         )
         for r in Resource
     }
@@ -313,7 +313,7 @@ def _now(view: View, overview: Overview | None, start: int) -> tuple[float | Non
     return None, html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="note-partial")
 
 
-def _memory(demand: gantt.Lane) -> str:
+def _memory(demand: gantt.DemandCurve) -> str:
     most, free = (display.amount(v, Resource.MEMORY) for v in (float(demand.wanted.max()), demand.free))
     verdict = "more than is free" if demand.conflict.any() else "no conflict"
     return f"Memory: at most {most} together, {free} free of requests now: {verdict}."

@@ -18,7 +18,7 @@ from cotenant.model.views import PLANS
 from dashboard import display, panels, plan_story, planning, reserving
 from dashboard.figures import gantt
 from dashboard.pages import portrait
-from dashboard.plan_board import PATH, Known, rows_of, window_words
+from dashboard.plan_board import PATH, BoardPlans, rows_of, window_words
 from dashboard.plan_story import PLAN_KIND
 from dashboard.story import Row
 from dashboard.view import View
@@ -28,9 +28,9 @@ PODS_HEIGHT: Final = 200
 FIRST_COMMANDS: Final = 2
 
 
-def hand(view: View, search: str, plans: Known | None = None) -> Component:
+def hand(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     """What the URL names, a plan or a workload; else the plan that waits for somebody, else the first proposed peak."""
-    live_plans, rows = (plans or Known()).plans, rows_of(view, search)
+    live_plans, rows = (plans or BoardPlans()).plans, rows_of(view, search)
     opened = planning.opened(search)
     if opened is not None and opened.kind == PLAN_KIND:
         plan = _exact(view, PlanRef(opened.namespace, opened.name), live_plans)

@@ -14,7 +14,7 @@ from cotenant.model.plan_desk import PlanDeed, PlanRef
 from cotenant.model.text import visible
 from dashboard import acting, display, panels, plan_story, reserving
 from dashboard.figures import gantt
-from dashboard.plan_story import Moment
+from dashboard.plan_story import TimelineEvent
 from dashboard.view import View
 
 REF_PARTS: Final = 2
@@ -90,7 +90,7 @@ def board(view: View, plan: Plan) -> list[Component]:
     return [line, present(plan), past(plan, view.currency)]
 
 
-def timeline(events: Sequence[Moment]) -> Component:
+def timeline(events: Sequence[TimelineEvent]) -> Component:
     """What was done and what is to come; done or not is a word."""
     items = [
         html.Li(

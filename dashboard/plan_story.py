@@ -12,7 +12,7 @@ from cotenant.model.plan_desk import PlanDeed, PlanRef
 from cotenant.model.resource import Resource
 from dashboard import display
 from dashboard.figures.gantt import Bar
-from dashboard.planning import Wish, ref_of
+from dashboard.planning import WindowDemand, ref_of
 from dashboard.story import Row
 
 PLAN_KIND: Final = "ReservationPlan"
@@ -48,7 +48,7 @@ _ORDER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlanListEntry:
     """One workload of the merged list: what the forecast says, and its plans in the cluster."""
 
     workload: WorkloadRef
@@ -57,7 +57,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineEvent:
     """A point of a plan's time line: when (None: not known), what, in words; done: whether it has happened."""
 
     seconds: float | None
@@ -155,7 +155,7 @@ def lasting(plan: Plan) -> bool:
     return approval is not None and approval.decision is Decision.APPROVED and approval.scope is Scope.SERIES
 
 
-def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wish]:
+def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
     """Room that is not requested yet: what stands already is in the nodes' requests."""
     amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
     if plan.suspended:
@@ -163,19 +163,21 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wish
     demands = []
     if present and not phase.over and phase not in (PlanPhase.REJECTED, PlanPhase.RELEASED):
         missing = max(0, wanted(plan) - there(plan))
-        demands.append(Wish(present.start_seconds, present.end_seconds, missing * amount))
+        demands.append(WindowDemand(present.start_seconds, present.end_seconds, missing * amount))
     later = [one for one in windows if present is None or one > present]
-    return demands + [Wish(one.start_seconds, one.end_seconds, plan.count * amount) for one in later]
+    return demands + [WindowDemand(one.start_seconds, one.end_seconds, plan.count * amount) for one in later]
 
 
-def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Entry]:
+def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
     """One entry a workload: those with a plan first, the most urgent on top, then proposed peaks without one."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):
         grouped.setdefault(workload_of(plan), []).append(plan)
-    entries = [Entry(ref, by_ref.get(ref), tuple(group)) for ref, group in grouped.items()]
-    bare = [Entry(ref, row, ()) for ref, row in by_ref.items() if ref not in grouped and row["start"] is not None]
+    entries = [PlanListEntry(ref, by_ref.get(ref), tuple(group)) for ref, group in grouped.items()]
+    bare = [
+        PlanListEntry(ref, row, ()) for ref, row in by_ref.items() if ref not in grouped and row["start"] is not None
+    ]
     return entries + [entry for entry in bare if entry.row and str(entry.row["reason"]) == "ok"]
 
 
@@ -259,31 +261,33 @@ def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
     return any(moves(plan) for plan in plans)
 
 
-def timeline(plan: Plan, deeds: Sequence[PlanDeed], now_seconds: float) -> list[Moment]:
+def timeline(plan: Plan, deeds: Sequence[PlanDeed], now_seconds: float) -> list[TimelineEvent]:
     """From what people did to the score, in the order of time; what is to come at the end."""
     status, window = plan.status, window_of(plan)
-    events = [Moment(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in deeds]
+    events = [
+        TimelineEvent(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in deeds
+    ]
     if window is None:
         return sorted(events, key=lambda m: m.seconds or 0.0)
     ends = status.score is not None and status.score.start_seconds == window.start_seconds
     there_at = status.progress.available_at_seconds
     holds = bool(status.phase and (status.phase.holds or status.progress.most_held or there_at))
     events += [
-        Moment(status.reserve_at_seconds or None, "room is asked for", _lead_words(plan), holds),
+        TimelineEvent(status.reserve_at_seconds or None, "room is asked for", _lead_words(plan), holds),
         *([] if there_at is None and phase_of(plan).over else [_room_there(plan)]),
-        Moment(window.start_seconds, "the window begins", "", now_seconds >= window.start_seconds),
-        Moment(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
+        TimelineEvent(window.start_seconds, "the window begins", "", now_seconds >= window.start_seconds),
+        TimelineEvent(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
     ]
     if status.score and ends:
-        events.append(Moment(status.score.end_seconds, "scored", score_words(status.score), True))
+        events.append(TimelineEvent(status.score.end_seconds, "scored", score_words(status.score), True))
     return sorted(events, key=lambda m: (m.seconds is None, m.seconds or 0.0))
 
 
-def _room_there(plan: Plan) -> Moment:
+def _room_there(plan: Plan) -> TimelineEvent:
     at = plan.status.progress.available_at_seconds
     holds = phase_of(plan).holds
     text = f"{there(plan)} of {wanted(plan)} Reservations stand" if holds else ""
-    return Moment(at, "room is there", text, at is not None)
+    return TimelineEvent(at, "room is there", text, at is not None)
 
 
 def _lead_words(plan: Plan) -> str:

@@ -22,7 +22,7 @@ from cotenant.model.reasons import SENTENCES, Reason
 from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS
 from dashboard import display
-from dashboard.figures.gantt import STEP_SECONDS, Bar, Lane, Pods
+from dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
 from dashboard.filters import Indexed
 from dashboard.story import Row, floats
 
@@ -77,7 +77,7 @@ def _name(row: Row) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WindowDemand:
     """Room that a plan in the cluster still wants: millicores or bytes over [start, end) in Unix seconds."""
 
     start_seconds: float
@@ -86,15 +86,15 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PlanHorizon:
     """What is drawn of the time to come, and what plans of the cluster want in it beside the rows."""
 
     start_seconds: int
     days: int = 1
-    wishes: tuple[Wish, ...] = ()
+    wishes: tuple[WindowDemand, ...] = ()
 
 
-def lane(rows: Sequence[Row], nodes: Indexed, resource: Resource, ahead: Ahead) -> Lane:
+def lane(rows: Sequence[Row], nodes: Indexed, resource: Resource, ahead: PlanHorizon) -> DemandCurve:
     """What all plans want inside their windows, half hour by half hour, against what no request holds now."""
     times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
     demand = np.zeros(times.size)
@@ -106,7 +106,7 @@ def lane(rows: Sequence[Row], nodes: Indexed, resource: Resource, ahead: Ahead) 
         demand += window_demand.amount * inside
     columns = nodes.table.columns
     free = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
-    return Lane(ahead.start_seconds, demand, float(np.nansum(np.maximum(free, 0.0))))
+    return DemandCurve(ahead.start_seconds, demand, float(np.nansum(np.maximum(free, 0.0))))
 
 
 def _inside(row: Row, start_seconds: int) -> Floats:
@@ -140,7 +140,7 @@ def sentence(code: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class PlanSums:
     """Of the proposed plans: how many, their pods and cores at most, idle core-hours and money a day."""
 
     plans: int
@@ -150,11 +150,11 @@ class Sums:
     cost: float | None
 
 
-def sums(columns: Mapping[str, npt.NDArray[Any]]) -> Sums:
+def sums(columns: Mapping[str, npt.NDArray[Any]]) -> PlanSums:
     """From columns of PLANS."""
     ready = (columns["reason"] == Reason.OK.value) & np.isfinite(columns["start"])
     costs = columns["cost"][ready]
-    return Sums(
+    return PlanSums(
         plans=int(ready.sum()),
         pods=int(np.nansum(columns["pods"][ready])),
         millicores=float(np.nansum(columns["pods"][ready] * columns["cpu"][ready])),

@@ -25,7 +25,7 @@ from cotenant.model.views import RECOMMENDATIONS
 from dashboard import display
 from dashboard.choosing import NAMES, keys
 from dashboard.filters import EMPTY, Cells, Index, Indexed
-from dashboard.source import Snapshot, Source
+from dashboard.source import ResultSource, Snapshot
 
 STATE: Final = "postponed"
 WHY: Final = "postponed_why"
@@ -44,7 +44,7 @@ _log = structlog.get_logger(__name__)
 class Postponing:
     """The source behind, with what was put off marked in the recommendations. Safe for many threads."""
 
-    def __init__(self, behind: Source, desk: Desk, now_seconds: Callable[[], float], wait_seconds: float) -> None:
+    def __init__(self, behind: ResultSource, desk: Desk, now_seconds: Callable[[], float], wait_seconds: float) -> None:
         """`wait_seconds`: shortest time between two questions to the desk."""
         self._behind, self._desk = behind, desk
         self._now, self._wait = now_seconds, wait_seconds

@@ -13,7 +13,7 @@ from cotenant.model.recommendation import Recommendation, Restart
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from dashboard import display, explanation, panels, story
-from dashboard.story import Outcome, Row, Story
+from dashboard.story import BacktestTotals, Row, Story
 
 RESTARTS: Final = {
     Restart.NONE: "Nothing restarts.",
@@ -46,7 +46,7 @@ def card(workload_story: Story, currency: str) -> Component:
     return html.Div([lead, *partial, _tried(result), facts, *explanation.trust(recommendations)], className="explain")
 
 
-def _tried(result: Outcome) -> Component:
+def _tried(result: BacktestTotals) -> Component:
     head = html.Thead(
         html.Tr([html.Th("", scope="col"), html.Th("as it was", scope="col"), html.Th("proposed", scope="col")])
     )

@@ -14,7 +14,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from cotenant.model.views import PODS
 from dashboard import display, filters, panels
-from dashboard.filters import Condition, Query
+from dashboard.filters import FilterCondition, Query
 from dashboard.source import Snapshot
 from dashboard.story import Row
 
@@ -36,7 +36,7 @@ HEADS: Final = (
 
 def of_node(snapshot: Snapshot, node: str) -> list[Row]:
     """Rows of PODS on the node, the largest user of CPU first: those that `node=<name>` shows in the list."""
-    here = Query((Condition("node", (filters.literal(node),)),), sort=(("cpu_usage", True),))
+    here = Query((FilterCondition("node", (filters.literal(node),)),), sort=(("cpu_usage", True),))
     return list(snapshot.tables[PODS.name].take(snapshot.rows(PODS.name, here)).rows())
 
 

@@ -19,7 +19,7 @@ from cotenant.model.people import Someone, Way
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from dashboard import display, panels, review_steps, reviewing, select_bar
-from dashboard.reviewing import Asked, Out
+from dashboard.reviewing import Out, ReviewTerms
 
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.UNKNOWN: ("orange", "Sent, and no answer came: `cotenant recs settle` reads the cluster."),
@@ -40,7 +40,7 @@ MOST_TEXT: Final = 200_000
 
 
 def confirm(
-    going: Sequence[Looked], outs: Sequence[Out], terms: Asked, method: Method, who: Someone, soak_minutes: float
+    going: Sequence[Looked], outs: Sequence[Out], terms: ReviewTerms, method: Method, who: Someone, soak_minutes: float
 ) -> list[Component]:
     """Sum, who, what is written, how long it soaks."""
     sums = reviewing.sums(going)
@@ -71,7 +71,7 @@ def _none() -> Component:
     return panels.empty("Nothing is left to change.", why="Each workload is left out, for the reason below.")
 
 
-def _canary(terms: Asked, count: int) -> str:
+def _canary(terms: ReviewTerms, count: int) -> str:
     if not terms.canary:
         return ""
     return f", {display.percent(terms.canary)} of the {'workloads' if count > 1 else 'pods'} first"

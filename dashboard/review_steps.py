@@ -18,7 +18,7 @@ from cotenant.model.recommendation import Recommendation, Restart
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from dashboard import display, explanation, panels, reviewing
-from dashboard.reviewing import Asked, Line, Out
+from dashboard.reviewing import FieldChange, Out, ReviewTerms
 
 OPEN_AT_FIRST: Final = 3
 """Workloads whose details are open when the step is drawn."""
@@ -94,7 +94,7 @@ def _moves(
             _leave_out(look)]  # fmt: skip
 
 
-def _row(line: Line) -> Component:
+def _row(line: FieldChange) -> Component:
     resource = line.value.resource
     title = explanation.TITLES[(resource, line.value.field)]
     now = "not set" if line.value.now is None else panels.amount(line.value.now, resource)
@@ -146,7 +146,7 @@ def _leave_out(look: Looked) -> Component:
 
 
 # --- 2: guardrails ----------------------------------------------------------------------------------------------------
-def guardrails(looks: Sequence[Looked], terms: Asked, why_no_override: str) -> list[Component]:
+def guardrails(looks: Sequence[Looked], terms: ReviewTerms, why_no_override: str) -> list[Component]:
     """What failed, rule by rule with its switch; then every workload with all its rules."""
     failed = reviewing.failed_rules(looks)
     rules = [_rule(name, hits, terms, why_no_override) for name, hits in failed.items()]
@@ -161,7 +161,7 @@ def guardrails(looks: Sequence[Looked], terms: Asked, why_no_override: str) -> l
     return [html.Div(rules, className="review-rules"), *fields, html.H3("Every rule"), *each]
 
 
-def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: Asked, why_not: str) -> Component:
+def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: ReviewTerms, why_not: str) -> Component:
     """A failed rule, whom it stops and why, and the switch that passes over it."""
     chosen = name in terms.overridden
     switch = dmc.Switch(
@@ -178,7 +178,7 @@ def _rule(name: str, hits: Sequence[tuple[WorkloadRef, str]], terms: Asked, why_
     return html.Section([head, html.Ul(items, className="reasons"), switch, *note], className="rule")
 
 
-def _because(terms: Asked) -> Component:
+def _because(terms: ReviewTerms) -> Component:
     return dmc.TextInput(
         id="review-because",
         label="Why a rule is passed over",
@@ -188,7 +188,7 @@ def _because(terms: Asked) -> Component:
     )
 
 
-def _second(terms: Asked) -> Component:
+def _second(terms: ReviewTerms) -> Component:
     return dmc.TextInput(
         id="review-second",
         label="Second person",
@@ -248,7 +248,7 @@ def _answer(look: Looked) -> list[Component]:
 
 
 # --- 4: method --------------------------------------------------------------------------------------------------------
-def method(looks: Sequence[Looked], terms: Asked, chosen: Method) -> list[Component]:
+def method(looks: Sequence[Looked], terms: ReviewTerms, chosen: Method) -> list[Component]:
     """How it reaches the pods: what cannot be had is disabled and says why; a part of them first, if there are more."""
     asked_form = terms.form if terms.method is Method.BUNDLE else Form.KUSTOMIZE
     value = "kubectl" if chosen is Method.BUNDLE and asked_form is Form.KUBECTL else chosen.value

@@ -41,7 +41,7 @@ MOVE: Final = re.compile(r"(requests|limits) ([a-z0-9./-]+) (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReviewTerms:
     """What the address asks for. everything: all that the list's filters show, instead of named workloads."""
 
     workloads: tuple[WorkloadRef, ...] = ()
@@ -68,12 +68,12 @@ class Asked:
         )
 
 
-def asked(search: str) -> Asked:
+def asked(search: str) -> ReviewTerms:
     """Read the address; what cannot be read is as if it had not been said."""
     pairs = parse_qsl(search.lstrip("?"))
     last = dict(pairs)
     key = last.get("key", "")
-    return Asked(
+    return ReviewTerms(
         workloads=tuple(dict.fromkeys(ref for k, v in pairs if k == "ids" and (ref := named(v)))),
         everything=last.get("all") == "1",
         step=last.get("step") if last.get("step") in (*STEPS, DONE) else DIFF,  # type: ignore[arg-type]
@@ -138,13 +138,13 @@ class Out:
     fix: str = ""
 
 
-def sorted_out(looks: Sequence[Looked], terms: Asked, method: Method) -> tuple[list[Looked], list[Out]]:
+def sorted_out(looks: Sequence[Looked], terms: ReviewTerms, method: Method) -> tuple[list[Looked], list[Out]]:
     """Those that are changed and those that are not: each stands and falls alone."""
     judged = [(look, _obstacle(look, terms, method)) for look in looks]
     return [look for look, out in judged if out is None], [out for _, out in judged if out is not None]
 
 
-def _obstacle(look: Looked, terms: Asked, method: Method) -> Out | None:
+def _obstacle(look: Looked, terms: ReviewTerms, method: Method) -> Out | None:
     if look.error:
         return Out(look, look.error)
     if method not in BY_ITSELF:
@@ -160,7 +160,7 @@ def _obstacle(look: Looked, terms: Asked, method: Method) -> Out | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class ReviewSums:
     """What all of them change together, over all replicas; monthly None where nothing is priced."""
 
     workloads: int
@@ -169,10 +169,10 @@ class Sums:
     monthly: float | None
 
 
-def sums(looks: Sequence[Looked]) -> Sums:
+def sums(looks: Sequence[Looked]) -> ReviewSums:
     """Changes of requests with their sign: what is saved is negative; monthly is what is saved."""
     priced = [look.saved_monthly for look in looks if look.saved_monthly is not None]
-    return Sums(
+    return ReviewSums(
         len(looks),
         -sum(look.saved_millicores for look in looks),
         -sum(look.saved_bytes for look in looks),
@@ -181,7 +181,7 @@ def sums(looks: Sequence[Looked]) -> Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FieldChange:
     """One field of a container: now and then (None: not set), highest seen, and its change over all replicas."""
 
     container: str
@@ -196,7 +196,7 @@ class Line:
         return self.then != self.value.now
 
 
-def lines(recommendations: Iterable[Recommendation]) -> list[Line]:
+def lines(recommendations: Iterable[Recommendation]) -> list[FieldChange]:
     """Every field about which something is said, container by container."""
     field_changes = []
     for one in recommendations:
@@ -206,7 +206,7 @@ def lines(recommendations: Iterable[Recommendation]) -> list[Line]:
                 change = (value.amount or 0) - (value.now or 0) if value.field is Field.REQUEST else None
                 total = None if change is None else change * one.replicas
                 high = float(observed_max) if isinstance(observed_max, int | float) else None
-                field_changes.append(Line(one.container.container, value, after(value), high, total))
+                field_changes.append(FieldChange(one.container.container, value, after(value), high, total))
     return field_changes
 
 

@@ -16,7 +16,7 @@ from cotenant.model.people import Right
 from cotenant.model.resource import Resource
 from cotenant.model.views import RECOMMENDATIONS
 from dashboard import acting, choosing, display, panels, reviewing
-from dashboard.choosing import Selection, Worth
+from dashboard.choosing import Selection, SelectionTotals
 from dashboard.listing import Listing
 from dashboard.view import View
 
@@ -91,7 +91,7 @@ def _every(matching: int) -> Component:
     return html.Button(f"Select all {matching:,} matching", id="select-all", className="quiet-button")
 
 
-def _said(worth: Worth, chosen: Selection, matching: int, currency: str) -> list[Any]:
+def _said(worth: SelectionTotals, chosen: Selection, matching: int, currency: str) -> list[Any]:
     count = f"All {matching:,} matching" if chosen.everything else f"{worth.rows:,} selected"
     money = [] if worth.monthly is None else [html.Span(monthly(worth.monthly, currency), className="selection-sum")]
     risks = [html.Span(f"{n:,} {word}", className=f"risk risk-{word}") for word, n in worth.risks.items() if n]

@@ -47,7 +47,7 @@ from dashboard import batch, filters
 from dashboard.batch import Room
 from dashboard.filters import Index, Indexed, Query
 from dashboard.memory import give_back
-from dashboard.story import Foreseen, Row, Story, Subject
+from dashboard.story import ForecastDetail, Row, Story, Subject
 
 FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
 """FORECASTS without the paths, which are read one at a time."""
@@ -98,7 +98,7 @@ class Upkeep:
     days: tuple[Row, ...] = ()
 
 
-class Source(Protocol):
+class ResultSource(Protocol):
     """Answers for one cluster; raises CotenantError when the place behind it cannot be read."""
 
     def snapshot(self) -> Snapshot:
@@ -113,7 +113,7 @@ class Source(Protocol):
     def story(self, ref: WorkloadRef) -> Story | None:
         """Everything kept about one workload; None when the results do not name it."""
 
-    def foreseen(self, subject: Subject) -> Foreseen | None:
+    def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """One forecast with its quantile paths and the usage before it; None when there is none."""
 
     def node_history(self, node: str) -> Mapping[str, Row]:
@@ -232,7 +232,7 @@ class StoreSource:
         except NoData:
             return []
 
-    def foreseen(self, subject: Subject) -> Foreseen | None:
+    def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """The forecast's row, and the history of the same workload, node or cluster."""
         snapshot = self.snapshot()
         if row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
@@ -240,7 +240,7 @@ class StoreSource:
         rows, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)
         if not rows:
             return None
-        return replace(Foreseen.of(rows[0], self._before(subject, snapshot)), week=weeks[0] if weeks else None)
+        return replace(ForecastDetail.of(rows[0], self._before(subject, snapshot)), week=weeks[0] if weeks else None)
 
     def node_history(self, node: str) -> Mapping[str, Row]:
         """Read when asked for: the hours of all nodes are too many to keep."""

@@ -22,7 +22,7 @@ PULL: Final = "Pull of usage"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class UpkeepJob:
     """One kind of work: when it last succeeded (Unix seconds, None = never) and how old that is, seconds."""
 
     name: str
@@ -38,7 +38,7 @@ class Status:
 
     time_seconds: float
     cluster: str
-    jobs: list[Job]
+    jobs: list[UpkeepJob]
     pulls: list[QualityRecord]
     """Newest first."""
     lost_days: list[tuple[str, int, str]]
@@ -73,9 +73,9 @@ def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, act
     )
 
 
-def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds: float) -> list[Job]:
-    def job(name: str, last: int | None, detail: str) -> Job:
-        return Job(name, last, None if last is None else max(0.0, now_seconds - last), detail)
+def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds: float) -> list[UpkeepJob]:
+    def job(name: str, last: int | None, detail: str) -> UpkeepJob:
+        return UpkeepJob(name, last, None if last is None else max(0.0, now_seconds - last), detail)
 
     complete_pulls = [p for p in pulls if not p.defects.get(Defect.QUERY_FAILED)]
     pulled = (

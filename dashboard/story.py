@@ -64,7 +64,7 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Foreseen:
+class ForecastDetail:
     """One forecast: its row of FORECASTS, and usage and requests before it (hourly, NaN = missing).
 
     week: its row of WEEKS, None where there is no week ahead.
@@ -77,7 +77,7 @@ class Foreseen:
     week: Row | None = None
 
     @classmethod
-    def of(cls, row: Row, before: Row | None) -> Foreseen:
+    def of(cls, row: Row, before: Row | None) -> ForecastDetail:
         """From a row of FORECASTS and one that has `start`, `mean` and perhaps `request`."""
         if before is None or before["start"] is None:
             return cls(row, (), np.empty(0), np.empty(0))
@@ -129,7 +129,7 @@ def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BacktestTotals:
     """The back-tests of a workload's containers added up; `containers` of `of` have one."""
 
     days: float
@@ -144,12 +144,12 @@ class Outcome:
     of: int
 
 
-def outcome(recommendations: Sequence[Recommendation]) -> Outcome | None:
+def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
     """What all proposals together would have done; None when none was tried on the past."""
     tests = [r.backtest for r in recommendations if r.backtest is not None]
     if not tests:
         return None
-    return Outcome(
+    return BacktestTotals(
         days=min(t.days for t in tests),
         throttled_minutes=sum(t.throttled_minutes for t in tests),
         now_throttled_minutes=sum(t.now_throttled_minutes for t in tests),

@@ -42,7 +42,7 @@ DONE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED,
 """States in which the pods run, or ran, with the change."""
 
 
-class _Body(msgspec.Struct):
+class _VerdictBody(msgspec.Struct):
     judged: Judgement | None = None
 
 
@@ -53,7 +53,7 @@ def kept(rows: Iterable[Told]) -> list[tuple[Told, Judgement]]:
         if row.event not in VERDICTS:
             continue
         try:
-            judgement = msgspec.json.decode(row.body, type=_Body).judged
+            judgement = msgspec.json.decode(row.body, type=_VerdictBody).judged
         except msgspec.MsgspecError:
             continue
         if judgement is not None:

@@ -16,7 +16,7 @@ from cotenant.settings.access import AccessSettings
 from cotenant.settings.actions import ActionSettings
 from cotenant.settings.dashboard import DashboardSettings
 from cotenant.settings.recommender import PriceSettings
-from dashboard.source import Source
+from dashboard.source import ResultSource
 
 
 def nobody() -> Someone:
@@ -30,7 +30,7 @@ def no_text(*_given: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DashboardContext:
     """What those who join the rooms hand to the dashboard beside its source."""
 
     patch: Callable[..., str] = no_text
@@ -59,10 +59,10 @@ class Given:
 class View:
     """What every page and callback sees of the outside."""
 
-    source: Source
+    source: ResultSource
     settings: DashboardSettings
     now_seconds: Callable[[], float]
-    given: Given = field(default_factory=Given)
+    given: DashboardContext = field(default_factory=DashboardContext)
 
     @property
     def prices(self) -> PriceSettings:

@@ -81,14 +81,14 @@ def serve_store(
     from dashboard.access import launch
     from dashboard.app import create_app, serve
     from dashboard.source import StoreSource
-    from dashboard.view import Given
+    from dashboard.view import DashboardContext
     from recommender.patches import kubectl_command
 
     token = launch.fresh_token(settings.access)
     app = create_app(
         StoreSource(store, settings.dashboard),
         settings.dashboard,
-        context=Given(
+        context=DashboardContext(
             kubectl_command,
             manifest,
             settings.recommender.prices,

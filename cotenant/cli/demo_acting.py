@@ -66,7 +66,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
     """What the dashboard of the demo is handed: as of one that acts, plus the clock."""
     from cotenant.cli.dashboard import manifest
     from cotenant.cli.desk import at_this_machine, desk_of, plan_desk_of
-    from dashboard.view import Given
+    from dashboard.view import DashboardContext
     from recommender.patches import kubectl_command
 
     settings = cluster.settings
@@ -77,7 +77,7 @@ def given(cluster: DemoCluster, store: Store) -> Any:
         "actions": settings.actions,
         "steering": cluster.course,
     }
-    return Given(kubectl_command, manifest, settings.recommender.prices, **acting)
+    return DashboardContext(kubectl_command, manifest, settings.recommender.prices, **acting)
 
 
 @contextmanager

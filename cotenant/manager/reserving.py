@@ -19,11 +19,11 @@ from cotenant.model.intent import Outcome
 from cotenant.model.protocol import SWAP_GUARD
 from cotenant.model.reservation import Phase, Reservation
 from cotenant.settings.reservations import ReservationSettings
-from scheduler_ext.reservations.decide import Plan, decide, withdrawn
+from scheduler_ext.reservations.decide import ReservationWrites, decide, withdrawn
 from scheduler_ext.reservations.guard import Guard
 from scheduler_ext.reservations.placeholder import LOWER_CLASS_PREFIX, impossible
 from scheduler_ext.reservations.swap import standing_room
-from scheduler_ext.reservations.view import PodView, View
+from scheduler_ext.reservations.view import PodView, ReservationView
 
 LONGEST_SECONDS: Final = 5.0
 """Between two looks when nothing happens; a lost node is noticed by then."""
@@ -83,7 +83,7 @@ class Reserving:
         """What to write when the manager ends: no pod is to wait for somebody who has gone."""
         return Decision(withdrawn(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds))
 
-    def _view(self, now_seconds: float) -> View:
+    def _view(self, now_seconds: float) -> ReservationView:
         guard = self._guard()
         ids = {swap.id for swap in guard.swaps}
         self._noticed = {id_: self._noticed.get(id_, now_seconds) for id_ in ids}
@@ -93,7 +93,7 @@ class Reserving:
         ours = (name for name in classes if name.startswith(LOWER_CLASS_PREFIX))
         self._classes = {name: self._classes.get(name, now_seconds) for name in ours}
         lingered = self._lingered(guard, reserved, now_seconds)
-        return View(
+        return ReservationView(
             reservations={name: found for (_, name), found in self._mirrors["reservations"].snapshot().items()},
             guard=guard,
             pending=tuple(self._mirrors["pending-pods"].snapshot().values()),
@@ -137,7 +137,7 @@ class Reserving:
         found = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=f"spec.nodeName={node}")
         return tuple(PodView.parse(pod) for pod in found)
 
-    def _notes(self, view: View, plan: Plan) -> list[Note]:
+    def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[Note]:
         """What people should know: Reservations that cannot be read or held, hand-overs that failed."""
         refused = self._mirrors["reservations"].refused
         found = [Note(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()]
@@ -184,7 +184,7 @@ class ReservationMetrics:
         self._last = 0.0
         self._shown: set[str] = set()
 
-    def show(self, view: View, plan: Plan) -> None:
+    def show(self, view: ReservationView, plan: ReservationWrites) -> None:
         """After a decision."""
         for _, outcome in plan.outcomes:
             self._swaps.labels(outcome).inc()
@@ -206,7 +206,7 @@ class ReservationMetrics:
                 metric.remove(name)
         self._shown = set(living)
 
-    def _one(self, name: str, reservation: Reservation, view: View, elapsed: float) -> None:
+    def _one(self, name: str, reservation: Reservation, view: ReservationView, elapsed: float) -> None:
         held = standing_room(view, reservation.uid)
         cores = held.get("cpu", 0) / 1000
         self._held.labels(name).set(cores)

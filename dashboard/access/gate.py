@@ -27,7 +27,7 @@ from dashboard.access import answers, forgery, front, grants, headers
 from dashboard.access.answers import Refused
 from dashboard.access.front import Front
 from dashboard.access.launch import Launch, Proof, without_token
-from dashboard.access.oidc import Claimed, LoginRefused, Provider, ProviderSilent
+from dashboard.access.oidc import ClaimedIdentity, LoginRefused, Provider, ProviderSilent
 from dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
 
 Scope = MutableMapping[str, Any]
@@ -329,7 +329,7 @@ class Gate:
         return "; ".join(parts)
 
 
-def hold(session: Session, claimed: Claimed) -> None:
+def hold(session: Session, claimed: ClaimedIdentity) -> None:
     """Keep what the provider gave."""
     session.groups, session.id_token, session.refresh_token = claimed.groups, claimed.id_token, claimed.refresh_token
     session.token_ends_seconds, session.renew_seconds = claimed.ends_seconds, claimed.ends_seconds - EARLY_SECONDS

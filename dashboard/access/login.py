@@ -17,7 +17,7 @@ from cotenant.model.errors import CotenantError
 from cotenant.model.people import RIGHTS, Someone
 from dashboard.access import answers
 from dashboard.access.gate import VISIT, Gate, Visit, hold
-from dashboard.access.oidc import Begun, LoginRefused, Provider, ProviderSilent
+from dashboard.access.oidc import LoginAttempt, LoginRefused, Provider, ProviderSilent
 from dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
 
 
@@ -96,13 +96,13 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
     return answer
 
 
-def _begun(gate: Gate, visit: Visit) -> tuple[Begun, str]:
+def _begun(gate: Gate, visit: Visit) -> tuple[LoginAttempt, str]:
     """The login that this browser began, and where it goes afterwards."""
     fields = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)
     if not isinstance(fields, list) or len(fields) != 4:
         raise LoginRefused("no login is under way in this browser, or it took too long", fix="Log in again.")
     state, nonce, verifier, after = (str(part) for part in fields)
-    return Begun("", state, nonce, verifier), after
+    return LoginAttempt("", state, nonce, verifier), after
 
 
 def _logged_out(gate: Gate, visit: Visit) -> str:

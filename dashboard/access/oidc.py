@@ -42,7 +42,7 @@ class LoginRefused(CotenantError):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class LoginAttempt:
     """A login under way: where the browser goes, and what its answer is held against."""
 
     url: str = field(repr=False)
@@ -52,7 +52,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedIdentity:
     """What verified tokens say. Seconds are Unix time; id_token is what the Kubernetes API may be shown."""
 
     name: str
@@ -72,15 +72,15 @@ class Provider:
         self._about: tuple[float, Mapping[str, Any]] = (float("-inf"), {})
         self._keys: tuple[float, KeySet | None] = (float("-inf"), None)
 
-    def begin(self, redirect_uri: str) -> Begun:
+    def begin(self, redirect_uri: str) -> LoginAttempt:
         """Where somebody logs in, with fresh secrets."""
         state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
         with self._session(redirect_uri) as session:
             where = self._endpoint("authorization_endpoint")
             url, _ = session.create_authorization_url(where, state=state, nonce=nonce, code_verifier=verifier)
-        return Begun(url, state, nonce, verifier)
+        return LoginAttempt(url, state, nonce, verifier)
 
-    def finish(self, code: str, verifier: str, nonce: str, redirect_uri: str) -> Claimed:
+    def finish(self, code: str, verifier: str, nonce: str, redirect_uri: str) -> ClaimedIdentity:
         """What the code is worth; LoginRefused when the tokens are not this login's."""
         with self._session(redirect_uri) as session:
             tokens = self._asked(
@@ -92,7 +92,7 @@ class Provider:
             )
         return self._claimed(tokens, nonce)
 
-    def renew(self, refresh_token: str) -> Claimed | None:
+    def renew(self, refresh_token: str) -> ClaimedIdentity | None:
         """Tokens of a login that goes on; None when they hold no id token, LoginRefused when the provider ended it."""
         with self._session("") as session:
             where = self._endpoint("token_endpoint")
@@ -102,7 +102,7 @@ class Provider:
         claimed = self._claimed(tokens, None)
         return claimed if claimed.refresh_token else _with_refresh(claimed, refresh_token)
 
-    def bearer(self, token: str) -> Claimed:
+    def bearer(self, token: str) -> ClaimedIdentity:
         """Whose token a script brings."""
         claims = self._verified(token, [self._settings.client_id, *self._settings.audiences])
         return self._named(claims, token)
@@ -111,7 +111,7 @@ class Provider:
         """Where the provider ends its own session; empty when it does not say."""
         return str(self._document().get("end_session_endpoint", ""))
 
-    def _claimed(self, tokens: Mapping[str, Any], nonce: str | None) -> Claimed:
+    def _claimed(self, tokens: Mapping[str, Any], nonce: str | None) -> ClaimedIdentity:
         token = str(tokens.get("id_token") or "")
         if not token:
             raise LoginRefused("the provider gave no id token", fix="Ask for the scope openid: access.oidc.scopes.")
@@ -148,7 +148,7 @@ class Provider:
                 raise
             return jwt.decode(token, self._keyset(AGAIN_SECONDS), algorithms=ALGORITHMS).claims
 
-    def _named(self, claims: Mapping[str, Any], token: str) -> Claimed:
+    def _named(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:
         """Name and groups as the settings take them from the claims."""
         settings = self._settings
         name = claim(claims, settings.user_claim)
@@ -161,7 +161,7 @@ class Provider:
             raise LoginRefused(f"the provider has not verified {name}", fix="Verify the address there.")
         groups = claim(claims, settings.groups_claim)
         listed = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
-        return Claimed(name, tuple(g for g in listed if isinstance(g, str)), token, float(claims["exp"]))
+        return ClaimedIdentity(name, tuple(g for g in listed if isinstance(g, str)), token, float(claims["exp"]))
 
     def _session(self, redirect_uri: str) -> OAuth2Session:
         settings = self._settings
@@ -239,8 +239,8 @@ def claim(claims: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _with_refresh(claimed: Claimed, refresh_token: str) -> Claimed:
-    return Claimed(claimed.name, claimed.groups, claimed.id_token, claimed.ends_seconds, refresh_token)
+def _with_refresh(claimed: ClaimedIdentity, refresh_token: str) -> ClaimedIdentity:
+    return ClaimedIdentity(claimed.name, claimed.groups, claimed.id_token, claimed.ends_seconds, refresh_token)
 
 
 def _secret(file: str) -> str:

@@ -219,7 +219,7 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lane:
+class DemandCurve:
     """What all plans want together, millicores by half hour (T,), against what no request holds now."""
 
     start_seconds: int
@@ -233,7 +233,7 @@ class Lane:
         return over
 
 
-def lane(demand: Lane, days: int = 1) -> Chart:
+def lane(demand: DemandCurve, days: int = 1) -> Chart:
     """Steps of what is wanted under the line of what is free; where they cross, the ground is framed and named."""
     x = base.milliseconds([demand.start_seconds + STEP_SECONDS * k for k in range(len(demand.wanted) + 1)])
     cores = demand.wanted / MILLICORES_PER_CORE
@@ -274,7 +274,7 @@ def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
 
-def _lane_words(demand: Lane) -> str:
+def _lane_words(demand: DemandCurve) -> str:
     top = int(demand.wanted.argmax()) if demand.wanted.size else 0
     high = float(demand.wanted.max(initial=0.0))
     free = display.amount(demand.free, Resource.CPU)

@@ -27,7 +27,7 @@ DAY_AXIS: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lines:
+class RoomSeries:
     """One resource, in its unit; NaN = missing. likely, sure: what batch pods may take, half hour by half hour.
 
     past: the same hour by hour until `ahead` begins, as it was; used, mid: levels of now, None = not known.
@@ -43,7 +43,7 @@ class Lines:
     mid: float | None
 
 
-def chart(line: Lines, now_seconds: float | None) -> Chart:
+def chart(line: RoomSeries, now_seconds: float | None) -> Chart:
     """The last and the next day; `now_seconds` is marked where it is given."""
     scale, unit = SCALE[line.resource], UNIT[line.resource]
     recent = slice(max(0, len(line.times) - PAST_HOURS), None)
@@ -65,7 +65,7 @@ def chart(line: Lines, now_seconds: float | None) -> Chart:
     return Chart({"data": traces, "layout": layout}, _summary(line))
 
 
-def _summary(line: Lines) -> str:
+def _summary(line: RoomSeries) -> str:
     name = "CPU" if line.resource is Resource.CPU else "Memory"
     slots = np.flatnonzero(np.isfinite(line.sure))
     if not slots.size:
@@ -76,7 +76,7 @@ def _summary(line: Lines) -> str:
     return f"{name}, 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
 
 
-def _at(line: Lines, slot: int) -> str:
+def _at(line: RoomSeries, slot: int) -> str:
     return f"{display.amount(float(line.sure[slot]), line.resource)} at {display.moment(line.ahead[slot])}"
 
 

@@ -17,7 +17,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from cotenant.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
 from dashboard import batch, display, panels
-from dashboard.batch import BOUNDS, Fit, Job, Room, Window
+from dashboard.batch import BOUNDS, Fit, Job, Room, StartWindow
 from dashboard.figures import room as chart
 from dashboard.filters import Indexed
 from dashboard.source import Snapshot
@@ -116,7 +116,7 @@ def _ahead(view: View, overview: Overview, room: Room, resource: Resource) -> Co
     band: BandSeries = overview.cpu if resource is Resource.CPU else overview.memory
     levels = batch.totals(room, resource)
     times, past = chart.hourly(band.times, band.batch)
-    line = chart.Lines(
+    line = chart.RoomSeries(
         resource=resource,
         times=times,
         past=past,
@@ -211,7 +211,7 @@ def _reach(room: Room) -> str:
     return f"The forecasts reach to {display.moment(room.end_seconds)}: what comes after is not known."
 
 
-def windows(starts: tuple[Window, ...], now: float) -> Component:
+def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
     """Starts, earliest first; each later one has room for more pods."""
     titles = ("Start", "Wait", "Done by", "Nodes (95 % sure)", "Pods together", "Nodes (median)", "Most on")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))

@@ -21,7 +21,7 @@ from dashboard.filters import Index, Indexed
 from dashboard.listing import Listing
 from dashboard.pages import portrait
 from dashboard.source import FORECAST_LIST, Snapshot
-from dashboard.story import Foreseen, Row, Subject
+from dashboard.story import ForecastDetail, Row, Subject
 from dashboard.view import Page, View
 
 PATH: Final = "forecast"
@@ -190,7 +190,7 @@ def _model(name: str, loss: float, most: float, serves: bool) -> Component:
     return html.Tr([html.Th(name, scope="row"), amount, html.Td("yes" if serves else "")])
 
 
-def line(foreseen: Foreseen, resource: Resource) -> chart.Line:
+def line(foreseen: ForecastDetail, resource: Resource) -> chart.Line:
     """What the band is drawn from: the last week, the quantiles, the peak window."""
     ahead, paths = story.ahead(foreseen.row)
     recent = slice(max(0, len(foreseen.times) - 24 * HISTORY_DAYS), None)

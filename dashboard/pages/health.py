@@ -16,7 +16,7 @@ from cotenant.model.text import visible
 from dashboard import display, panels, permitting
 from dashboard.figures import completeness
 from dashboard.source import Upkeep
-from dashboard.status import PULL, Job, Status, status
+from dashboard.status import PULL, Status, UpkeepJob, status
 from dashboard.view import Page, View
 
 NAMESPACES_SHOWN: Final = 15
@@ -69,7 +69,7 @@ def _jobs(now: Status) -> Component:
     return panels.panel("Jobs", _table(("What", "Last success", "Left behind"), rows, "Jobs"))
 
 
-def _age(job: Job) -> Any:
+def _age(job: UpkeepJob) -> Any:
     if job.last_seconds is None or job.age_seconds is None:
         return panels.chip("never", "orange")
     return [html.Span(f"{display.duration(job.age_seconds)} ago"), html.Br(), panels.moment(job.last_seconds)]

@@ -27,7 +27,7 @@ from dashboard import acting, choosing, display, panels, review_end, review_step
 from dashboard.acting import acts
 from dashboard.choosing import Selection
 from dashboard.listing import Listing
-from dashboard.reviewing import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, Asked
+from dashboard.reviewing import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
 from dashboard.view import View
 
 TITLES: Final = {
@@ -119,7 +119,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
     )
 
 
-def _step(view: View, terms: Asked, method: Method, looks: Sequence[Looked]) -> list[Component]:
+def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Looked]) -> list[Component]:
     if terms.step == DIFF:
         refs = [look.workload for look in looks]
         return review_steps.diff(looks, recommended(view, refs), p99(view, refs), view.currency)
@@ -132,7 +132,7 @@ def _step(view: View, terms: Asked, method: Method, looks: Sequence[Looked]) -> 
     return _confirm(view, terms, method, looks)
 
 
-def _confirm(view: View, terms: Asked, method: Method, looks: Sequence[Looked]) -> list[Component]:
+def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Looked]) -> list[Component]:
     going, outs = reviewing.sorted_out(looks, terms, method)
     answer = html.Div(id="review-answer")
     if method is Method.BUNDLE and going:
@@ -171,7 +171,7 @@ def _partial(more: int) -> list[Component]:
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
-def chosen(view: View, listing: Listing, terms: Asked, search: str) -> tuple[list[WorkloadRef], int]:
+def chosen(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tuple[list[WorkloadRef], int]:
     """The workloads of the review, and how many more there are than one review takes."""
     refs = list(terms.workloads)
     if terms.everything:
@@ -183,7 +183,7 @@ def chosen(view: View, listing: Listing, terms: Asked, search: str) -> tuple[lis
     return refs[:most], max(0, len(refs) - most)
 
 
-def looked(view: View, terms: Asked, refs: Sequence[WorkloadRef]) -> tuple[list[Looked], Method]:
+def looked(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> tuple[list[Looked], Method]:
     """Each workload as it is now, tried on the server where the step needs that, by the method in force."""
     desk, who = _desk(view), view.given.people()
     method = terms.method
@@ -221,7 +221,7 @@ def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resou
     return by_workload
 
 
-def outcome(view: View, terms: Asked) -> list[Component]:
+def outcome(view: View, terms: ReviewTerms) -> list[Component]:
     """The changes that were accepted under the key."""
     standings = _accepted_under(view, terms)
     if not standings:
@@ -231,12 +231,12 @@ def outcome(view: View, terms: Asked) -> list[Component]:
     return review_end.outcome(standings, view.settings.base_path, view.given.actions.soak_minutes, why)
 
 
-def _accepted_under(view: View, terms: Asked) -> list[Standing]:
+def _accepted_under(view: View, terms: ReviewTerms) -> list[Standing]:
     """Changes under the key: whoever comes back to Confirm sees them, not the button."""
     return [one for one in _desk(view).changes(view.given.people()) if one.change.batch == terms.key]
 
 
-def _files(view: View, terms: Asked, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:
+def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:
     return _desk(view).bundle(view.given.people(), terms.wanted(refs, Method.BUNDLE), terms.form)
 
 
@@ -253,7 +253,7 @@ def _why_no_override(view: View, looks: Sequence[Looked]) -> str:
 
 
 # --- the foot ---------------------------------------------------------------------------------------------------------
-def foot(view: View, terms: Asked, method: Method, going: Sequence[Looked], out: int) -> Component:
+def foot(view: View, terms: ReviewTerms, method: Method, going: Sequence[Looked], out: int) -> Component:
     """Sums, back, and what leads on; at the end the one button that acts."""
     sums = html.Div(review_end.summed(going, out, view.currency), className="selection-sums", id="review-sums")
     order = list(STEPS)
@@ -273,7 +273,7 @@ def _walk(label: str, id_: str, step: str, *, keys: str = "", primary: bool = Fa
     return html.Button(parts, id=id_, className=look, **{"data-to": step})
 
 
-def _last(view: View, terms: Asked, method: Method, going: Sequence[Looked]) -> list[Component]:
+def _last(view: View, terms: ReviewTerms, method: Method, going: Sequence[Looked]) -> list[Component]:
     """The button that acts, or the reason why it does not."""
     if method is Method.BUNDLE:
         text = "Show the commands" if terms.form is Form.KUBECTL else "Download the bundle"
@@ -285,7 +285,7 @@ def _last(view: View, terms: Asked, method: Method, going: Sequence[Looked]) -> 
     return [button, *([html.P(why, className="panel-note", id="review-why")] if why else [])]
 
 
-def _why_not_accept(view: View, terms: Asked, going: Sequence[Looked]) -> str:
+def _why_not_accept(view: View, terms: ReviewTerms, going: Sequence[Looked]) -> str:
     spaces = dict.fromkeys(look.workload.namespace for look in going)
     missing = next((why for space in spaces if (why := acting.why_not(view, Right.ACCEPT, space))), "")
     if missing or not going:
@@ -388,7 +388,7 @@ def _register_actions(app: Dash, view: View) -> None:
         return (redo or 0) + 1
 
 
-def accepted(view: View, terms: Asked, data: Any) -> list[Standing]:
+def accepted(view: View, terms: ReviewTerms, data: Any) -> list[Standing]:
     """Accept exactly what was shown; UsageError when newer results came in since, or the data are too old."""
     shown = data if isinstance(data, dict) else {}
     refs = [ref for name in shown.get("ids", []) if (ref := reviewing.named(name))]

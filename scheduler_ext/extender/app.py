@@ -30,12 +30,12 @@ from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender import decide, narrowing, wire
 from scheduler_ext.extender.bind import Binder
 from scheduler_ext.extender.counts import Counts
-from scheduler_ext.extender.decide import Known, Moment, Posture
-from scheduler_ext.extender.feed import View
+from scheduler_ext.extender.decide import Moment, Posture, RuleContext
+from scheduler_ext.extender.feed import SnapshotFeed
 from scheduler_ext.extender.opinions import Opinions
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
-from scheduler_ext.extender.snapshot import Snapshot
-from scheduler_ext.extender.why import Explanation, Said, explained
+from scheduler_ext.extender.snapshot import NodeSnapshot
+from scheduler_ext.extender.why import Explanation, PodVerdict, explained
 
 REMEMBERED: Final = 2_000
 """Pods whose last refusal is remembered for /why."""
@@ -50,10 +50,10 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ExtenderDependencies:
     """What the application stands on."""
 
-    view: View
+    view: SnapshotFeed
     settings: ExtenderSettings
     clock: Clock
     metrics: Metrics
@@ -63,14 +63,14 @@ class Parts:
 class ExtenderApp:
     """The application of `cotenant.edges.connection`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ExtenderDependencies) -> None:
         """Nothing is asked before the first call."""
         self.checks = Checks()
         self.counts = Counts(parts.metrics)
         self._parts, self._settings = parts, parts.settings
-        self._last: OrderedDict[str, Said] = OrderedDict()
+        self._last: OrderedDict[str, PodVerdict] = OrderedDict()
         self._known = (("", ""), PodFacts(PodIdentity("", "")))
-        self._stood = (Snapshot(), 0.0, Known(Posture(), Opinions(parts.settings)))
+        self._stood = (NodeSnapshot(), 0.0, RuleContext(Posture(), Opinions(parts.settings)))
         self._asked_at = 0.0
         self._load_off = ""
         self._yielded_at: dict[str, float] = {}
@@ -197,7 +197,7 @@ class ExtenderApp:
             self._known = (key, facts_of(pod, self._settings.load_aware))
         return self._known[1]
 
-    def _of_now(self, snapshot: Snapshot, now: Moment) -> Known:
+    def _of_now(self, snapshot: NodeSnapshot, now: Moment) -> RuleContext:
         """The posture, looked up at most twice a second for one snapshot, and the opinions."""
         last_snapshot, at, context = self._stood
         if last_snapshot is not snapshot or now.monotonic - at > STANCE_SECONDS:
@@ -217,7 +217,7 @@ class ExtenderApp:
             return
         self.counts.refused(refused)
         self._last.pop(pod.key, None)
-        self._last[pod.key] = Said.of(pod, (node_count, self._now().unix), stance, refused)
+        self._last[pod.key] = PodVerdict.of(pod, (node_count, self._now().unix), stance, refused)
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
 

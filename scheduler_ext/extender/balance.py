@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.settings.extender import BalanceSettings
-from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.load_aware import HIGHEST
 
 Floats = npt.NDArray[np.float64]
@@ -35,8 +35,8 @@ def points(columns: Floats, load: Floats, peaks: Floats, settings: BalanceSettin
 
 def room_at_peak(columns: Floats, peaks: Floats) -> Floats:
     """Share of capacity that is free at the highest point ahead, of the scarcer resource; in points."""
-    used = peaks + columns[Column.SINCE_CPU : Column.SINCE_MEMORY + 1]
-    capacity = columns[Column.CAPACITY_CPU : Column.CAPACITY_MEMORY + 1]
+    used = peaks + columns[SnapshotColumn.SINCE_CPU : SnapshotColumn.SINCE_MEMORY + 1]
+    capacity = columns[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         free = np.clip(1.0 - used / capacity, 0.0, 1.0) * HIGHEST
     least: Floats = np.fmin.reduce(free, axis=0)
@@ -45,14 +45,14 @@ def room_at_peak(columns: Floats, peaks: Floats) -> Floats:
 
 def calm(columns: Floats) -> Floats:
     """How seldom best effort was held back there; in points."""
-    held_back = columns[Column.SUPPRESSED]
+    held_back = columns[SnapshotColumn.SUPPRESSED]
     return np.where(np.isnan(held_back), UNKNOWN, (1.0 - held_back) * HIGHEST)
 
 
 def spread(columns: Floats) -> Floats:
     """How little of its batch resources is requested, of the scarcer one; in points."""
-    room = columns[Column.BATCH_ROOM_CPU : Column.BATCH_ROOM_MEMORY + 1]
-    requested = columns[Column.BATCH_CPU : Column.BATCH_MEMORY + 1]
+    room = columns[SnapshotColumn.BATCH_ROOM_CPU : SnapshotColumn.BATCH_ROOM_MEMORY + 1]
+    requested = columns[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1]
     some = room > 0
     free = np.where(some, np.clip(1.0 - requested / np.where(some, room, 1.0), 0.0, 1.0) * HIGHEST, np.nan)
     least: Floats = np.fmin.reduce(free, axis=0)

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.settings.extender import Aggregation, LoadAwareSettings, Percentages
-from scheduler_ext.extender.metric import BATCH_NAMES, LoadMetric, NodeFacts, Outlook
+from scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode, LoadMetric, Outlook
 from scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
 from scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
 
 Floats = npt.NDArray[np.float64]
 
 
-class Column(IntEnum):
+class SnapshotColumn(IntEnum):
     """Columns of a snapshot; pairs stand together, CPU (millicores) before memory (bytes). NaN: not known."""
 
     CAPACITY_CPU = 0
@@ -76,14 +76,14 @@ class Column(IntEnum):
     PROD_REPORTED_MEMORY = 33
 
 
-WIDTH = len(Column)
+WIDTH = len(SnapshotColumn)
 NOTHING: Final[Pair] = (0.0, 0.0)
 UNKNOWN: Final[Pair] = (np.nan, np.nan)
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PodShare:
     """What one pod counts in its node's USED and PROD_USED, and what it requests: gone when the pod goes."""
 
     used: Pair
@@ -95,7 +95,7 @@ class Share:
 class NodeState:
     """Everything that makes one row."""
 
-    node: NodeFacts
+    node: ExtenderNode
     metric: LoadMetric | None = None
     pods: tuple[PodFacts, ...] = ()
     outlook: Outlook | None = None
@@ -103,7 +103,7 @@ class NodeState:
 
 
 @dataclass(slots=True)
-class _Sums:
+class _PodSums:
     """Sums over a node's pods."""
 
     delta: Pair = NOTHING
@@ -120,24 +120,30 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     row = np.zeros(WIDTH)
     node, metric = state.node, state.metric
     sums = _sums(state)
-    row[Column.CAPACITY_CPU : Column.CAPACITY_MEMORY + 1] = node.capacity
-    row[Column.UPDATED] = np.nan if metric is None else -np.inf
+    row[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1] = node.capacity
+    row[SnapshotColumn.UPDATED] = np.nan if metric is None else -np.inf
     if metric is not None and metric.updated_seconds is not None:
-        row[Column.UPDATED] = metric.updated_seconds
-    row[Column.MEASURED] = metric is not None and metric.usage is not None
+        row[SnapshotColumn.UPDATED] = metric.updated_seconds
+    row[SnapshotColumn.MEASURED] = metric is not None and metric.usage is not None
     _put_load(row, state, sums, settings)
-    row[Column.SINCE_CPU : Column.SINCE_MEMORY + 1] = addition(state.pods, state.outlook, metric, state.watch)
-    row[Column.BATCH_CPU : Column.BATCH_MEMORY + 1] = sums.batch
-    row[Column.BATCH_ROOM_CPU : Column.BATCH_ROOM_MEMORY + 1] = [node.allocatable.get(n, 0) for n in BATCH_NAMES]
-    row[Column.SUPPRESSED] = node.suppressed
-    row[Column.REQUESTED_CPU : Column.REQUESTED_MEMORY + 1] = sums.requested
-    row[Column.ALLOCATABLE_CPU : Column.ALLOCATABLE_MEMORY + 1] = [node.allocatable.get(r, 0) for r in RESOURCES]
-    row[Column.PLACEHOLDERS] = sums.placeholders
-    row[Column.ZONE] = crc32(node.labels.get(ZONE_LABEL, "").encode())
+    row[SnapshotColumn.SINCE_CPU : SnapshotColumn.SINCE_MEMORY + 1] = addition(
+        state.pods, state.outlook, metric, state.watch
+    )
+    row[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1] = sums.batch
+    row[SnapshotColumn.BATCH_ROOM_CPU : SnapshotColumn.BATCH_ROOM_MEMORY + 1] = [
+        node.allocatable.get(n, 0) for n in BATCH_NAMES
+    ]
+    row[SnapshotColumn.SUPPRESSED] = node.suppressed
+    row[SnapshotColumn.REQUESTED_CPU : SnapshotColumn.REQUESTED_MEMORY + 1] = sums.requested
+    row[SnapshotColumn.ALLOCATABLE_CPU : SnapshotColumn.ALLOCATABLE_MEMORY + 1] = [
+        node.allocatable.get(r, 0) for r in RESOURCES
+    ]
+    row[SnapshotColumn.PLACEHOLDERS] = sums.placeholders
+    row[SnapshotColumn.ZONE] = crc32(node.labels.get(ZONE_LABEL, "").encode())
     return row
 
 
-def share_of(pod: PodFacts, metric: LoadMetric | None) -> Share:
+def share_of(pod: PodFacts, metric: LoadMetric | None) -> PodShare:
     """What the pod counts on its node."""
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     young = _young(pod, measured, metric)
@@ -146,10 +152,10 @@ def share_of(pod: PodFacts, metric: LoadMetric | None) -> Share:
     if pod.prod:
         prod_used = used if is_prod or measured is None else pod.estimate
     requested = (float(pod.requests.get("cpu", 0)), float(pod.requests.get("memory", 0)))
-    return Share(used, prod_used, requested)
+    return PodShare(used, prod_used, requested)
 
 
-def _put_load(row: Floats, state: NodeState, sums: _Sums, settings: LoadAwareSettings) -> None:
+def _put_load(row: Floats, state: NodeState, sums: _PodSums, settings: LoadAwareSettings) -> None:
     """USED, RANKED, PROD_USED and the thresholds."""
     own, metric = state.node.thresholds, state.metric or LoadMetric()
     plain = own.usage or _pair(settings.usage)
@@ -157,21 +163,21 @@ def _put_load(row: Floats, state: NodeState, sums: _Sums, settings: LoadAwareSet
     if aggregated is None and settings.aggregated_usage.given and settings.aggregation:
         aggregated = _pair(settings.aggregated_usage)
         statistic = (settings.aggregation, float(settings.aggregated_seconds))
-    row[Column.AGGREGATED] = aggregated is not None
-    row[Column.LIMIT_CPU : Column.LIMIT_MEMORY + 1] = plain if aggregated is None else aggregated
-    row[Column.PLAIN_CPU : Column.PLAIN_MEMORY + 1] = plain
-    row[Column.PROD_LIMIT_CPU : Column.PROD_LIMIT_MEMORY + 1] = own.prod or _pair(settings.prod_usage)
+    row[SnapshotColumn.AGGREGATED] = aggregated is not None
+    row[SnapshotColumn.LIMIT_CPU : SnapshotColumn.LIMIT_MEMORY + 1] = plain if aggregated is None else aggregated
+    row[SnapshotColumn.PLAIN_CPU : SnapshotColumn.PLAIN_MEMORY + 1] = plain
+    row[SnapshotColumn.PROD_LIMIT_CPU : SnapshotColumn.PROD_LIMIT_MEMORY + 1] = own.prod or _pair(settings.prod_usage)
     looked_at = statistic if aggregated is not None else ("", 0.0)
-    row[Column.USED_CPU : Column.USED_MEMORY + 1] = _used(metric, looked_at, sums)
-    row[Column.REPORTED_CPU : Column.REPORTED_MEMORY + 1] = _reported(metric, looked_at) or UNKNOWN
+    row[SnapshotColumn.USED_CPU : SnapshotColumn.USED_MEMORY + 1] = _used(metric, looked_at, sums)
+    row[SnapshotColumn.REPORTED_CPU : SnapshotColumn.REPORTED_MEMORY + 1] = _reported(metric, looked_at) or UNKNOWN
     ranked_by = (settings.score_aggregation, float(settings.score_aggregated_seconds))
-    row[Column.RANKED_CPU : Column.RANKED_MEMORY + 1] = _used(metric, ranked_by, sums)
+    row[SnapshotColumn.RANKED_CPU : SnapshotColumn.RANKED_MEMORY + 1] = _used(metric, ranked_by, sums)
     system = metric.system if settings.prod_usage_includes_system else (0.0, 0.0)
-    row[Column.PROD_USED_CPU : Column.PROD_USED_MEMORY + 1] = _plus(sums.prod, system)
-    row[Column.PROD_REPORTED_CPU : Column.PROD_REPORTED_MEMORY + 1] = _plus(sums.prod_reported, system)
+    row[SnapshotColumn.PROD_USED_CPU : SnapshotColumn.PROD_USED_MEMORY + 1] = _plus(sums.prod, system)
+    row[SnapshotColumn.PROD_REPORTED_CPU : SnapshotColumn.PROD_REPORTED_MEMORY + 1] = _plus(sums.prod_reported, system)
 
 
-def _used(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _Sums) -> Pair:
+def _used(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _PodSums) -> Pair:
     """A node's use with its young pods; where the statistic is not reported, the estimates of all its pods."""
     usage = _reported(metric, statistic)
     return sums.estimated if usage is None else _plus(usage, sums.delta)
@@ -184,8 +190,8 @@ def _reported(metric: LoadMetric, statistic: tuple[Aggregation | str, float]) ->
     return metric.aggregated.get(statistic, metric.usage if statistic[1] == 0 else None)
 
 
-def _sums(state: NodeState) -> _Sums:
-    sums = _Sums()
+def _sums(state: NodeState) -> _PodSums:
+    sums = _PodSums()
     for pod in state.pods:
         if pod.ended:
             continue
@@ -200,7 +206,7 @@ def _sums(state: NodeState) -> _Sums:
     return sums
 
 
-def _count(sums: _Sums, pod: PodFacts, metric: LoadMetric | None) -> None:
+def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     young = _young(pod, measured, metric)
     if young:

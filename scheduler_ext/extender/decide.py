@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender import guard, load_aware, load_rules
-from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.frame import ShareOf
-from scheduler_ext.extender.judgement import Judgement
+from scheduler_ext.extender.judgement import NodeJudgement
 from scheduler_ext.extender.opinions import Opinions
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import RESERVING, Rows, Snapshot
+from scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot, Rows
 
 Floats = npt.NDArray[np.float64]
 MOST: Final = 10
@@ -48,7 +48,7 @@ class Posture:
     yielded: str = ""
 
 
-def posture(snapshot: Snapshot, now: Moment, settings: ExtenderSettings) -> Posture:
+def posture(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -> Posture:
     """What the view is worth now."""
     stale = snapshot.age_seconds(now.monotonic, RESERVING) > settings.stale_seconds
     if not settings.load_aware.on:
@@ -60,24 +60,29 @@ def posture(snapshot: Snapshot, now: Moment, settings: ExtenderSettings) -> Post
     return Posture("", stale)
 
 
-class Known(NamedTuple):
+class RuleContext(NamedTuple):
     """What a server keeps between questions: the posture of now, and opinions."""
 
     posture: Posture
     opinions: Opinions
 
 
-def known_now(snapshot: Snapshot, now: Moment, settings: ExtenderSettings) -> Known:
+def known_now(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -> RuleContext:
     """For one question alone."""
-    return Known(posture(snapshot, now, settings), Opinions(settings))
+    return RuleContext(posture(snapshot, now, settings), Opinions(settings))
 
 
 def judge(
-    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: Known | None = None
-) -> tuple[Judgement, Posture]:
+    snapshot: NodeSnapshot,
+    pod: PodFacts,
+    rows: Rows,
+    now: Moment,
+    settings: ExtenderSettings,
+    context: RuleContext | None = None,
+) -> tuple[NodeJudgement, Posture]:
     """Whether the pod may have each of the rows; -1, a node nobody here knows, passes."""
     stance, opinions = context or known_now(snapshot, now, settings)
-    judgement = Judgement.passing(len(rows))
+    judgement = NodeJudgement.passing(len(rows))
     if len(snapshot.names) == 0:
         return judgement, stance
     if not stance.load_off and not pod.unread:
@@ -90,7 +95,12 @@ def judge(
 
 
 def points(
-    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: Known | None = None
+    snapshot: NodeSnapshot,
+    pod: PodFacts,
+    rows: Rows,
+    now: Moment,
+    settings: ExtenderSettings,
+    context: RuleContext | None = None,
 ) -> Rows:
     """0 to 10 for each row; all 0 when load rules do not speak.
 
@@ -111,7 +121,7 @@ def graded(points: Floats, span: int) -> Rows:
 
 
 def without_victims(
-    snapshot: Snapshot, node: str, victims: Sequence[str], shares: Mapping[str, ShareOf]
+    snapshot: NodeSnapshot, node: str, victims: Sequence[str], shares: Mapping[str, ShareOf]
 ) -> Floats | None:
     """The node's columns, (WIDTH, 1), as they are when these pods (uids) are gone; None for a node nobody knows."""
     row = snapshot.rows.get(node)
@@ -122,15 +132,15 @@ def without_victims(
         share = shares.get(uid)
         if share is None:
             continue
-        for first in (Column.USED_CPU, Column.RANKED_CPU, Column.REPORTED_CPU):
+        for first in (SnapshotColumn.USED_CPU, SnapshotColumn.RANKED_CPU, SnapshotColumn.REPORTED_CPU):
             columns[first : first + 2, 0] -= (share.used_cpu, share.used_memory)
-        for first in (Column.PROD_USED_CPU, Column.PROD_REPORTED_CPU):
+        for first in (SnapshotColumn.PROD_USED_CPU, SnapshotColumn.PROD_REPORTED_CPU):
             columns[first : first + 2, 0] -= (share.prod_cpu, share.prod_memory)
     return np.asarray(np.where(columns < 0, np.where(np.isinf(columns), columns, 0.0), columns))
 
 
 def spared(
-    snapshot: Snapshot,
+    snapshot: NodeSnapshot,
     pod: PodFacts,
     victims: Mapping[str, Sequence[str]],
     shares: Mapping[str, ShareOf],

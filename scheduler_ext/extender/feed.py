@@ -19,19 +19,19 @@ from cotenant.edges.kube import KubeClient
 from cotenant.settings.extender import ExtenderSettings
 from cotenant.settings.telemetry import TelemetrySettings
 from scheduler_ext.extender.frame import DECODER, ENCODER, Frame
-from scheduler_ext.extender.snapshot import Shares, Snapshot, following
-from scheduler_ext.extender.watcher import Job, watch
+from scheduler_ext.extender.snapshot import NodeSnapshot, Shares, following
+from scheduler_ext.extender.watcher import WatcherConfig, watch
 
 LONGEST_PAUSE_SECONDS: Final = 30.0
 _log = structlog.get_logger(__name__)
 
 
-class View:
+class SnapshotFeed:
     """The newest snapshot, and what each pod counts in it."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self.snapshot = Snapshot()
+        self.snapshot = NodeSnapshot()
         self.shares: Shares = {}
         self.frames = 0
 
@@ -51,11 +51,15 @@ class Feed:
     """Keeps a watcher running and its frames coming, in a thread."""
 
     def __init__(
-        self, view: View, client: KubeClient, settings: ExtenderSettings, telemetry: TelemetrySettings | None = None
+        self,
+        view: SnapshotFeed,
+        client: KubeClient,
+        settings: ExtenderSettings,
+        telemetry: TelemetrySettings | None = None,
     ) -> None:
         """Nothing is started yet."""
         self._view, self._client, self._settings = view, client, settings
-        self._job = Job(client.settings, settings, telemetry or TelemetrySettings())
+        self._job = WatcherConfig(client.settings, settings, telemetry or TelemetrySettings())
         self._stopping = threading.Event()
         self.process: subprocess.Popen[bytes] | None = None
         run = self._keep_process if settings.watcher == "process" else self._watch_here

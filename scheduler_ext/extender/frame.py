@@ -33,7 +33,7 @@ class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
     requested_memory: float
 
 
-class Source(msgspec.Struct, frozen=True):
+class CollectionState(msgspec.Struct, frozen=True):
     """How one watched collection stands: its age when the frame left, and why it is not up to date, or "".
 
     absent: its kind is not installed, which is an answer too.
@@ -55,7 +55,7 @@ class Frame(msgspec.Struct, frozen=True):
     """
 
     sent_seconds: float
-    sources: dict[str, Source]
+    sources: dict[str, CollectionState]
     fresh: bool = False
     names: list[str] | None = None
     rows: bytes = b""

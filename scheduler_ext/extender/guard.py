@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from scheduler_ext.extender.judgement import Code
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import Snapshot
+from scheduler_ext.extender.snapshot import NodeSnapshot
 
 Codes = npt.NDArray[np.int8]
 
 
-def codes(snapshot: Snapshot, pod: PodFacts, stale: bool) -> dict[int, Code]:
+def codes(snapshot: NodeSnapshot, pod: PodFacts, stale: bool) -> dict[int, Code]:
     """Refused rows of the snapshot; stale: whether its view of reservations is old."""
     codes_by_row = {
         row: Code.HELD
@@ -33,13 +33,13 @@ def codes(snapshot: Snapshot, pod: PodFacts, stale: bool) -> dict[int, Code]:
     return codes_by_row
 
 
-def owns(snapshot: Snapshot, pod: PodFacts, reservation: str) -> bool:
+def owns(snapshot: NodeSnapshot, pod: PodFacts, reservation: str) -> bool:
     """Whether the pod may use a Reservation."""
     record = snapshot.reservations.get(reservation)
     return record is not None and record.usable_by(pod.identity)
 
 
-def let_owners_in(snapshot: Snapshot, pod: PodFacts, rows: npt.NDArray[np.intp], judged: Codes) -> None:
+def let_owners_in(snapshot: NodeSnapshot, pod: PodFacts, rows: npt.NDArray[np.intp], judged: Codes) -> None:
     """Take back refusals by load where room is held for the pod: a promise of room holds also on a busy node."""
     refused = judged != Code.PASS
     if not refused.any():

@@ -57,7 +57,7 @@ UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD})
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class NodeJudgement:
     """Of some nodes: codes (n,), and for refusals by load the percentage that would be reached and its half hour.
 
     percent, slot: int64 (n,), 0 where they say nothing.
@@ -68,7 +68,7 @@ class Judgement:
     slot: Integers
 
     @classmethod
-    def passing(cls, count: int) -> Judgement:
+    def passing(cls, count: int) -> NodeJudgement:
         """All pass."""
         return cls(np.zeros(count, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
@@ -82,18 +82,20 @@ class Judgement:
         """Let these pass, (n,)."""
         self.codes[which], self.percent[which], self.slot[which] = Code.PASS, 0, 0
 
-    def put(self, places: npt.NDArray[np.intp], other: Judgement) -> None:
+    def put(self, places: npt.NDArray[np.intp], other: NodeJudgement) -> None:
         """Replace what is said of some nodes, (m,), by another judgement, of these m."""
         self.codes[places], self.percent[places], self.slot[places] = other.codes, other.percent, other.slot
 
-    def refused(self) -> Refused:
+    def refused(self) -> NodeRefusals:
         """The nodes that do not pass, with their words."""
         at = np.flatnonzero(self.codes)
         if not len(at):
-            return Refused(at, at, (), ())
+            return NodeRefusals(at, at, (), ())
         distinct, which = np.unique(self._keys(at), return_inverse=True)
         parts = [_parted(key) for key in distinct.tolist()]
-        return Refused(at, which, tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts))
+        return NodeRefusals(
+            at, which, tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts)
+        )
 
     def counts(self) -> dict[tuple[str, str], int]:
         """(rule, words) -> number of nodes refused by it, most first; what differs from node to node is a range."""
@@ -114,7 +116,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NodeRefusals:
     """Refused nodes: their places (m,), which of the distinct refusals each has (m,), and those with their words."""
 
     at: npt.NDArray[np.intp]

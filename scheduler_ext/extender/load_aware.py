@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.settings.extender import LoadAwareSettings
-from scheduler_ext.extender.columns import Column
-from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, Judgement
+from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
 from scheduler_ext.extender.pod import PodFacts
 
 Floats = npt.NDArray[np.float64]
@@ -24,7 +24,7 @@ HIGHEST: Final = 100
 
 def expired(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Booleans:
     """Nodes whose NodeMetric is too old or was never filled; a node without one is not expired."""
-    updated = columns[Column.UPDATED]
+    updated = columns[SnapshotColumn.UPDATED]
     # a comparison with NaN is false
     mask: Booleans = now_seconds - updated >= settings.metric_expiration_seconds
     return mask
@@ -32,24 +32,24 @@ def expired(columns: Floats, now_seconds: float, settings: LoadAwareSettings) ->
 
 def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> bool:
     """Whether so many nodes are expired that the reporting itself must be broken."""
-    reporting = np.count_nonzero(~np.isnan(columns[Column.UPDATED]))
+    reporting = np.count_nonzero(~np.isnan(columns[SnapshotColumn.UPDATED]))
     old = np.count_nonzero(expired(columns, now_seconds, settings))
     return bool(reporting and old > settings.breaker_fraction * reporting)
 
 
-def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Judgement:
+def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> NodeJudgement:
     """Whether each node is too busy for the pod; columns: (WIDTH, n)."""
-    judgement = Judgement.passing(columns.shape[1])
+    judgement = NodeJudgement.passing(columns.shape[1])
     if pod.daemon or not settings.on:
         return judgement
     old = expired(columns, now_seconds, settings)
-    measured = ~np.isnan(columns[Column.UPDATED]) & ~old & (columns[Column.MEASURED] > 0)
+    measured = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~old & (columns[SnapshotColumn.MEASURED] > 0)
     prod = _by_prod(columns, pod)
-    aggregated = (columns[Column.AGGREGATED] > 0) & ~prod
+    aggregated = (columns[SnapshotColumn.AGGREGATED] > 0) & ~prod
     for offset in (1, 0):  # CPU last: where both are too high, it is the one that is named
         limit = _limit(columns, prod, offset)
-        used = np.where(prod, columns[Column.PROD_USED_CPU + offset], columns[Column.USED_CPU + offset])
-        capacity = columns[Column.CAPACITY_CPU + offset]
+        used = np.where(prod, columns[SnapshotColumn.PROD_USED_CPU + offset], columns[SnapshotColumn.USED_CPU + offset])
+        capacity = columns[SnapshotColumn.CAPACITY_CPU + offset]
         percent = percent_of(used + pod.estimate[offset], capacity)
         high = measured & (limit > 0) & (capacity > 0) & (percent > limit)
         codes = np.where(aggregated, Code.AGGREGATED_CPU + offset, Code.CPU + offset)
@@ -66,33 +66,41 @@ def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
     prod = _by_prod(columns, pod)
     over = np.zeros(columns.shape[1], dtype=np.bool_)
     for offset in (0, 1):
-        reported = np.where(prod, columns[Column.PROD_REPORTED_CPU + offset], columns[Column.REPORTED_CPU + offset])
-        limit, capacity = _limit(columns, prod, offset), columns[Column.CAPACITY_CPU + offset]
+        reported = np.where(
+            prod, columns[SnapshotColumn.PROD_REPORTED_CPU + offset], columns[SnapshotColumn.REPORTED_CPU + offset]
+        )
+        limit, capacity = _limit(columns, prod, offset), columns[SnapshotColumn.CAPACITY_CPU + offset]
         over |= (limit > 0) & (capacity > 0) & (percent_of(reported, capacity) > limit)
     return over
 
 
 def _by_prod(columns: Floats, pod: PodFacts) -> Booleans:
     """Nodes on which the pod is held against the thresholds of prod, (n,)."""
-    mask: Booleans = pod.prod & ((columns[Column.PROD_LIMIT_CPU] > 0) | (columns[Column.PROD_LIMIT_MEMORY] > 0))
+    mask: Booleans = pod.prod & (
+        (columns[SnapshotColumn.PROD_LIMIT_CPU] > 0) | (columns[SnapshotColumn.PROD_LIMIT_MEMORY] > 0)
+    )
     return mask
 
 
 def _limit(columns: Floats, prod: Booleans, offset: int) -> Floats:
     """Threshold of each node in percent; offset: 0 CPU, 1 memory."""
-    limits: Floats = np.where(prod, columns[Column.PROD_LIMIT_CPU + offset], columns[Column.LIMIT_CPU + offset])
+    limits: Floats = np.where(
+        prod, columns[SnapshotColumn.PROD_LIMIT_CPU + offset], columns[SnapshotColumn.LIMIT_CPU + offset]
+    )
     return limits
 
 
 def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Floats:
     """Least used first: 0 to 100, 0 where nothing current is reported; whole numbers, (n,)."""
-    reporting = ~np.isnan(columns[Column.UPDATED]) & ~expired(columns, now_seconds, settings)
-    reporting &= columns[Column.MEASURED] > 0
-    first = Column.PROD_USED_CPU if pod.prod and settings.score_according_prod_usage else Column.RANKED_CPU
+    reporting = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired(columns, now_seconds, settings)
+    reporting &= columns[SnapshotColumn.MEASURED] > 0
+    first = (
+        SnapshotColumn.PROD_USED_CPU if pod.prod and settings.score_according_prod_usage else SnapshotColumn.RANKED_CPU
+    )
     total, dominant = np.zeros(columns.shape[1]), np.full(columns.shape[1], float(HIGHEST))
     weights = (settings.weights.cpu, settings.weights.memory)
     for offset, weight in enumerate(weights):
-        one = least_used(columns[first + offset] + pod.estimate[offset], columns[Column.CAPACITY_CPU + offset])
+        one = least_used(columns[first + offset] + pod.estimate[offset], columns[SnapshotColumn.CAPACITY_CPU + offset])
         total += one * weight
         np.minimum(dominant, one, out=dominant)
     total += dominant * settings.dominant_weight

@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender import balance, load_aware, prediction
-from scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, Judgement
+from scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeJudgement
 from scheduler_ext.extender.pod import Pair, PodFacts
-from scheduler_ext.extender.snapshot import Rows, Snapshot
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Floats = npt.NDArray[np.float64]
 Part = Rows | slice
 
 
-class Kind(NamedTuple):
+class PodKind(NamedTuple):
     """All that the rules ask of a pod; first, last: the half hours of the snapshot's forecast that it touches."""
 
     daemon: bool
@@ -33,13 +33,15 @@ class Kind(NamedTuple):
     last: int
 
 
-def kind_of(snapshot: Snapshot, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Kind:
+def kind_of(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> PodKind:
     """Pods of one kind are one pod to the rules."""
     part = prediction.window(snapshot, pod, now_seconds, settings.prediction)
-    return Kind(pod.daemon, pod.prod, pod.reclaimer, pod.estimate, pod.predicted, part.start, part.stop)
+    return PodKind(pod.daemon, pod.prod, pod.reclaimer, pod.estimate, pod.predicted, part.start, part.stop)
 
 
-def judged(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Judgement:
+def judged(
+    snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings
+) -> NodeJudgement:
     """Whether each of these nodes is too busy for the pod, now or at a peak ahead."""
     judgement = load_aware.judge(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.judge(snapshot, part, pod, now_seconds, settings.prediction)
@@ -53,7 +55,7 @@ def judged(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, se
     return judgement
 
 
-def without_estimates(judgement: Judgement, columns: Floats, pod: PodFacts) -> str:
+def without_estimates(judgement: NodeJudgement, columns: Floats, pod: PodFacts) -> str:
     """Let nodes pass that only our estimates refuse; the rule that lost its say, "" when none did.
 
     For a question in which no node is left: a forecast, and what pods will use, are estimates, and a cluster must not
@@ -69,7 +71,7 @@ def without_estimates(judgement: Judgement, columns: Floats, pod: PodFacts) -> s
     return RULES[Code.CPU] if by_estimate.any() else ""
 
 
-def points(snapshot: Snapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Floats:
+def points(snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Floats:
     """0 to 100 for each of these nodes."""
     columns = snapshot.columns[:, part]
     load_points = load_aware.points(columns, pod, now_seconds, settings.load_aware)

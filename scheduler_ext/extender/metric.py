@@ -40,13 +40,13 @@ class _Aggregated(msgspec.Struct):
     usage: dict[str, _ResourceMap] | None = None
 
 
-class _Node(msgspec.Struct, rename="camel"):
+class _MetricNode(msgspec.Struct, rename="camel"):
     node_usage: _ResourceMap | None = None
     aggregated_node_usages: list[_Aggregated] | None = None
     system_usage: _ResourceMap | None = None
 
 
-class _Pod(msgspec.Struct, rename="camel"):
+class _MetricPod(msgspec.Struct, rename="camel"):
     namespace: str = ""
     name: str = ""
     pod_usage: _ResourceMap | None = None
@@ -55,8 +55,8 @@ class _Pod(msgspec.Struct, rename="camel"):
 
 class _MetricStatus(msgspec.Struct, rename="camel"):
     update_time: datetime | None = None
-    node_metric: _Node | None = None
-    pods_metric: list[_Pod | None] | None = None
+    node_metric: _MetricNode | None = None
+    pods_metric: list[_MetricPod | None] | None = None
 
 
 class _Collect(msgspec.Struct, rename="camel"):
@@ -140,7 +140,7 @@ def _amount(resource: Resource, text: str | int | float | None) -> float:
         return 0.0
 
 
-class _NodeMeta(msgspec.Struct):
+class _ExtenderNodeMeta(msgspec.Struct):
     name: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -152,25 +152,25 @@ class _Taint(msgspec.Struct):
     effect: str = ""
 
 
-class _NodeSpec(msgspec.Struct):
+class _ExtenderNodeSpec(msgspec.Struct):
     unschedulable: bool = False
     taints: list[_Taint] | None = None
 
 
-class _NodeStatus(msgspec.Struct):
+class _ExtenderNodeStatus(msgspec.Struct):
     allocatable: Quantities | None = None
 
 
-class NodeWire(msgspec.Struct):
+class ExtenderNodeWire(msgspec.Struct):
     """A Node as far as it is read here."""
 
-    metadata: _NodeMeta = msgspec.field(default_factory=_NodeMeta)
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+    metadata: _ExtenderNodeMeta = msgspec.field(default_factory=_ExtenderNodeMeta)
+    spec: _ExtenderNodeSpec = msgspec.field(default_factory=_ExtenderNodeSpec)
+    status: _ExtenderNodeStatus = msgspec.field(default_factory=_ExtenderNodeStatus)
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class LoadThresholds:
     """Percentages a node's annotation sets; None: the settings hold. aggregation: (statistic, seconds)."""
 
     usage: Pair | None = None
@@ -180,7 +180,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class ExtenderNode:
     """A node: allocatable by resource name, what load is measured against, its own thresholds.
 
     capacity: (millicores, bytes) before amplification. suppressed: share of the last hour in which best effort was
@@ -190,7 +190,7 @@ class NodeFacts:
     name: str
     allocatable: Mapping[str, int] = field(default_factory=dict)
     capacity: Pair = (0.0, 0.0)
-    thresholds: Thresholds = Thresholds()
+    thresholds: LoadThresholds = LoadThresholds()
     suppressed: float = math.nan
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[tuple[str, str, str], ...] = ()
@@ -200,13 +200,13 @@ class NodeFacts:
 BATCH_NAMES: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
 
 
-def node_of(wire: NodeWire) -> NodeFacts:
+def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
     """What is kept of a Node."""
     annotations = wire.metadata.annotations or {}
     allocatable = _amounts(wire.status.allocatable or {})
     raw = _amounts(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
     cpu, memory = (float(raw.get(r.value, allocatable.get(r.value, 0))) for r in RESOURCES)
-    return NodeFacts(
+    return ExtenderNode(
         name=wire.metadata.name,
         allocatable=allocatable,
         capacity=(cpu, memory),
@@ -218,7 +218,7 @@ def node_of(wire: NodeWire) -> NodeFacts:
     )
 
 
-def thresholds_of(text: str) -> Thresholds:
+def thresholds_of(text: str) -> LoadThresholds:
     """Thresholds of a node's annotation; what cannot be read is as if it were not there."""
     annotation = _object(text)
     aggregated = annotation.get("aggregatedUsage")
@@ -226,7 +226,7 @@ def thresholds_of(text: str) -> Thresholds:
     statistic = aggregated.get("usageAggregationType")
     percent = _percentages(aggregated.get("usageThresholds"))
     complete = percent is not None and isinstance(statistic, str) and bool(statistic)
-    return Thresholds(
+    return LoadThresholds(
         usage=_percentages(annotation.get("usageThresholds")),
         prod=_percentages(annotation.get("prodUsageThresholds")),
         aggregated=percent if complete else None,
@@ -285,7 +285,7 @@ class _MemorySeries(msgspec.Struct):
     q95Bytes: list[float] | None = None  # noqa: N815 - the API's name
 
 
-class _ForecastSpec(msgspec.Struct, rename="camel"):
+class _NodeForecastSpec(msgspec.Struct, rename="camel"):
     start: datetime | None = None
     step_seconds: int = 1800
     valid_until: datetime | None = None
@@ -297,7 +297,7 @@ class _ForecastSpec(msgspec.Struct, rename="camel"):
 class ForecastWire(msgspec.Struct):
     """A UsageForecast as far as it is read here."""
 
-    spec: _ForecastSpec = msgspec.field(default_factory=_ForecastSpec)
+    spec: _NodeForecastSpec = msgspec.field(default_factory=_NodeForecastSpec)
 
 
 @dataclass(frozen=True, slots=True)

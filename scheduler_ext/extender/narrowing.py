@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.columns import Column
-from scheduler_ext.extender.decide import MOST, Known, Moment
+from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.decide import MOST, Moment, RuleContext
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import Rows, Snapshot
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Floats = npt.NDArray[np.float64]
 GOLDEN: Final = 2_654_435_769
@@ -25,7 +25,7 @@ _MASK: Final = 2**32 - 1
 
 
 def narrowed(
-    snapshot: Snapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: Known
+    snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: RuleContext
 ) -> Rows:
     """Places of the rows to hand back when all pass, in their order.
 
@@ -49,15 +49,15 @@ def narrowed(
     return places[best(np.nan_to_num(ranked[places]), zones[places], settings.most_nodes)]
 
 
-def reporting(snapshot: Snapshot, rows: Rows) -> npt.NDArray[np.bool_]:
+def reporting(snapshot: NodeSnapshot, rows: Rows) -> npt.NDArray[np.bool_]:
     """Whether each row's use is known."""
-    mask: npt.NDArray[np.bool_] = (rows >= 0) & (snapshot.column(Column.MEASURED)[rows] > 0)
+    mask: npt.NDArray[np.bool_] = (rows >= 0) & (snapshot.column(SnapshotColumn.MEASURED)[rows] > 0)
     return mask
 
 
-def zones_of(snapshot: Snapshot, rows: Rows) -> Rows:
+def zones_of(snapshot: NodeSnapshot, rows: Rows) -> Rows:
     """A number from 0 on for each row's zone; nodes that nobody here knows are of one zone."""
-    codes = np.where(rows >= 0, snapshot.column(Column.ZONE)[rows], -1.0)
+    codes = np.where(rows >= 0, snapshot.column(SnapshotColumn.ZONE)[rows], -1.0)
     zones: Rows = np.unique(codes, return_inverse=True)[1]
     return zones
 

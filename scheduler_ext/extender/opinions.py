@@ -15,11 +15,11 @@ import numpy as np
 
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender import load_rules
-from scheduler_ext.extender.columns import Column
-from scheduler_ext.extender.judgement import Code, Judgement
-from scheduler_ext.extender.load_rules import Floats, Kind
+from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.judgement import Code, NodeJudgement
+from scheduler_ext.extender.load_rules import Floats, PodKind
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import Rows, Snapshot
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 KINDS: Final = 32
 """Kinds whose opinions are kept; one takes 25 bytes a node."""
@@ -38,10 +38,10 @@ class Opinion:
     steps: int
     since: float
     until: float
-    judged: Judgement
+    judged: NodeJudgement
     points: Floats
 
-    def missed(self, snapshot: Snapshot, now_seconds: float) -> Rows | None:
+    def missed(self, snapshot: NodeSnapshot, now_seconds: float) -> Rows | None:
         """Rows that changed since; None when more may have changed than those."""
         if self.names is not snapshot.names or self.first_slot != snapshot.first_slot:
             return None
@@ -56,21 +56,21 @@ class Opinions:
     def __init__(self, settings: ExtenderSettings) -> None:
         """None yet."""
         self._settings = settings
-        self._kept: OrderedDict[Kind, Opinion] = OrderedDict()
-        self._came: OrderedDict[Kind, str] = OrderedDict()
+        self._kept: OrderedDict[PodKind, Opinion] = OrderedDict()
+        self._came: OrderedDict[PodKind, str] = OrderedDict()
 
-    def judged(self, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Judgement:
+    def judged(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> NodeJudgement:
         """Of each row; -1, a node nobody here knows, passes."""
         opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
         if opinion is None:
             judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
         else:
             all_ = opinion.judged
-            judgement = Judgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
+            judgement = NodeJudgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
         judgement.codes[rows < 0] = Code.PASS
         return judgement
 
-    def points(self, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
+    def points(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
         """0 to 100 for each row, 0 for -1."""
         opinion = self._opinion(snapshot, pod, len(rows), now_seconds)
         if opinion is None:
@@ -80,7 +80,7 @@ class Opinions:
         values[rows < 0] = 0.0
         return values
 
-    def _opinion(self, snapshot: Snapshot, pod: PodFacts, row_count: int, now_seconds: float) -> Opinion | None:
+    def _opinion(self, snapshot: NodeSnapshot, pod: PodFacts, row_count: int, now_seconds: float) -> Opinion | None:
         """Of all nodes; None when those that are asked are cheaper: few, for the first pod of its kind."""
         kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
         opinion = self._kept.get(kind)
@@ -96,14 +96,14 @@ class Opinions:
             self._kept.popitem(last=False)
         return opinion
 
-    def _again(self, kind: Kind, pod: PodFacts) -> bool:
+    def _again(self, kind: PodKind, pod: PodFacts) -> bool:
         """Whether another pod of the kind came before."""
         first = self._came.setdefault(kind, pod.identity.uid)
         if len(self._came) > REMEMBERED:
             self._came.popitem(last=False)
         return first != pod.identity.uid
 
-    def _of_all(self, snapshot: Snapshot, pod: PodFacts, now_seconds: float) -> Opinion:
+    def _of_all(self, snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float) -> Opinion:
         about = (pod, now_seconds, self._settings)
         return Opinion(
             names=snapshot.names,
@@ -115,7 +115,7 @@ class Opinions:
             points=load_rules.points(snapshot, slice(None), *about),
         )
 
-    def _renew(self, opinion: Opinion, snapshot: Snapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
+    def _renew(self, opinion: Opinion, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
         """Judge again what changed."""
         judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
         mine = opinion.judged
@@ -124,7 +124,7 @@ class Opinions:
         opinion.until = min(opinion.until, self._same_until(snapshot, rows, now_seconds))
         opinion.steps, opinion.since = snapshot.steps, now_seconds
 
-    def _same_until(self, snapshot: Snapshot, part: Rows | slice, now_seconds: float) -> float:
+    def _same_until(self, snapshot: NodeSnapshot, part: Rows | slice, now_seconds: float) -> float:
         """When the next of these nodes' reports expires; before that, time changes no opinion."""
-        ends = snapshot.column(Column.UPDATED)[part] + self._settings.load_aware.metric_expiration_seconds
+        ends = snapshot.column(SnapshotColumn.UPDATED)[part] + self._settings.load_aware.metric_expiration_seconds
         return float(np.min(ends, initial=np.inf, where=ends > now_seconds - MARGIN_SECONDS))

@@ -53,7 +53,7 @@ _SPREAD: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 Quantities = dict[str, str | int | float]
 
 
-class _Owner(msgspec.Struct, rename="camel"):
+class _PodOwner(msgspec.Struct, rename="camel"):
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -61,7 +61,7 @@ class _Owner(msgspec.Struct, rename="camel"):
     controller: bool = False
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _PodMeta(msgspec.Struct, rename="camel"):
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
@@ -69,30 +69,30 @@ class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
+    owner_references: list[_PodOwner] | None = None
     deletion_timestamp: str | None = None
 
 
-class _Resources(msgspec.Struct):
+class _ContainerResources(msgspec.Struct):
     requests: Quantities | None = None
     limits: Quantities | None = None
 
 
-class _Container(msgspec.Struct, rename="camel"):
-    resources: _Resources | None = None
+class _PodContainer(msgspec.Struct, rename="camel"):
+    resources: _ContainerResources | None = None
     restart_policy: str | None = None
 
 
 class _Amounts(msgspec.Struct, rename="camel"):
     """What a spec asks for."""
 
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
+    containers: list[_PodContainer] | None = None
+    init_containers: list[_PodContainer] | None = None
     overhead: Quantities | None = None
-    resources: _Resources | None = None
+    resources: _ContainerResources | None = None
 
 
-class _Spec(_Amounts, rename="camel"):
+class _ExtenderPodSpec(_Amounts, rename="camel"):
     node_name: str = ""
     priority: int | None = None
     active_deadline_seconds: float | None = None
@@ -100,24 +100,24 @@ class _Spec(_Amounts, rename="camel"):
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
 
 
-class _Condition(msgspec.Struct, rename="camel"):
+class _PodCondition(msgspec.Struct, rename="camel"):
     type: str = ""
     status: str = ""
     last_transition_time: datetime | None = None
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _ExtenderPodStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
     qos_class: str = ""
-    conditions: list[_Condition] | None = None
+    conditions: list[_PodCondition] | None = None
 
 
 class PodWire(msgspec.Struct):
     """A Pod as far as it is read here."""
 
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
+    spec: _ExtenderPodSpec = msgspec.field(default_factory=_ExtenderPodSpec)
+    status: _ExtenderPodStatus = msgspec.field(default_factory=_ExtenderPodStatus)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -262,7 +262,7 @@ def _name_in(priority: PriorityClass, resource: Resource) -> str:
     return EXTENDED_RESOURCES[band, resource] if band else ""
 
 
-def _amounts_of(spec: _Spec, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def _amounts_of(spec: _ExtenderPodSpec, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """What the pod requests, and its limits; worked out once for all pods that say the same."""
     try:
         return _remembered(
@@ -293,7 +293,7 @@ def _spec(spec: _Amounts) -> dict[str, Any]:
     }
 
 
-def _part(resources: _Resources | None) -> dict[str, Quantities]:
+def _part(resources: _ContainerResources | None) -> dict[str, Quantities]:
     return {} if resources is None else {"requests": resources.requests or {}, "limits": resources.limits or {}}
 
 

@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.settings.extender import PredictionSettings
-from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.frame import SLOTS
-from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, Judgement
+from scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
 from scheduler_ext.extender.load_aware import percent_of
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import Rows, Snapshot, slot_of
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows, slot_of
 
 Floats = npt.NDArray[np.float64]
 
 
-def window(snapshot: Snapshot, pod: PodFacts, now_seconds: float, settings: PredictionSettings) -> slice:
+def window(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: PredictionSettings) -> slice:
     """The half hours of the snapshot's forecast that the pod's life touches."""
     life = min(pod.run_seconds, settings.horizon_hours * 3600)
     first = max(slot_of(now_seconds) - snapshot.first_slot, 0)
@@ -30,7 +30,7 @@ def window(snapshot: Snapshot, pod: PodFacts, now_seconds: float, settings: Pred
     return slice(min(first, SLOTS), min(max(last + 1, first), SLOTS))
 
 
-def peaks(snapshot: Snapshot, part: slice, rows: Rows | slice) -> Floats:
+def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
     """Highest q95 of each node in the window, (2, n); NaN where there is no forecast."""
     ahead = snapshot.ahead[:, part][:, :, rows]
     if ahead.shape[1] == 0:
@@ -40,16 +40,16 @@ def peaks(snapshot: Snapshot, part: slice, rows: Rows | slice) -> Floats:
 
 
 def judge(
-    snapshot: Snapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
-) -> Judgement:
+    snapshot: NodeSnapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
+) -> NodeJudgement:
     """Whether the peak ahead of each node leaves room for the pod."""
-    judgement = Judgement.passing(len(snapshot.column(Column.CAPACITY_CPU)[rows]))
+    judgement = NodeJudgement.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
     if pod.daemon or not settings.on:
         return judgement
     part = window(snapshot, pod, now_seconds, settings)
     highest = peaks(snapshot, part, rows)
     for offset in (1, 0):
-        firsts = (Column.CAPACITY_CPU, Column.PLAIN_CPU, Column.SINCE_CPU)
+        firsts = (SnapshotColumn.CAPACITY_CPU, SnapshotColumn.PLAIN_CPU, SnapshotColumn.SINCE_CPU)
         capacity, limit, since = (snapshot.columns[first + offset][rows] for first in firsts)
         total = highest[offset] + since + pod.predicted[offset]
         percent = percent_of(total, capacity)
@@ -60,7 +60,7 @@ def judge(
     return judgement
 
 
-def _name_times(judgement: Judgement, snapshot: Snapshot, part: slice, rows: Rows | slice) -> None:
+def _name_times(judgement: NodeJudgement, snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> None:
     """The half hour of the peak, of refused nodes only."""
     refused = np.flatnonzero(judgement.codes)
     if not len(refused):

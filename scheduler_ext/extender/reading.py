@@ -19,11 +19,19 @@ from cotenant.model.errors import ClusterAbsent, ClusterError, ClusterForbidden,
 from cotenant.model.protocol import SWAP_GUARD
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.decide import Moment
-from scheduler_ext.extender.frame import Source
-from scheduler_ext.extender.metric import ForecastWire, MetricWire, NodeFacts, NodeWire, metric_of, node_of, outlook_of
+from scheduler_ext.extender.frame import CollectionState
+from scheduler_ext.extender.metric import (
+    ExtenderNode,
+    ExtenderNodeWire,
+    ForecastWire,
+    MetricWire,
+    metric_of,
+    node_of,
+    outlook_of,
+)
 from scheduler_ext.extender.pod import PodWire, facts_of
-from scheduler_ext.extender.snapshot import Snapshot, following
-from scheduler_ext.extender.table import Table
+from scheduler_ext.extender.snapshot import NodeSnapshot, following
+from scheduler_ext.extender.table import NodeTable
 from scheduler_ext.extender.watcher import PATHS, GuardWire
 
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
@@ -39,33 +47,33 @@ class _Deployment(msgspec.Struct):
     status: _Ready = msgspec.field(default_factory=_Ready)
 
 
-class _Meta(msgspec.Struct):
+class _NameMeta(msgspec.Struct):
     name: str = ""
 
 
-class _Named(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+class _NamedObject(msgspec.Struct):
+    metadata: _NameMeta = msgspec.field(default_factory=_NameMeta)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterReading:
     """The cluster at one moment; nodes in the order of the snapshot's rows."""
 
-    snapshot: Snapshot
-    nodes: tuple[NodeFacts, ...]
+    snapshot: NodeSnapshot
+    nodes: tuple[ExtenderNode, ...]
     moment: Moment
 
 
-def look(client: KubeClient, settings: ExtenderSettings) -> Look:
+def look(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
     """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
-    table, now = Table(settings.load_aware), time.time()
+    table, now = NodeTable(settings.load_aware), time.time()
     table.watched_since = now
-    sources: dict[str, Source] = {}
-    for wire in client.list(PATHS["nodes"], NodeWire):
+    sources: dict[str, CollectionState] = {}
+    for wire in client.list(PATHS["nodes"], ExtenderNodeWire):
         table.put_node(wire.metadata.name, node_of(wire))
     if not table.nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
-    sources["nodes"] = Source(0.0)
+    sources["nodes"] = CollectionState(0.0)
     for pod in _listed(client, "pods", PodWire, sources, fieldSelector=ON_NODES):
         facts = facts_of(pod, settings.load_aware)
         table.put_pod((pod.metadata.namespace, pod.metadata.name), facts, now)
@@ -80,7 +88,7 @@ def look(client: KubeClient, settings: ExtenderSettings) -> Look:
             table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})
     nodes = tuple(table.nodes.values())
     moment = Moment(now, time.monotonic())
-    return Look(following(Snapshot(), table.take(sources, (now, moment.monotonic))), nodes, moment)
+    return ClusterReading(following(NodeSnapshot(), table.take(sources, (now, moment.monotonic))), nodes, moment)
 
 
 def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
@@ -101,21 +109,21 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
     return True
 
 
-def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, Source], **query: str) -> list[Any]:
+def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, CollectionState], **query: str) -> list[Any]:
     try:
         items: list[Any] = client.list(PATHS[name], kind, limit=None, **query)
     except ClusterAbsent:
-        sources[name] = Source(0.0, synced=False, absent=True)
+        sources[name] = CollectionState(0.0, synced=False, absent=True)
         return []
     except ClusterForbidden as error:
-        sources[name] = Source(0.0, error.message, synced=False)
+        sources[name] = CollectionState(0.0, error.message, synced=False)
         return []
-    sources[name] = Source(0.0)
+    sources[name] = CollectionState(0.0)
     return items
 
 
 def _name(raw: msgspec.Raw) -> str:
-    return msgspec.json.decode(raw, type=_Named).metadata.name
+    return msgspec.json.decode(raw, type=_NamedObject).metadata.name
 
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:

@@ -9,9 +9,9 @@ from cotenant.edges.kube import KubeClient
 from cotenant.edges.telemetry import Metrics
 from cotenant.settings.extender import ExtenderSettings
 from cotenant.settings.telemetry import TelemetrySettings
-from scheduler_ext.extender.app import ExtenderApp, Parts
+from scheduler_ext.extender.app import ExtenderApp, ExtenderDependencies
 from scheduler_ext.extender.bind import Binder
-from scheduler_ext.extender.feed import Feed, View
+from scheduler_ext.extender.feed import Feed, SnapshotFeed
 from scheduler_ext.extender.server import ExtenderServer
 from scheduler_ext.extender.snapshot import RESERVING
 
@@ -28,8 +28,8 @@ class ExtenderService:
         telemetry: TelemetrySettings | None = None,
     ) -> None:
         """Bind the port; nothing is asked yet."""
-        self.view = View()
-        self.app = ExtenderApp(Parts(self.view, settings, clock, metrics, Binder(client.sibling)))
+        self.view = SnapshotFeed()
+        self.app = ExtenderApp(ExtenderDependencies(self.view, settings, clock, metrics, Binder(client.sibling)))
         self.server = ExtenderServer(self.app, settings, self.app.collect_garbage)
         self.feed = Feed(self.view, client, settings, telemetry)
         self._settings = settings

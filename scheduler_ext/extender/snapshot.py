@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from cotenant.model.errors import CotenantError
 from cotenant.model.reservation import Phase, Reservation
-from scheduler_ext.extender.columns import WIDTH, Column
-from scheduler_ext.extender.frame import SLOT_SECONDS, SLOTS, Frame, PlaceholderOf, ShareOf, Source
+from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
+from scheduler_ext.extender.frame import SLOT_SECONDS, SLOTS, CollectionState, Frame, PlaceholderOf, ShareOf
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -40,7 +40,7 @@ def _no_forecast() -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class NodeSnapshot:
     """The cluster at one moment.
 
     columns: (WIDTH, nodes); ahead: q95 of each half hour from `first_slot` on, (2, SLOTS, nodes), NaN unknown.
@@ -63,12 +63,12 @@ class Snapshot:
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     reserved: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
     reserved_rows: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, CollectionState] = field(default_factory=dict)
     taken_seconds: float = -math.inf
     steps: int = 0
     trail: tuple[npt.NDArray[np.int32], ...] = ()
 
-    def column(self, column: Column) -> Floats:
+    def column(self, column: SnapshotColumn) -> Floats:
         """One column, shape (nodes,)."""
         values: Floats = self.columns[column]
         return values
@@ -110,7 +110,7 @@ class Snapshot:
         return np.unique(np.concatenate(self.trail[-behind:])).astype(np.intp)
 
 
-def following(last: Snapshot, frame: Frame) -> Snapshot:
+def following(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     """The snapshot after a frame."""
     moved = _whole(last, frame) if frame.names is not None else last
     if frame.rows and frame.names is None:
@@ -137,7 +137,7 @@ def _touched(frame: Frame) -> npt.NDArray[np.int32]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _whole(last: Snapshot, frame: Frame) -> Snapshot:
+def _whole(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     names = tuple(frame.names or ())
     quoted = np.empty(len(names), dtype=object)
     last_rows = last.rows
@@ -156,14 +156,14 @@ def _whole(last: Snapshot, frame: Frame) -> Snapshot:
     )
 
 
-def _ahead(moved: Snapshot, frame: Frame) -> Floats:
+def _ahead(moved: NodeSnapshot, frame: Frame) -> Floats:
     ahead = moved.ahead.copy() if moved.first_slot == frame.first_slot else np.full_like(moved.ahead, np.nan)
     values = np.frombuffer(frame.ahead).reshape(-1, 2, SLOTS)
     ahead[:, :, np.frombuffer(frame.ahead_rows, np.int32)] = np.moveaxis(values, 0, 2)
     return ahead
 
 
-def _reserving(moved: Snapshot, frame: Frame) -> Snapshot:
+def _reserving(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     """Reservations as the frame changed them, and where they have room."""
     reservations = {} if frame.fresh else dict(moved.reservations)
     for name, text in (frame.reservations or {}).items():

@@ -12,17 +12,17 @@ from typing import Any, Final
 from cotenant.model.errors import UsageError
 from cotenant.model.reservation import Taint, Toleration, toleration
 from cotenant.model.selector import LabelSelector
-from scheduler_ext.extender.metric import NodeFacts
+from scheduler_ext.extender.metric import ExtenderNode
 
 Json = Mapping[str, Any]
-Check = Callable[[NodeFacts], str]
+Check = Callable[[ExtenderNode], str]
 """Why a node is refused, or ""."""
 
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _REFUSING: Final = ("NoSchedule", "NoExecute")
 
 
-def refusals(spec: Json, nodes: Sequence[NodeFacts]) -> dict[tuple[str, str], list[bool]]:
+def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str], list[bool]]:
     """(rule, words) -> whether each node is refused by it; spec: a pod's, as JSON."""
     checks = (("taints", _taints(spec)), ("selector", _selector(spec)), ("affinity", _affinity(spec)))
     refused: dict[tuple[str, str], list[bool]] = {}
@@ -54,7 +54,7 @@ def waits_for(spec: Json) -> list[str]:
 def _taints(spec: Json) -> Check:
     tolerated: tuple[Toleration, ...] = tuple(toleration(t) for t in spec.get("tolerations") or ())
 
-    def check(node: NodeFacts) -> str:
+    def check(node: ExtenderNode) -> str:
         if node.unschedulable and not CORDON.tolerated(tolerated):
             return "node is cordoned"
         for key, value, effect in node.taints:
@@ -68,7 +68,7 @@ def _taints(spec: Json) -> Check:
 def _selector(spec: Json) -> Check:
     labels = {str(k): str(v) for k, v in _object(spec.get("nodeSelector")).items()}
 
-    def check(node: NodeFacts) -> str:
+    def check(node: ExtenderNode) -> str:
         missing = next((k for k, v in labels.items() if node.labels.get(k) != v), None)
         return "" if missing is None else f"node selector {missing}={labels[missing]}"
 
@@ -84,7 +84,7 @@ def _affinity(spec: Json) -> Check:
     return lambda node: "" if any(_term(term, node) for term in terms) else "required node affinity"
 
 
-def _term(term: Json, node: NodeFacts) -> bool:
+def _term(term: Json, node: ExtenderNode) -> bool:
     """All of a term's expressions must hold; an empty term matches nothing."""
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not labels and not fields:

@@ -16,8 +16,8 @@ import numpy as np
 
 from cotenant.settings.extender import LoadAwareSettings
 from scheduler_ext.extender.columns import NodeState, rows_of, share_of
-from scheduler_ext.extender.frame import SLOT_SECONDS, SLOTS, Frame, PlaceholderOf, ShareOf, Source
-from scheduler_ext.extender.metric import LoadMetric, NodeFacts, Outlook
+from scheduler_ext.extender.frame import SLOT_SECONDS, SLOTS, CollectionState, Frame, PlaceholderOf, ShareOf
+from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from scheduler_ext.extender.pod import PodFacts
 from scheduler_ext.extender.snapshot import slot_of
 from scheduler_ext.extender.turnover import Departure, Watch, remembered, unwatched
@@ -27,7 +27,7 @@ ValueT = TypeVar("ValueT")
 
 
 @dataclass(slots=True)
-class Table:
+class NodeTable:
     """Nodes in the order of their rows, and everything that hangs on them.
 
     watched_since: Unix time from which on every pod that leaves is heard of.
@@ -35,7 +35,7 @@ class Table:
 
     settings: LoadAwareSettings
     watched_since: float = -math.inf
-    nodes: dict[str, NodeFacts] = field(default_factory=dict)
+    nodes: dict[str, ExtenderNode] = field(default_factory=dict)
     metrics: dict[str, LoadMetric] = field(default_factory=dict)
     outlooks: dict[str, Outlook] = field(default_factory=dict)
     pods: dict[Key, PodFacts] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Table:
     _index: dict[str, int] = field(default_factory=dict)
     """Row of each node, as the last whole frame had it."""
 
-    def put_node(self, name: str, node: NodeFacts | None) -> None:
+    def put_node(self, name: str, node: ExtenderNode | None) -> None:
         """A node appeared, changed or (None) vanished."""
         self._other_nodes |= (node is None) == (name in self.nodes)
         if node is None:
@@ -129,7 +129,7 @@ class Table:
         watch = Watch(tuple(departures), self.watched_since, now_seconds)
         return NodeState(self.nodes[name], self.metrics.get(name), pods, outlook, watch)
 
-    def take(self, sources: Mapping[str, Source], times: tuple[float, float]) -> Frame:
+    def take(self, sources: Mapping[str, CollectionState], times: tuple[float, float]) -> Frame:
         """What changed since the last call. times: (Unix time, monotonic time)."""
         slot = slot_of(times[0])
         full, again = self._other_nodes, slot != self._slot

@@ -25,10 +25,10 @@ from cotenant.model.protocol import OWN_GROUP, SCHEDULING_GROUP, SLO_GROUP, SWAP
 from cotenant.settings.extender import ExtenderSettings
 from cotenant.settings.kube import KubeSettings
 from cotenant.settings.telemetry import TelemetrySettings
-from scheduler_ext.extender.frame import ENCODER, Frame, Source
-from scheduler_ext.extender.metric import ForecastWire, MetricWire, NodeWire, metric_of, node_of, outlook_of
+from scheduler_ext.extender.frame import ENCODER, CollectionState, Frame
+from scheduler_ext.extender.metric import ExtenderNodeWire, ForecastWire, MetricWire, metric_of, node_of, outlook_of
 from scheduler_ext.extender.pod import PodWire, facts_of
-from scheduler_ext.extender.table import Table
+from scheduler_ext.extender.table import NodeTable
 
 HEARTBEAT_SECONDS: Final = 1.0
 PATHS: Final = {
@@ -42,7 +42,7 @@ PATHS: Final = {
 """Collections that are watched."""
 
 
-class Job(msgspec.Struct):
+class WatcherConfig(msgspec.Struct):
     """What the process is told on stdin."""
 
     kube: KubeSettings
@@ -50,14 +50,14 @@ class Job(msgspec.Struct):
     telemetry: TelemetrySettings
 
 
-class _GuardSpec(msgspec.Struct):
+class _SwapGuardSpec(msgspec.Struct):
     nodes: dict[str, list[str]] | None = None
 
 
 class GuardWire(msgspec.Struct):
     """The SwapGuard as far as it is read here."""
 
-    spec: _GuardSpec = msgspec.field(default_factory=_GuardSpec)
+    spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)
 
 
 class Watching:
@@ -66,9 +66,9 @@ class Watching:
     def __init__(self, client: KubeClient, settings: ExtenderSettings, wake: threading.Event) -> None:
         """Nothing is asked before `start`."""
         load = settings.load_aware
-        self.table = Table(load)
+        self.table = NodeTable(load)
         self.mirrors: dict[str, Mirror[Any]] = {
-            "nodes": Mirror(client, PATHS["nodes"], NodeWire, node_of, wake),
+            "nodes": Mirror(client, PATHS["nodes"], ExtenderNodeWire, node_of, wake),
             "pods": Mirror(client, PATHS["pods"], PodWire, lambda w: facts_of(w, load), wake, fieldSelector=ON_NODES),
             "nodemetrics": Mirror(client, PATHS["nodemetrics"], MetricWire, metric_of, wake),
             "forecasts": Mirror(client, PATHS["forecasts"], ForecastWire, outlook_of, wake),
@@ -102,7 +102,7 @@ class Watching:
         self._drain(now)
         return self.table.take(sources, (now, time.monotonic()))
 
-    def sources(self) -> dict[str, Source]:
+    def sources(self) -> dict[str, CollectionState]:
         """How each collection stands."""
         return {name: source_of(mirror) for name, mirror in self.mirrors.items()}
 
@@ -122,11 +122,11 @@ class Watching:
             table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
 
 
-def source_of(mirror: Mirror[Any]) -> Source:
+def source_of(mirror: Mirror[Any]) -> CollectionState:
     """How a mirror stands."""
     absent = isinstance(mirror.error, ClusterAbsent) and not mirror.wait_synced(0)
     error = mirror.error.message if mirror.error else ""
-    return Source(mirror.age_seconds(), error, mirror.wait_synced(0), absent)
+    return CollectionState(mirror.age_seconds(), error, mirror.wait_synced(0), absent)
 
 
 def watch(
@@ -150,7 +150,7 @@ def watch(
 
 def main() -> int:
     """The process."""
-    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=Job)
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=WatcherConfig)
     configure_logging(job.telemetry)
     out = sys.stdout.buffer
 

@@ -15,27 +15,27 @@ import numpy as np
 
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender import decide
-from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.decide import Moment, Posture
-from scheduler_ext.extender.judgement import Judgement
+from scheduler_ext.extender.judgement import NodeJudgement
 from scheduler_ext.extender.metric import BATCH_NAMES
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import Rows, Snapshot
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 _HEAD: Final = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\. preemption: (.*))?\.?$", re.DOTALL)
 _PART: Final = re.compile(r"(\d+) ((?:[^,.]|\.(?!\s)|,(?! \d+ ))+)")
 BEST: Final = 3
 """Nodes that are named as the best places."""
 FITTING: Final = {
-    "cpu": (Column.ALLOCATABLE_CPU, Column.REQUESTED_CPU),
-    "memory": (Column.ALLOCATABLE_MEMORY, Column.REQUESTED_MEMORY),
-    BATCH_NAMES[0]: (Column.BATCH_ROOM_CPU, Column.BATCH_CPU),
-    BATCH_NAMES[1]: (Column.BATCH_ROOM_MEMORY, Column.BATCH_MEMORY),
+    "cpu": (SnapshotColumn.ALLOCATABLE_CPU, SnapshotColumn.REQUESTED_CPU),
+    "memory": (SnapshotColumn.ALLOCATABLE_MEMORY, SnapshotColumn.REQUESTED_MEMORY),
+    BATCH_NAMES[0]: (SnapshotColumn.BATCH_ROOM_CPU, SnapshotColumn.BATCH_CPU),
+    BATCH_NAMES[1]: (SnapshotColumn.BATCH_ROOM_MEMORY, SnapshotColumn.BATCH_MEMORY),
 }
 """Resources whose fit the snapshot knows: what there is, what is asked of it."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RuleRefusal(msgspec.Struct, frozen=True):
     """So many nodes refuse a pod by one rule."""
 
     rule: str
@@ -43,14 +43,14 @@ class Refusal(msgspec.Struct, frozen=True):
     nodes: int
 
 
-class Said(msgspec.Struct, frozen=True):
+class PodVerdict(msgspec.Struct, frozen=True):
     """What the scheduler was told of a pod the last time."""
 
     pod: str
     at_seconds: float
     asked: int
     passed: int
-    refusals: list[Refusal]
+    refusals: list[RuleRefusal]
     load_rules_off: str = ""
     yielded: str = ""
     """The rule that had no say, for by its own estimates it would have refused every node; or ""."""
@@ -58,7 +58,7 @@ class Said(msgspec.Struct, frozen=True):
     @classmethod
     def of(
         cls, pod: PodFacts, about: tuple[int, float], stance: Posture, refused: Mapping[tuple[str, str], int]
-    ) -> Said:
+    ) -> PodVerdict:
         """about: (nodes asked, Unix time)."""
         node_count, at_seconds = about
         passed = node_count - sum(refused.values())
@@ -74,20 +74,20 @@ class Explanation(msgspec.Struct, frozen=True):
     pod: str
     nodes: int
     fits: int
-    refusals: list[Refusal]
-    scheduler: list[Refusal] = []
+    refusals: list[RuleRefusal]
+    scheduler: list[RuleRefusal] = []
     notes: list[str] = []
     best: list[str] = []
     """Nodes that take it, best first."""
 
 
-def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[Refusal]:
+def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[RuleRefusal]:
     """The counts as rows, most nodes first."""
-    return [Refusal(rule, reason, number) for (rule, reason), number in counts.items()]
+    return [RuleRefusal(rule, reason, number) for (rule, reason), number in counts.items()]
 
 
 def explained(
-    snapshot: Snapshot,
+    snapshot: NodeSnapshot,
     pod: PodFacts,
     now: Moment,
     settings: ExtenderSettings,
@@ -104,7 +104,7 @@ def explained(
     free = np.ones(len(rows), dtype=np.bool_)
     for refused in stock.values():
         free &= ~refused
-    judged, stance = Judgement.passing(len(rows)), Posture()
+    judged, stance = NodeJudgement.passing(len(rows)), Posture()
     if with_rules:
         judged, stance = _judged(snapshot, pod, np.flatnonzero(free), now, settings)
     passing = np.flatnonzero(free & judged.passed)
@@ -123,8 +123,8 @@ def explained(
 
 
 def _judged(
-    snapshot: Snapshot, pod: PodFacts, fitting: Rows, now: Moment, settings: ExtenderSettings
-) -> tuple[Judgement, Posture]:
+    snapshot: NodeSnapshot, pod: PodFacts, fitting: Rows, now: Moment, settings: ExtenderSettings
+) -> tuple[NodeJudgement, Posture]:
     """Of every node; the rows that fit as in a question of the scheduler, which asks about those alone."""
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     judged, stance = decide.judge(snapshot, pod, rows, now, settings)
@@ -134,7 +134,7 @@ def _judged(
     return judged, stance
 
 
-def lacking(snapshot: Snapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+def lacking(snapshot: NodeSnapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
     """Resource -> nodes on which less of it is free than the pod requests, (nodes,)."""
     missing = {}
     for name, (capacity, taken) in FITTING.items():
@@ -144,12 +144,12 @@ def lacking(snapshot: Snapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.d
     return missing
 
 
-def scheduler_says(message: str) -> list[Refusal]:
+def scheduler_says(message: str) -> list[RuleRefusal]:
     """Refusals in a PodScheduled condition's message; what cannot be taken apart comes as it stands."""
     head = _HEAD.match(message.strip())
     if not head:
-        return [Refusal("scheduler", message.strip(), 0)] if message.strip() else []
-    return [Refusal("scheduler", reason.strip(" ."), int(number)) for number, reason in _PART.findall(head[3])]
+        return [RuleRefusal("scheduler", message.strip(), 0)] if message.strip() else []
+    return [RuleRefusal("scheduler", reason.strip(" ."), int(number)) for number, reason in _PART.findall(head[3])]
 
 
 def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.extender.judgement import UNRESOLVABLE, Refused
+from scheduler_ext.extender.judgement import UNRESOLVABLE, NodeRefusals
 from scheduler_ext.extender.pod import PodWire
-from scheduler_ext.extender.snapshot import Rows, Snapshot
+from scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Pieces = npt.NDArray[np.object_]
 """Parts of an answer, bytes."""
@@ -99,7 +99,7 @@ def filtered(passing: Pieces) -> bytes:
     return b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}' % names
 
 
-def refused_all(quoted: Pieces, refused: Refused) -> bytes:
+def refused_all(quoted: Pieces, refused: NodeRefusals) -> bytes:
     """Answer of filter when nothing passes: why, node by node; refusals that no preemption mends stand apart.
 
     quoted: each name as JSON, (names,): what an answer of 5,000 names is made of without touching 5,000 texts.
@@ -115,7 +115,7 @@ def refused_all(quoted: Pieces, refused: Refused) -> bytes:
     return head + failed + between + unresolvable + tail
 
 
-def quoted_names(snapshot: Snapshot, names: Sequence[str], rows: Rows) -> Pieces:
+def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows) -> Pieces:
     """Each name as JSON, (names,); made anew only for a node that nobody here knows."""
     quoted = snapshot.quoted[rows] if len(snapshot.quoted) else np.empty(len(names), dtype=object)
     for place in np.flatnonzero(rows < 0).tolist():
@@ -123,7 +123,7 @@ def quoted_names(snapshot: Snapshot, names: Sequence[str], rows: Rows) -> Pieces
     return quoted
 
 
-def _reasons(quoted: Pieces, refused: Refused, part: npt.NDArray[np.bool_]) -> bytes:
+def _reasons(quoted: Pieces, refused: NodeRefusals, part: npt.NDArray[np.bool_]) -> bytes:
     """Members of an object of reasons: name and words by turns."""
     if not part.any():
         return b""
@@ -141,7 +141,7 @@ def failed_filter(why: str) -> bytes:
     )
 
 
-def prioritized(snapshot: Snapshot, rows: Rows, points: Rows) -> bytes:
+def prioritized(snapshot: NodeSnapshot, rows: Rows, points: Rows) -> bytes:
     """Answer of prioritize: entries of prepared pieces, for nodes with points only."""
     some = np.flatnonzero(points)
     pieces = np.empty(2 * len(some), dtype=object)

@@ -15,9 +15,9 @@ from cotenant.model.pod_request import added, fits, rest
 from cotenant.model.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
 from cotenant.model.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
 from cotenant.settings.reservations import ReservationSettings
-from scheduler_ext.reservations.guard import Held, Swap
+from scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
 from scheduler_ext.reservations.placeholder import fresh_name
-from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, View
+from scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, ReservationView
 
 LAST: Final = 1 << 62
 STANDBY_SECONDS: Final = 60.0
@@ -25,7 +25,7 @@ STANDBY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ReservationRoom:
     """What a Reservation has left to give. held: bound placeholders, smallest first; busy: a hand-over is under way."""
 
     reservation: Reservation
@@ -52,12 +52,12 @@ class Room:
 class Assignment:
     """Hand-overs to begin; pods that go on waiting, and pods that must not."""
 
-    begun: list[Swap] = field(default_factory=list)
+    begun: list[ReservationSwap] = field(default_factory=list)
     waiting: list[PodView] = field(default_factory=list)
     in_vain: list[PodView] = field(default_factory=list)
 
 
-def rooms(view: View, default: Mode) -> list[Room]:
+def rooms(view: ReservationView, default: Mode) -> list[ReservationRoom]:
     """Room of every Reservation that is open to owners and handed over by us."""
     pinned = []
     for reservation in view.reservations.values():
@@ -68,24 +68,24 @@ def rooms(view: View, default: Mode) -> list[Room]:
     return pinned + [_standby(r, pod, view) for r, pod in view.standby if r.open_to_owners and pod.alive and pod.node]
 
 
-def assigned(view: View, settings: ReservationSettings) -> Assignment:
+def assigned(view: ReservationView, settings: ReservationSettings) -> Assignment:
     """What becomes of each waiting pod; hand-overs begin on nodes without one, up to swaps_at_once altogether."""
     served = {swap.owner.uid for swap in view.guard.swaps if swap.owner}
     waiting = [pod for pod in view.pods.values() if pod.uid not in served and _waits(pod)]
-    work = _Work(view, settings, rooms(view, Mode(settings.mode)) if waiting else ())
+    work = _Assigner(view, settings, rooms(view, Mode(settings.mode)) if waiting else ())
     for pod in sorted(waiting, key=lambda p: (-p.priority, p.created_seconds, p.place)):
         work.serve(pod)
     return work.found
 
 
-class _Work:
+class _Assigner:
     """Rooms in groups that are alike, so that a hundred pods and a thousand Reservations are compared once a group."""
 
-    def __init__(self, view: View, settings: ReservationSettings, rooms: Iterable[Room]) -> None:
+    def __init__(self, view: ReservationView, settings: ReservationSettings, rooms: Iterable[ReservationRoom]) -> None:
         self.view, self.settings = view, settings
         self.found = Assignment()
         self.nodes = {swap.node for swap in view.guard.swaps}
-        self.groups: dict[object, list[Room]] = {}
+        self.groups: dict[object, list[ReservationRoom]] = {}
         self.places: dict[tuple[str, str] | None, list[object]] = {}
         for room in rooms:
             likeness = _likeness(room)
@@ -105,7 +105,7 @@ class _Work:
             patient = self.view.now_seconds - pod.created_seconds < self.settings.gate_seconds
             (self.found.waiting if groups and patient else self.found.in_vain).append(pod)
 
-    def _usable(self, group: list[Room], pod: PodView) -> list[Room]:
+    def _usable(self, group: list[ReservationRoom], pod: PodView) -> list[ReservationRoom]:
         if not group or not group[0].reservation.owned_by(pod.identity):
             return []
         alike = not affinity_of(pod.identity).required
@@ -115,18 +115,18 @@ class _Work:
             return group if good else []
         return [r for r in group if r.reservation.usable_by(pod.identity, pod.tolerations) and r.takes(pod)]
 
-    def _free(self, group: list[Room]) -> list[Room]:
+    def _free(self, group: list[ReservationRoom]) -> list[ReservationRoom]:
         """The first free one stands for all that are alike."""
         return next(([room] for room in group if not room.busy and room.node not in self.nodes), [])
 
-    def _begin(self, room: Room, pod: PodView) -> None:
+    def _begin(self, room: ReservationRoom, pod: PodView) -> None:
         self.found.begun.append(begun(room, pod, self.view, self.settings))
         self.nodes.add(room.node)
         group = self.groups[_likeness(room)]
         group.remove(room)
 
 
-def begun(room: Room, pod: PodView, view: View, settings: ReservationSettings) -> Swap:
+def begun(room: ReservationRoom, pod: PodView, view: ReservationView, settings: ReservationSettings) -> ReservationSwap:
     """The record of a new hand-over: the smallest placeholder that is enough, or all of them."""
     reservation = room.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
@@ -135,9 +135,11 @@ def begun(room: Room, pod: PodView, view: View, settings: ReservationSettings) -
     remains = None
     if not reservation.allocate_once and any(over.values()):
         names = [p.identity.name for p in view.placeholders.get(reservation.uid, ())]
-        remains = Held(PLACEHOLDER_NAMESPACE, fresh_name(reservation, names), "", {n: a for n, a in over.items() if a})
+        remains = HeldPlaceholder(
+            PLACEHOLDER_NAMESPACE, fresh_name(reservation, names), "", {n: a for n, a in over.items() if a}
+        )
     owner = Reference("Pod", pod.identity.name, pod.identity.namespace, pod.uid)
-    return Swap(
+    return ReservationSwap(
         used[0].uid,
         reservation.name,
         reservation.uid,
@@ -159,7 +161,7 @@ def _waits(pod: PodView) -> bool:
     return bool(pod.unschedulable) and MISSED_ANNOTATION not in pod.identity.annotations
 
 
-def _room(reservation: Reservation, view: View) -> Room:
+def _room(reservation: Reservation, view: ReservationView) -> ReservationRoom:
     standing = [p for p in view.placeholders.get(reservation.uid, ()) if p.alive and p.node]
     placeholders = tuple(sorted(standing, key=lambda p: (sorted(p.requests.items()), p.identity.name)))
     owners = view.allocated.get(reservation.uid, ())
@@ -169,19 +171,19 @@ def _room(reservation: Reservation, view: View) -> Room:
         placeholders = ()
     allocated = added(o.requests for o in owners)
     node = placeholders[0].node if placeholders else reservation.status.node
-    return Room(reservation, node, placeholders, added(p.requests for p in placeholders), allocated, busy)
+    return ReservationRoom(reservation, node, placeholders, added(p.requests for p in placeholders), allocated, busy)
 
 
-def _standby(reservation: Reservation, pod: PodView, view: View) -> Room:
+def _standby(reservation: Reservation, pod: PodView, view: ReservationView) -> ReservationRoom:
     busy = reservation.uid in view.swaps
-    return Room(reservation, pod.node, () if busy else (pod,), {} if busy else pod.requests, {}, busy)
+    return ReservationRoom(reservation, pod.node, () if busy else (pod,), {} if busy else pod.requests, {}, busy)
 
 
-def _likeness(room: Room) -> object:
+def _likeness(room: ReservationRoom) -> object:
     r = room.reservation
     sums = (tuple(sorted(r.size.items())), tuple(sorted(room.allocated.items())), tuple(sorted(room.left.items())))
     return (r.owners, r.taints, r.allocate_policy, r.order, sums)
 
 
-def _expired(reservation: Reservation, view: View) -> bool:
+def _expired(reservation: Reservation, view: ReservationView) -> bool:
     return reservation.expired(view.now_seconds)

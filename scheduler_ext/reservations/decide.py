@@ -10,19 +10,19 @@ from cotenant.model.intent import Intent
 from cotenant.model.reservation import Mode, Reservation
 from cotenant.settings.reservations import ReservationSettings
 from scheduler_ext.reservations.assign import Assignment, assigned
-from scheduler_ext.reservations.guard import Guard, Swap
+from scheduler_ext.reservations.guard import Guard, ReservationSwap
 from scheduler_ext.reservations.lifecycle import cared_for
 from scheduler_ext.reservations.owner import released
 from scheduler_ext.reservations.placeholder import deleted
-from scheduler_ext.reservations.swap import Step, advance
-from scheduler_ext.reservations.view import PodView, View
+from scheduler_ext.reservations.swap import SwapStep, advance
+from scheduler_ext.reservations.view import PodView, ReservationView
 
 LONGEST_SECONDS: Final = 30.0
 """Everything is looked at again after this time at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReservationWrites:
     """What to write; in how many seconds time alone changes something; nodes to look at before that; what ended how.
 
     outcomes: (Reservation, how its hand-over ended): HandedOver, TimedOut, OwnerGone, ReservationGone, Undone.
@@ -35,7 +35,7 @@ class Plan:
     assignment: Assignment = field(default_factory=Assignment)
 
 
-def decide(view: View, settings: ReservationSettings) -> Plan:
+def decide(view: ReservationView, settings: ReservationSettings) -> ReservationWrites:
     """Advance hand-overs, begin new ones, care for every Reservation, let pods go that wait in vain."""
     steps = [(swap, advance(swap, view, settings)) for swap in view.guard.swaps]
     assignment = assigned(view, settings)
@@ -45,7 +45,7 @@ def decide(view: View, settings: ReservationSettings) -> Plan:
     intents += [intent for care in cares for intent in care.intents]
     intents += [released(pod) for pod in assignment.in_vain]
     intents += [deleted(p.held(), "its reservation is gone") for p in _orphans(view)]
-    return Plan(
+    return ReservationWrites(
         tuple(_once(intents)),
         _wake(view, settings, assignment),
         frozenset(care.asks for care in cares if care.asks),
@@ -68,7 +68,10 @@ def withdrawn(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> t
 
 
 def _guarded(
-    view: View, steps: Iterable[tuple[Swap, Step]], assignment: Assignment, settings: ReservationSettings
+    view: ReservationView,
+    steps: Iterable[tuple[ReservationSwap, SwapStep]],
+    assignment: Assignment,
+    settings: ReservationSettings,
 ) -> list[Intent]:
     """The record of hand-overs and our sign of life, when one of them changes."""
     guard = view.guard
@@ -84,7 +87,7 @@ def _guarded(
     return [replace(guard, swaps=swaps, served_until_seconds=served).intent(why)]
 
 
-def _promises(view: View, settings: ReservationSettings) -> bool:
+def _promises(view: ReservationView, settings: ReservationSettings) -> bool:
     """Whether the webhook has anything to hold pods back for."""
     default = Mode(settings.mode)
     if any(r.open_to_owners for r, _ in view.standby):
@@ -92,13 +95,13 @@ def _promises(view: View, settings: ReservationSettings) -> bool:
     return any(r.open_to_owners and r.mode(default) is Mode.PINNED for r in view.reservations.values())
 
 
-def _orphans(view: View) -> list[PodView]:
+def _orphans(view: ReservationView) -> list[PodView]:
     """Placeholders of Reservations that are gone."""
     reservation_uids = {r.uid for r in view.reservations.values()} | {s.reservation_uid for s in view.guard.swaps}
     return [p for uid, pods in view.placeholders.items() if uid not in reservation_uids for p in pods if not p.deleting]
 
 
-def _wake(view: View, settings: ReservationSettings, assignment: Assignment) -> float:
+def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assignment) -> float:
     """Seconds until time alone makes a difference."""
     now = view.now_seconds
     moments = [d for r in view.reservations.values() if not r.status.phase.ended and (d := _deadline(r)) is not None]

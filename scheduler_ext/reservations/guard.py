@@ -22,7 +22,7 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPlaceholder:
     """A placeholder: where it is, and the room that it takes up; uid is empty before it exists."""
 
     namespace: str
@@ -37,7 +37,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class ReservationSwap:
     """One hand-over, with everything that finishes or undoes it.
 
     owner: who gets the room, None while it is being undone. rest: the placeholder that keeps what the owner leaves, or
@@ -49,8 +49,8 @@ class Swap:
     reservation_uid: str
     node: str
     owner: Reference | None = None
-    placeholders: tuple[Held, ...] = ()
-    rest: Held | None = None
+    placeholders: tuple[HeldPlaceholder, ...] = ()
+    rest: HeldPlaceholder | None = None
     started_seconds: float = 0.0
     expires_seconds: float = 0.0
 
@@ -65,7 +65,7 @@ class Swap:
 class Guard:
     """The object as a whole; version: resourceVersion, "" while it does not exist."""
 
-    swaps: tuple[Swap, ...] = ()
+    swaps: tuple[ReservationSwap, ...] = ()
     served_until_seconds: float = 0.0
     version: str = ""
 
@@ -105,10 +105,10 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _swap(entry: Json) -> Swap:
+def _swap(entry: Json) -> ReservationSwap:
     owner, rest = entry.get("owner"), entry.get("rest")
     what = f"swap of reservation {entry.get('reservation')}"
-    return Swap(
+    return ReservationSwap(
         str(entry["id"]),
         str(entry["reservation"]),
         str(entry["reservationUid"]),
@@ -121,8 +121,8 @@ def _swap(entry: Json) -> Swap:
     )
 
 
-def _held(entry: Json, what: str) -> Held:
-    return Held(
+def _held(entry: Json, what: str) -> HeldPlaceholder:
+    return HeldPlaceholder(
         str(entry.get("namespace") or PLACEHOLDER_NAMESPACE),
         str(entry["name"]),
         str(entry.get("uid") or ""),
@@ -130,7 +130,7 @@ def _held(entry: Json, what: str) -> Held:
     )
 
 
-def _body(swap: Swap) -> dict[str, Any]:
+def _body(swap: ReservationSwap) -> dict[str, Any]:
     body: dict[str, Any] = {
         "id": swap.id,
         "reservation": swap.reservation,

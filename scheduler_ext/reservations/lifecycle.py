@@ -23,7 +23,7 @@ from cotenant.model.reservation import (
 from cotenant.settings.reservations import ReservationSettings
 from scheduler_ext.reservations.owner import claimed
 from scheduler_ext.reservations.placeholder import (
-    Wish,
+    PlaceholderSpec,
     class_intent,
     created,
     deleted,
@@ -45,7 +45,7 @@ from scheduler_ext.reservations.status import (
     status_intent,
 )
 from scheduler_ext.reservations.swap import unguarded, wanted
-from scheduler_ext.reservations.view import ENDED, PodView, View
+from scheduler_ext.reservations.view import ENDED, PodView, ReservationView
 
 EXPIRED: Final = "Expired"
 TAKER_SECONDS: Final = 3.0
@@ -59,7 +59,7 @@ class Care:
     asks: str = ""
 
 
-def cared_for(reservation: Reservation, view: View, settings: ReservationSettings) -> Care:
+def cared_for(reservation: Reservation, view: ReservationView, settings: ReservationSettings) -> Care:
     """Status and placeholders of one Reservation."""
     uid = reservation.uid
     swap, mine = view.swaps.get(uid), view.placeholders.get(uid, ())
@@ -72,7 +72,7 @@ def cared_for(reservation: Reservation, view: View, settings: ReservationSetting
     return _living(reservation, mine, view, settings)
 
 
-def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: View) -> bool:
+def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> bool:
     """Whether all is as it was told: one placeholder holds everything and nobody uses it, as most of the time."""
     status, uid = reservation.status, reservation.uid
     if status.phase is not Phase.AVAILABLE or len(mine) != 1 or uid in view.allocated or uid in view.swaps:
@@ -87,7 +87,9 @@ def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: View) -> b
     return status.node not in view.nominations
 
 
-def _living(reservation: Reservation, mine: Sequence[PodView], view: View, settings: ReservationSettings) -> Care:
+def _living(
+    reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
+) -> Care:
     """One that neither ended nor is being handed over."""
     mode, owners = reservation.mode(Mode(settings.mode)), _owners(reservation, view)
     takers = _takers(reservation, view) if mode is Mode.LAST_RESORT else ()
@@ -111,7 +113,7 @@ def judged(
     reservation: Reservation,
     mine: Sequence[PodView],
     owners: Sequence[PodView],
-    view: View,
+    view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
     """The status as it should be."""
@@ -140,7 +142,7 @@ def _held_status(
     status: ReservationStatus,
     mine: Sequence[PodView],
     owners: Sequence[PodView],
-    view: View,
+    view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
     """Whether the room is held now; a Reservation that was Available stays so while lost room is asked for again."""
@@ -174,7 +176,9 @@ def _with(
     return replace(status, phase=phase, conditions=merged(status, conditions, now_seconds))
 
 
-def _held(reservation: Reservation, mine: Sequence[PodView], view: View, settings: ReservationSettings) -> list[Intent]:
+def _held(
+    reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
+) -> list[Intent]:
     """Placeholders for room that nobody holds yet, the end of those that died, and of those that hold too much."""
     dead = [deleted(p.held(), "it does not run any more") for p in mine if p.phase in ENDED]
     if dead or impossible(reservation):
@@ -189,14 +193,16 @@ def _topped_up(
     reservation: Reservation,
     missing: dict[str, int],
     mine: Sequence[PodView],
-    view: View,
+    view: ReservationView,
     settings: ReservationSettings,
 ) -> list[Intent]:
     swap = view.swaps.get(reservation.uid)
     names = [p.identity.name for p in mine]
     free = swap.rest.name if swap is not None and swap.rest and swap.rest.name not in names else ""
     crowded = [node for node, count in view.crowded.items() if count >= settings.placeholders_per_node]
-    placeholder = Wish(free or fresh_name(reservation, names), missing, reservation.status.node, tuple(sorted(crowded)))
+    placeholder = PlaceholderSpec(
+        free or fresh_name(reservation, names), missing, reservation.status.node, tuple(sorted(crowded))
+    )
     mode = reservation.mode(Mode(settings.mode))
     if mode is Mode.LAST_RESORT:
         name, value = lower_class(reservation, view.classes)
@@ -207,7 +213,7 @@ def _topped_up(
     return [created(reservation, placeholder, mode, view.classes, settings)]
 
 
-def _surplus(reservation: Reservation, mine: Sequence[PodView], view: View) -> list[Intent]:
+def _surplus(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> list[Intent]:
     """Whole placeholders that are not wanted any more: an owner found room of its own on the node."""
     needed = wanted(reservation, view.allocated.get(reservation.uid, ()))
     deletions: list[Intent] = []
@@ -220,13 +226,13 @@ def _surplus(reservation: Reservation, mine: Sequence[PodView], view: View) -> l
     return deletions
 
 
-def _owners(reservation: Reservation, view: View) -> list[PodView]:
+def _owners(reservation: Reservation, view: ReservationView) -> list[PodView]:
     """Pods on its node that got its room."""
     node = reservation.status.node
     return [p for p in view.allocated.get(reservation.uid, ()) if not node or p.node == node]
 
 
-def _takers(reservation: Reservation, view: View) -> list[PodView]:
+def _takers(reservation: Reservation, view: ReservationView) -> list[PodView]:
     """Pods that push the placeholder aside, or have: nominated for its node, or found there once it was gone."""
     node = reservation.status.node
     if not node or not reservation.open_to_owners:
@@ -242,7 +248,7 @@ def _takers(reservation: Reservation, view: View) -> list[PodView]:
 
 
 def _asks(
-    reservation: Reservation, status: ReservationStatus, mode: Mode, owners: Sequence[PodView], view: View
+    reservation: Reservation, status: ReservationStatus, mode: Mode, owners: Sequence[PodView], view: ReservationView
 ) -> str:
     """The node to look at: a last-resort placeholder vanished and nobody is known to have its room."""
     if mode is not Mode.LAST_RESORT or status.phase is not Phase.AVAILABLE or status.node in view.found:
@@ -251,14 +257,14 @@ def _asks(
     return status.node if vanished else ""
 
 
-def _given_time(status: ReservationStatus, view: View) -> bool:
+def _given_time(status: ReservationStatus, view: ReservationView) -> bool:
     """Whether who pushed a placeholder aside has had time to be seen: mirrors tell of the two in any order."""
     ready = status.condition(READY)
     since = moment_of(ready.since, "condition") if ready is not None and ready.status == "False" else None
     return since is not None and view.now_seconds - since >= TAKER_SECONDS
 
 
-def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view: View) -> ReservationStatus:
+def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view: ReservationView) -> ReservationStatus:
     """A last-resort placeholder that a stranger pushed aside is placed anew, anywhere."""
     if mode is not Mode.LAST_RESORT or status.phase is not Phase.AVAILABLE or status.node not in view.found:
         return status
@@ -273,7 +279,7 @@ def _cleared(mine: Sequence[PodView]) -> list[Intent]:
     return [deleted(p.held(), "its reservation has ended") for p in mine if not p.deleting]
 
 
-def _collected(reservation: Reservation, view: View, settings: ReservationSettings) -> list[Intent]:
+def _collected(reservation: Reservation, view: ReservationView, settings: ReservationSettings) -> list[Intent]:
     ended = ended_seconds(reservation.status, reservation.created_seconds, moment_of)
     if view.now_seconds < ended + settings.keep_ended_seconds:
         return []

@@ -24,7 +24,7 @@ from cotenant.model.protocol import (
 from cotenant.model.reservation import Mode, Reservation
 from cotenant.model.text import shown
 from cotenant.settings.reservations import ReservationSettings
-from scheduler_ext.reservations.guard import MANAGED, Held
+from scheduler_ext.reservations.guard import MANAGED, HeldPlaceholder
 from scheduler_ext.reservations.view import PodView
 
 Json = Mapping[str, Any]
@@ -41,7 +41,7 @@ _SYSTEM: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critica
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlaceholderSpec:
     """A placeholder to be made: its name, its room, the node it must be on ("" for any), nodes that it avoids."""
 
     name: str
@@ -67,7 +67,11 @@ def fresh_name(reservation: Reservation, taken: Sequence[str]) -> str:
 
 
 def created(
-    reservation: Reservation, placeholder: Wish, mode: Mode, classes: Mapping[str, int], s: ReservationSettings
+    reservation: Reservation,
+    placeholder: PlaceholderSpec,
+    mode: Mode,
+    classes: Mapping[str, int],
+    s: ReservationSettings,
 ) -> Create:
     """Make a placeholder; the scheduler finds its node."""
     address = Address("v1", "pods", placeholder.name, PLACEHOLDER_NAMESPACE)
@@ -81,7 +85,7 @@ def created(
     return Create(address, pod, why=f"hold room for reservation {reservation.name}")
 
 
-def deleted(placeholder: Held, why: str) -> Delete:
+def deleted(placeholder: HeldPlaceholder, why: str) -> Delete:
     """End a placeholder at once, and only this one; a running pod that gives its place has its own time to end."""
     grace = None if placeholder.standby else 0
     return Delete(
@@ -177,7 +181,9 @@ def _metadata(reservation: Reservation, name: str) -> dict[str, Any]:
     }
 
 
-def _spec(reservation: Reservation, placeholder: Wish, priority_class: str, s: ReservationSettings) -> dict[str, Any]:
+def _spec(
+    reservation: Reservation, placeholder: PlaceholderSpec, priority_class: str, s: ReservationSettings
+) -> dict[str, Any]:
     template = reservation.template.get("spec") or {}
     spec: dict[str, Any] = {
         "schedulerName": s.scheduler_name,

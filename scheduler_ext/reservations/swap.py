@@ -18,22 +18,22 @@ from cotenant.model.pod_request import added, rest
 from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.model.reservation import Mode, Reservation
 from cotenant.settings.reservations import ReservationSettings
-from scheduler_ext.reservations.guard import Held, Swap
+from scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
 from scheduler_ext.reservations.owner import preparations, released
-from scheduler_ext.reservations.placeholder import Wish, created, deleted, fresh_name
-from scheduler_ext.reservations.view import PodView, View
+from scheduler_ext.reservations.placeholder import PlaceholderSpec, created, deleted, fresh_name
+from scheduler_ext.reservations.view import PodView, ReservationView
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SwapStep:
     """What to write now, and the record afterwards; None: it is over. outcome: how it ended, "" while it goes on."""
 
     intents: tuple[Intent, ...] = ()
-    swap: Swap | None = None
+    swap: ReservationSwap | None = None
     outcome: str = ""
 
 
-def advance(swap: Swap, view: View, settings: ReservationSettings) -> Step:
+def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> SwapStep:
     """The next step of a hand-over."""
     reservation = view.known(swap)
     if swap.owner is None:
@@ -51,14 +51,14 @@ def advance(swap: Swap, view: View, settings: ReservationSettings) -> Step:
     return _opened(swap, owner, standing, reservation, view, settings)
 
 
-def late(swap: Swap, view: View, settings: ReservationSettings) -> bool:
+def late(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> bool:
     """Whether it has had its time; a manager that comes back gives it all of its time again."""
     noticed_seconds = view.noticed.get(swap.id)
     again = noticed_seconds + settings.swap_timeout_seconds if noticed_seconds is not None else swap.expires_seconds
     return view.now_seconds >= max(swap.expires_seconds, again)
 
 
-def unguarded(view: View, uid: str, reservation: Reservation) -> dict[str, int]:
+def unguarded(view: ReservationView, uid: str, reservation: Reservation) -> dict[str, int]:
     """Room that should be held and for which no placeholder exists, by resource; without zeros."""
     missing = rest(wanted(reservation, view.allocated.get(uid, ())), standing_room(view, uid))
     return {name: amount for name, amount in missing.items() if amount}
@@ -71,81 +71,95 @@ def wanted(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int
     return rest(reservation.size, added(owner.requests for owner in owners))
 
 
-def standing_room(view: View, uid: str) -> dict[str, int]:
+def standing_room(view: ReservationView, uid: str) -> dict[str, int]:
     """What placeholders of a Reservation hold or ask for."""
     return added(pod.requests for pod in view.placeholders.get(uid, ()) if pod.alive)
 
 
 def _prepared(
-    swap: Swap, owner: PodView, reservation: Reservation | None, view: View, settings: ReservationSettings
-) -> Step:
+    swap: ReservationSwap,
+    owner: PodView,
+    reservation: Reservation | None,
+    view: ReservationView,
+    settings: ReservationSettings,
+) -> SwapStep:
     """The owner is made ready; then, with the guard in force, its placeholders go."""
     if reservation is None:
         return _given_up(swap, view, settings, "ReservationGone")
     lacking = preparations(owner, reservation, swap.node)
     if lacking or owner.uid not in view.labelled or swap.id not in view.settled:
-        return Step(tuple(lacking), swap)
-    return Step(tuple(deleted(placeholder, f"hand over to {owner.place}") for placeholder in swap.placeholders), swap)
+        return SwapStep(tuple(lacking), swap)
+    return SwapStep(
+        tuple(deleted(placeholder, f"hand over to {owner.place}") for placeholder in swap.placeholders), swap
+    )
 
 
 def _opened(
-    swap: Swap,
+    swap: ReservationSwap,
     owner: PodView,
-    standing: list[Held],
+    standing: list[HeldPlaceholder],
     reservation: Reservation | None,
-    view: View,
+    view: ReservationView,
     settings: ReservationSettings,
-) -> Step:
+) -> SwapStep:
     """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled."""
     if standing:
-        return Step(tuple(deleted(placeholder, f"hand over to {owner.place}") for placeholder in standing), swap)
-    return Step((*_resting(swap, reservation, view, settings), *([released(owner)] if owner.gated else ())), swap)
+        return SwapStep(tuple(deleted(placeholder, f"hand over to {owner.place}") for placeholder in standing), swap)
+    return SwapStep((*_resting(swap, reservation, view, settings), *([released(owner)] if owner.gated else ())), swap)
 
 
 def _landed(
-    swap: Swap, standing: list[Held], reservation: Reservation | None, view: View, settings: ReservationSettings
-) -> Step:
+    swap: ReservationSwap,
+    standing: list[HeldPlaceholder],
+    reservation: Reservation | None,
+    view: ReservationView,
+    settings: ReservationSettings,
+) -> SwapStep:
     """The owner is bound; the guard stays until every scheduler knows it and what it left is held again."""
     if standing:
-        return Step(tuple(deleted(placeholder, "its room was handed over") for placeholder in standing), swap)
+        return SwapStep(tuple(deleted(placeholder, "its room was handed over") for placeholder in standing), swap)
     making = _resting(swap, reservation, view, settings)
     rest_pod = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
     if (making or (rest_pod is not None and not rest_pod.node)) and not late(swap, view, settings):
-        return Step(tuple(making), swap)
+        return SwapStep(tuple(making), swap)
     if swap.id not in view.lingered:
-        return Step((), swap)
-    return Step(outcome="HandedOver")
+        return SwapStep((), swap)
+    return SwapStep(outcome="HandedOver")
 
 
-def _resting(swap: Swap, reservation: Reservation | None, view: View, settings: ReservationSettings) -> list[Intent]:
+def _resting(
+    swap: ReservationSwap, reservation: Reservation | None, view: ReservationView, settings: ReservationSettings
+) -> list[Intent]:
     """Create the placeholder of what the owner leaves, unless it is there."""
     if swap.rest is None or reservation is None or view.named(swap.rest.name, swap.reservation_uid):
         return []
-    placeholder = Wish(swap.rest.name, swap.rest.room, swap.node)
+    placeholder = PlaceholderSpec(swap.rest.name, swap.rest.room, swap.node)
     return [created(reservation, placeholder, Mode.PINNED, view.classes, settings)]
 
 
-def _given_up(swap: Swap, view: View, settings: ReservationSettings, why: str) -> Step:
+def _given_up(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings, why: str) -> SwapStep:
     """Bar the owner and take the room back. A placeholder that seems to stand may be gone: a mirror lags."""
     owner = view.pods.get(swap.owner.uid) if swap.owner else None
     letting = owner is not None and owner.alive and not owner.node and why != "ReservationGone"
     freed = (released(owner, swap.reservation_uid),) if owner and letting else ()
     reservation = view.known(swap)
     if reservation is None or any(placeholder.standby for placeholder in swap.placeholders):
-        return Step(freed, outcome=why)  # nobody is there to take the room back
+        return SwapStep(freed, outcome=why)  # nobody is there to take the room back
     taken = [pod.identity.name for pod in view.placeholders.get(reservation.uid, ())]
     name = fresh_name(reservation, taken)
     expires = view.now_seconds + settings.swap_timeout_seconds
-    back = Held(PLACEHOLDER_NAMESPACE, name)
+    back = HeldPlaceholder(PLACEHOLDER_NAMESPACE, name)
     undo = replace(swap, id=name, owner=None, placeholders=(), rest=back, expires_seconds=expires)
-    return Step(freed, undo, why)
+    return SwapStep(freed, undo, why)
 
 
-def _undoing(swap: Swap, reservation: Reservation | None, view: View, settings: ReservationSettings) -> Step:
+def _undoing(
+    swap: ReservationSwap, reservation: Reservation | None, view: ReservationView, settings: ReservationSettings
+) -> SwapStep:
     """The life cycle makes the new placeholder; the node is guarded for it until it is bound."""
     if reservation is None or reservation.status.phase.ended or late(swap, view, settings):
-        return Step(outcome="Undone")
+        return SwapStep(outcome="Undone")
     waiting = [pod for pod in view.placeholders.get(reservation.uid, ()) if pod.alive and not pod.node]
     if unguarded(view, reservation.uid, reservation) or waiting or swap.id not in view.lingered:
-        return Step((), swap)
-    return Step(outcome="Undone")
+        return SwapStep((), swap)
+    return SwapStep(outcome="Undone")

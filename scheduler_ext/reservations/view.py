@@ -18,7 +18,7 @@ from cotenant.model.protocol import (
     RESERVATION_LABEL,
 )
 from cotenant.model.reservation import PodIdentity, Reservation, Toleration, moment_of, toleration
-from scheduler_ext.reservations.guard import Guard, Held, Swap
+from scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
 
 Json = Mapping[str, Any]
 
@@ -111,13 +111,13 @@ class PodView:
         except (msgspec.MsgspecError, UnicodeError, AttributeError, RecursionError):
             return ""
 
-    def held(self) -> Held:
+    def held(self) -> HeldPlaceholder:
         """A placeholder as a hand-over's record names it."""
-        return Held(self.identity.namespace, self.identity.name, self.uid, _amounts(self.requests))
+        return HeldPlaceholder(self.identity.namespace, self.identity.name, self.uid, _amounts(self.requests))
 
 
 @dataclass(frozen=True)
-class View:
+class ReservationView:
     """Everything a decision rests on.
 
     pending: pods without a node; reserved: pods with our label, placeholders and owners alike. nodes: names, None when
@@ -184,7 +184,7 @@ class View:
         return frozenset(pod.nominated for pod in self.pending if pod.nominated)
 
     @cached_property
-    def swaps(self) -> dict[str, Swap]:
+    def swaps(self) -> dict[str, ReservationSwap]:
         """The hand-over that is under way, by UID of its Reservation."""
         return {swap.reservation_uid: swap for swap in self.guard.swaps}
 
@@ -197,14 +197,14 @@ class View:
                 count[pod.node] = count.get(pod.node, 0) + 1
         return count
 
-    def known(self, swap: Swap) -> Reservation | None:
+    def known(self, swap: ReservationSwap) -> Reservation | None:
         """The Reservation of a hand-over, as long as it is the same one."""
         reservation = self.reservations.get(swap.reservation)
         if reservation is None:
             reservation = next((r for r, pod in self.standby if pod.uid == swap.reservation_uid), None)
         return reservation if reservation is not None and reservation.uid == swap.reservation_uid else None
 
-    def stands(self, placeholder: Held) -> bool:
+    def stands(self, placeholder: HeldPlaceholder) -> bool:
         """Whether a placeholder of a record is still there and takes up room."""
         pod = self.pods.get(placeholder.uid)
         return pod is not None and pod.phase not in ENDED

@@ -16,7 +16,7 @@ from dashboard import pages
 from dashboard.access import launch
 from dashboard.app import create_app
 from dashboard.source import StoreSource
-from dashboard.view import Given
+from dashboard.view import DashboardContext
 from recommender.patches import kubectl_command
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
@@ -41,7 +41,7 @@ def provider() -> Iterator[Provider]:
 def guarded(made: Results, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A dashboard on real results that asks people to log in."""
     access = support.by_login(provider, tmp_path_factory.mktemp("access"))
-    given, clock = Given(kubectl_command, manifest, access=access), FixedClock(made.end_seconds)
+    given, clock = DashboardContext(kubectl_command, manifest, access=access), FixedClock(made.end_seconds)
     with served(create_app(StoreSource(made.store, QUICK), QUICK, clock, given)) as url:
         yield url
 

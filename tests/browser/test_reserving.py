@@ -24,7 +24,7 @@ from cotenant.settings.kube import KubeSettings
 from cotenant.settings.root import Settings
 from dashboard.app import create_app
 from dashboard.source import StoreSource
-from dashboard.view import Given
+from dashboard.view import DashboardContext
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import THEMES, pictured
@@ -94,7 +94,7 @@ def page_on(plane: ControlPlane, folder: Path, clock: Clock) -> Any:
     )
     source = StoreSource(Store((folder / "empty").as_uri(), "real"), support.QUICK)
     who = person(Role.APPROVER)
-    given = Given(people=lambda: who, plans=plan_desk_of(settings, clock=clock))
+    given = DashboardContext(people=lambda: who, plans=plan_desk_of(settings, clock=clock))
     return create_app(source, support.QUICK, clock, given)
 
 

@@ -251,11 +251,11 @@ def test_a_run_longer_than_its_deadline_is_refused() -> None:
 # ---- figure and page
 
 
-def lines_of(sure: list[float]) -> chart.Lines:
+def lines_of(sure: list[float]) -> chart.RoomSeries:
     times = [DAY - 3600 * k for k in range(30, 0, -1)]
     ahead = [DAY + HALF_HOUR * k for k in range(len(sure))]
     values = 1000 * np.array(sure, dtype=np.float64)
-    return chart.Lines(Resource.CPU, times, np.full(30, 8000.0), ahead, values + 1000, values, 500.0, 4000.0)
+    return chart.RoomSeries(Resource.CPU, times, np.full(30, 8000.0), ahead, values + 1000, values, 500.0, 4000.0)
 
 
 def test_the_chart_shows_a_day_back_and_a_day_ahead_and_says_least_and_most() -> None:

@@ -11,7 +11,7 @@ from cotenant.model.resource import GIB
 from cotenant.model.table import Table
 from cotenant.model.views import RECOMMENDATIONS
 from dashboard import choosing, filters, reviewing
-from dashboard.choosing import Selection, Worth
+from dashboard.choosing import Selection, SelectionTotals
 from dashboard.filters import Indexed, Query
 from dashboard.source import Snapshot
 
@@ -64,7 +64,7 @@ def test_a_selection_comes_to_rows_workloads_changes_money_and_risks(snapshot: S
     rows = choosing.index(snapshot, Query(), Selection(everything=True))
     # -500 - 100 + 200; one GiB less; 20 + 1 - 5. web twice low; api lowers memory and doubt is unsure: medium; big is
     # below what was seen and new has no confidence: high.
-    assert choosing.worth(indexed(snapshot), rows) == Worth(
+    assert choosing.worth(indexed(snapshot), rows) == SelectionTotals(
         6, 5, -400.0, -float(GIB), 16.0, {"low": 2, "medium": 2, "high": 2}
     )
 

@@ -13,7 +13,7 @@ from cotenant.settings.dashboard import DashboardSettings
 from cotenant.sim.api_server import EmbeddedServer
 from dashboard import acting, reserving, select_bar
 from dashboard.source import StoreSource
-from dashboard.view import Given, View
+from dashboard.view import DashboardContext, View
 from tests.cluster.waiting import wait_for
 from tests.support import acting as support
 
@@ -36,7 +36,9 @@ def scene(tmp_path: Path, made: support.Prepared) -> Iterator[support.Scene]:
 def view_of(scene: support.Scene) -> View:
     desk = desk_of(scene.settings, scene.store)
     source = StoreSource(scene.store, DashboardSettings())
-    return View(source, DashboardSettings(), lambda: scene.end_seconds, Given(people=lambda: ADMIN, desk=desk))
+    return View(
+        source, DashboardSettings(), lambda: scene.end_seconds, DashboardContext(people=lambda: ADMIN, desk=desk)
+    )
 
 
 def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(scene: support.Scene) -> None:
@@ -61,5 +63,7 @@ def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(sce
 def test_who_may_not_is_told_that_first(scene: support.Scene) -> None:
     view = view_of(scene)
     viewer = Someone("vic", grants=(Grant(Role.VIEWER),))
-    seen = View(view.source, view.settings, view.now_seconds, Given(people=lambda: viewer, desk=view.given.desk))
+    seen = View(
+        view.source, view.settings, view.now_seconds, DashboardContext(people=lambda: viewer, desk=view.given.desk)
+    )
     assert "it takes role" in acting.why_not(seen, Right.ACCEPT)

@@ -18,7 +18,7 @@ from cotenant.model.errors import UsageError
 from cotenant.model.table import Table
 from cotenant.model.views import NODES, RECOMMENDATIONS, WORKLOADS
 from dashboard import filters
-from dashboard.filters import Condition, Indexed, Query
+from dashboard.filters import FilterCondition, Indexed, Query
 from dashboard.source import SCHEMAS
 
 ROWS: list[dict[str, Any]] = [
@@ -46,7 +46,7 @@ queries = st.builds(
     Query,
     conditions=st.dictionaries(
         st.tuples(st.sampled_from(KEYS), st.booleans()), st.sets(PATTERNS, min_size=1, max_size=3), max_size=4
-    ).map(lambda d: tuple(sorted(Condition(k, tuple(sorted(v)), n) for (k, n), v in d.items()))),
+    ).map(lambda d: tuple(sorted(FilterCondition(k, tuple(sorted(v)), n) for (k, n), v in d.items()))),
     text=WORDS.map(str.strip),
     sort=st.lists(
         st.tuples(st.sampled_from([c.name for c in RECOMMENDATIONS.columns]), st.booleans()),
@@ -76,7 +76,9 @@ def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
     (pattern,) = filters.patterns(filters.literal(text))
     assert pattern == filters.literal(text)
     rows = [{**ROWS[0], "namespace": name} for name in (text, text + "x", "x" + text, "*")]
-    found = filters.select(Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), Query((Condition("ns", (pattern,)),)))
+    found = filters.select(
+        Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), Query((FilterCondition("ns", (pattern,)),))
+    )
     # An empty namespace is written "none", so the pattern of nothing at all matches no row.
     assert [rows[i]["namespace"] for i in found] == [r["namespace"] for r in rows if r["namespace"] == text != ""]
 
@@ -84,7 +86,7 @@ def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
 @given(st.text("ab", max_size=9), st.lists(st.text("ab*", max_size=6), max_size=3))
 def test_a_star_stands_for_any_characters(name: str, written: list[str]) -> None:
     rows = [{**ROWS[0], "workload": name}]
-    query = Query((Condition("workload", tuple(written)),))
+    query = Query((FilterCondition("workload", tuple(written)),))
     found = filters.select(Indexed.of(Table.from_rows(RECOMMENDATIONS, rows)), query)
     word = name or "none"
     # fnmatch reads `*` alike, and these patterns hold none of its other signs.
@@ -266,7 +268,7 @@ def test_select_equals_a_row_by_row_reading(rows: list[dict[str, Any]], data: st
     values = {"ns": ["a", "none"], "kind": ["Job"], "severity": ["ok"], "reason": ["floor", "oom-bump"]}
     key = data.draw(st.sampled_from(sorted(values)))
     negated, text = data.draw(st.booleans()), data.draw(st.sampled_from(["", "x", "b"]))
-    query = Query((Condition(key, tuple(values[key]), negated),), text)
+    query = Query((FilterCondition(key, tuple(values[key]), negated),), text)
 
     def holds(row: dict[str, Any]) -> bool:
         columns = [c for c in filters.KEYS[key] if c in row]

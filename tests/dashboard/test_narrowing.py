@@ -35,7 +35,7 @@ from dashboard.app import create_app
 from dashboard.filters import Indexed
 from dashboard.narrowing import HIDDEN, NOTE, OF_THESE, narrowed
 from dashboard.source import Snapshot, StoreSource
-from dashboard.view import Given
+from dashboard.view import DashboardContext
 from profiler.synthetic import SyntheticSpec
 from recommender.patches import kubectl_command
 from tests.support import access, sweep
@@ -96,7 +96,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         refs = [WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in _workloads(source.snapshot())]
         desk.postpone(Someone("house", grants=(Grant(Role.ADMIN),)), refs[::2], 7, "not now")
         people = access.by_proxy("127.0.0.1/32", roles=rules, own_namespaces=True)
-        given = Given(kubectl_command, manifest, access=people, desk=desk)
+        given = DashboardContext(kubectl_command, manifest, access=people, desk=desk)
         app = create_app(source, QUICK, FixedClock(end), given)
         with served(app) as url:
             yield House(app, url, source.snapshot())

@@ -13,7 +13,7 @@ from cotenant.model.people import Grant, Role, Someone
 from cotenant.sim.api_server import Account, EmbeddedServer, Rule
 from dashboard import permitting
 from dashboard.source import StoreSource
-from dashboard.view import Given, View
+from dashboard.view import DashboardContext, View
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.dashboard import QUICK
@@ -34,7 +34,7 @@ def shown(view: View) -> str:
 
 def view_of(made: Prepared, who: Someone, scene: Scene | None = None) -> View:
     source, clock = StoreSource(made.store, QUICK), FixedClock(made.inventory.time_seconds)
-    given = Given(people=lambda: who, desk=scene.desk() if scene else None)
+    given = DashboardContext(people=lambda: who, desk=scene.desk() if scene else None)
     return View(source, QUICK, clock.now_seconds, given)
 
 

@@ -24,10 +24,10 @@ from cotenant.model.views import NODES, PLANS
 from dashboard import plan_board, plan_hand, planning
 from dashboard.figures import gantt
 from dashboard.figures.base import Chart
-from dashboard.figures.gantt import Bar, Lane, Pods
+from dashboard.figures.gantt import Bar, DemandCurve, Pods
 from dashboard.filters import Indexed
 from dashboard.pages import reservations as page
-from dashboard.planning import Ahead
+from dashboard.planning import PlanHorizon
 from dashboard.source import Snapshot, StoreSource
 from tests.dashboard.test_states import Changed, text_of, view_on
 from tests.support import dashboard as support
@@ -146,7 +146,7 @@ def test_names_on_the_axis_stay_text() -> None:
 
 
 def test_the_lane_adds_proposed_plans_only_and_only_inside_their_windows() -> None:
-    found = planning.lane(ROWS, nodes(20_000, 5_000), Resource.CPU, Ahead(DAY))
+    found = planning.lane(ROWS, nodes(20_000, 5_000), Resource.CPU, PlanHorizon(DAY))
     # checkout 6 pods x 2 cores in 10..19, web 9 x 2 in 14..21; the withheld index counts for nothing.
     assert found.wanted[10] == 12_000 and found.wanted[15] == 30_000 and found.wanted[21] == 18_000
     assert found.wanted[22:].sum() == 0 and found.free == 25_000
@@ -154,11 +154,11 @@ def test_the_lane_adds_proposed_plans_only_and_only_inside_their_windows() -> No
 
 
 def test_a_node_that_is_overcommitted_takes_nothing_from_the_others() -> None:
-    assert planning.lane(ROWS, nodes(-4000, 5000), Resource.CPU, Ahead(DAY)).free == 5000
+    assert planning.lane(ROWS, nodes(-4000, 5000), Resource.CPU, PlanHorizon(DAY)).free == 5000
 
 
 def test_a_conflict_is_framed_named_and_said() -> None:
-    chart = gantt.lane(planning.lane(ROWS, nodes(25_000), Resource.CPU, Ahead(DAY)))
+    chart = gantt.lane(planning.lane(ROWS, nodes(25_000), Resource.CPU, PlanHorizon(DAY)))
     (shape,) = plotted(chart).layout.shapes
     assert shape.label.text == "conflict"
     # Half hours 14 to 19 are six; 14 is 19:00.
@@ -166,9 +166,9 @@ def test_a_conflict_is_framed_named_and_said() -> None:
 
 
 def test_no_conflict_is_said_too() -> None:
-    chart = gantt.lane(planning.lane(ROWS, nodes(100_000), Resource.CPU, Ahead(DAY)))
+    chart = gantt.lane(planning.lane(ROWS, nodes(100_000), Resource.CPU, PlanHorizon(DAY)))
     assert "no conflict" in chart.summary and not plotted(chart).layout.shapes
-    assert "No plan wants room" in gantt.lane(Lane(DAY, np.zeros(48), 5000.0)).summary
+    assert "No plan wants room" in gantt.lane(DemandCurve(DAY, np.zeros(48), 5000.0)).summary
 
 
 @settings(max_examples=30, deadline=None)

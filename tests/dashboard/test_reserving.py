@@ -15,7 +15,7 @@ from cotenant.model.plan import Source
 from cotenant.model.plan_desk import PlanRef
 from dashboard import plan_acts, reserving
 from dashboard.source import StoreSource
-from dashboard.view import Given, View
+from dashboard.view import DashboardContext, View
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support import plans
@@ -36,7 +36,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def view_of(scene: Scene, **given: Any) -> View:
     source = StoreSource(Store((scene.folder / "none").as_uri(), "x"), support.QUICK)
-    known = Given(**{"people": lambda: scene.who, "plans": scene.desk(), **given})
+    known = DashboardContext(**{"people": lambda: scene.who, "plans": scene.desk(), **given})
     return View(source, support.QUICK, scene.clock.now_seconds, known)
 
 

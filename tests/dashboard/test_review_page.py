@@ -28,7 +28,7 @@ from dashboard.pages import overview, portrait, review
 from dashboard.pages.recommendations import LIST
 from dashboard.postponing import Postponing
 from dashboard.source import StoreSource
-from dashboard.view import Given, View
+from dashboard.view import DashboardContext, View
 from recommender.changing import address_of
 from tests.cluster.waiting import wait_for
 from tests.support import acting
@@ -56,7 +56,7 @@ def scene(made: Prepared, tmp_path: Path) -> Iterator[Scene]:
 def view_of(scene: Scene, who: Someone = ADMIN, age_seconds: float = 0.0, **given: Any) -> View:
     """What a page of this scene is given."""
     now = FixedClock(scene.end_seconds + age_seconds).now_seconds
-    known = Given(people=lambda: who, **{"desk": scene.desk(), "actions": scene.settings.actions, **given})
+    known = DashboardContext(people=lambda: who, **{"desk": scene.desk(), "actions": scene.settings.actions, **given})
     source = StoreSource(scene.store, support.QUICK)
     behind = source if known.desk is None else Postponing(source, known.desk, now, 0.0)
     return View(behind, support.QUICK, now, known)

@@ -15,7 +15,7 @@ from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.model.resource import GIB, Resource
 from dashboard import reviewing
-from dashboard.reviewing import Asked, Sums
+from dashboard.reviewing import ReviewSums, ReviewTerms
 
 WEB, API, JOB = (WorkloadRef("pay", "Deployment", name) for name in ("web", "api", "job"))
 NAMES = st.text(min_size=1, max_size=8).filter(lambda text: text.strip() == text)
@@ -54,7 +54,7 @@ def test_terms_are_read_and_what_cannot_be_is_as_if_not_said() -> None:
         "?ids=pay/Deployment/web&ids=pay/Deployment/web&ids=broken&step=confirm&key=0123456789abcdef"
         "&method=in-place&form=helm&override=history&override=cpu-step&because=+tonight+&second=olga&canary=0.1"
     )
-    assert reviewing.asked(search) == Asked(
+    assert reviewing.asked(search) == ReviewTerms(
         workloads=(WEB,),
         step="confirm",
         key="0123456789abcdef",
@@ -65,7 +65,7 @@ def test_terms_are_read_and_what_cannot_be_is_as_if_not_said() -> None:
         second_person="olga",
         canary=0.1,
     )
-    assert reviewing.asked("step=nowhere&key=<b>&method=magic&form=x&canary=7&all=yes") == Asked()
+    assert reviewing.asked("step=nowhere&key=<b>&method=magic&form=x&canary=7&all=yes") == ReviewTerms()
 
 
 def test_the_list_s_own_filters_are_kept_apart_from_the_review_s_terms() -> None:
@@ -75,7 +75,7 @@ def test_the_list_s_own_filters_are_kept_apart_from_the_review_s_terms() -> None
 
 
 def test_what_is_wanted_of_the_desk_carries_every_term_and_the_key() -> None:
-    terms = Asked(key="12345678", overridden=("history",), because="b", second_person="o", canary=0.5)
+    terms = ReviewTerms(key="12345678", overridden=("history",), because="b", second_person="o", canary=0.5)
     wanted = terms.wanted([WEB, API], Method.TEMPLATE)
     assert (wanted.workloads, wanted.key, wanted.canary) == ((WEB, API), "12345678", 0.5)
     assert (wanted.overridden, wanted.because, wanted.second_person) == (("history",), "b", "o")
@@ -91,27 +91,27 @@ def looks() -> list[Looked]:
 
 
 def test_each_workload_stands_and_falls_alone() -> None:
-    going, outs = reviewing.sorted_out(looks(), Asked(), Method.TEMPLATE)
+    going, outs = reviewing.sorted_out(looks(), ReviewTerms(), Method.TEMPLATE)
     assert [look.workload for look in going] == [WEB]
     assert [(out.look.workload, out.why) for out in outs] == [(API, "history: 3 days of history"), (JOB, "it is gone")]
-    going, outs = reviewing.sorted_out(looks(), Asked(overridden=("history",)), Method.TEMPLATE)
+    going, outs = reviewing.sorted_out(looks(), ReviewTerms(overridden=("history",)), Method.TEMPLATE)
     assert [look.workload for look in going] == [WEB, API] and len(outs) == 1
     # Files change nothing in the cluster, so guardrails do not hold them back.
-    assert len(reviewing.sorted_out(looks(), Asked(), Method.BUNDLE)[0]) == 2
+    assert len(reviewing.sorted_out(looks(), ReviewTerms(), Method.BUNDLE)[0]) == 2
 
 
 def test_a_refusal_of_the_server_and_an_impossible_method_leave_out_with_the_next_step() -> None:
     refused = replace(looks()[0], tried=Tried(False, "exceeded quota", "Ask for more quota."))
-    (out,) = reviewing.sorted_out([refused], Asked(), Method.TEMPLATE)[1]
+    (out,) = reviewing.sorted_out([refused], ReviewTerms(), Method.TEMPLATE)[1]
     assert (out.why, out.fix) == ("the server refuses: exceeded quota", "Ask for more quota.")
     cannot = replace(looks()[0], impossible={Method.IN_PLACE: "server 1.30"})
-    (out,) = reviewing.sorted_out([cannot], Asked(), Method.IN_PLACE)[1]
+    (out,) = reviewing.sorted_out([cannot], ReviewTerms(), Method.IN_PLACE)[1]
     assert (out.why, out.fix) == ("in-place: server 1.30", "Choose another method.")
 
 
 def test_sums_are_changes_with_their_sign_and_money_only_where_something_is_priced() -> None:
     # 500 m + 250 m less; one GiB more; 10 a month of the one that is priced.
-    assert reviewing.sums(looks()[:2]) == Sums(2, -750, GIB, 10.0)
+    assert reviewing.sums(looks()[:2]) == ReviewSums(2, -750, GIB, 10.0)
     assert reviewing.sums(looks()[1:2]).monthly is None
 
 

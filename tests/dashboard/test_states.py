@@ -19,7 +19,7 @@ from cotenant.model.identity import WorkloadRef
 from cotenant.model.quality import QualityRecord
 from cotenant.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from dashboard import pages, panels, shell
-from dashboard.source import Snapshot, Source, StoreSource, Upkeep
+from dashboard.source import ResultSource, Snapshot, StoreSource, Upkeep
 from dashboard.view import Page, View
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -31,7 +31,7 @@ DISK = "the disk is gone"
 class Faulty:
     """A source in front of another, some of whose questions fail, as the disk or a bug would make them."""
 
-    def __init__(self, behind: Source, failing: Mapping[str, Exception]) -> None:
+    def __init__(self, behind: ResultSource, failing: Mapping[str, Exception]) -> None:
         self._behind, self._failing = behind, failing
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -46,7 +46,7 @@ class Faulty:
 class Changed:
     """A source whose snapshot was altered."""
 
-    def __init__(self, behind: Source, change: Callable[[Snapshot], Snapshot]) -> None:
+    def __init__(self, behind: ResultSource, change: Callable[[Snapshot], Snapshot]) -> None:
         self._behind, self._change = behind, change
 
     def __getattr__(self, name: str) -> Any:

@@ -19,7 +19,7 @@ from cotenant.sim.scaling import NOTHING
 from dashboard import steering
 from dashboard.app import create_app
 from dashboard.source import StoreSource
-from dashboard.view import Given, View
+from dashboard.view import DashboardContext, View
 from profiler.synthetic import SyntheticSpec, generate
 from tests.support import dashboard as support
 from tests.support.access import Browser
@@ -43,7 +43,7 @@ def url(cluster: DemoCluster, tmp_path: Path) -> Iterator[Callable[[Role], str]]
 
     def served(role: Role) -> str:
         who = Someone("jane", grants=(Grant(role),))
-        given = Given(people=lambda: who, steering=cluster.course)
+        given = DashboardContext(people=lambda: who, steering=cluster.course)
         source = StoreSource(Store(tmp_path.as_uri(), "empty"), support.QUICK)
         opened.append(support.served(create_app(source, support.QUICK, cluster.clock, given)))
         return str(opened[-1].__enter__())
@@ -69,16 +69,16 @@ def press(url: str, button: str, output: str) -> dict[str, Any]:
     return dict(answer.json()) if answer.content else {}
 
 
-def view(given: Given) -> View:
+def view(given: DashboardContext) -> View:
     return View(None, DashboardSettings(), lambda: 0.0, given)  # type: ignore[arg-type]
 
 
 def test_without_a_clock_to_steer_there_is_no_strip() -> None:
-    assert steering.strip(view(Given())) == []
+    assert steering.strip(view(DashboardContext())) == []
 
 
 def test_the_strip_shows_the_clock_and_where_it_may_go(cluster: DemoCluster) -> None:
-    (strip,) = steering.strip(view(Given(steering=cluster.course)))
+    (strip,) = steering.strip(view(DashboardContext(steering=cluster.course)))
     text = str(strip)
     assert steering.moment(cluster.course) in text
     assert "Go on" in text  # it was halted

@@ -26,7 +26,7 @@ from dashboard import proposals, story
 from dashboard.pages import forecast, portrait
 from dashboard.source import FORECAST_LIST, StoreSource
 from dashboard.story import Story, Subject
-from dashboard.view import Given, View
+from dashboard.view import DashboardContext, View
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
@@ -40,7 +40,9 @@ NASTY = "<img src=x onerror=alert(1)>\u202egnp"
 def view_of(made: Results, source: Any = None, now_seconds: float = 0.0) -> View:
     settings = DashboardSettings()
     found = source or StoreSource(made.store, settings)
-    return View(found, settings, lambda: now_seconds, Given(lambda *_: "kubectl patch", lambda *_: "kind: X", PRICES))
+    return View(
+        found, settings, lambda: now_seconds, DashboardContext(lambda *_: "kubectl patch", lambda *_: "kind: X", PRICES)
+    )
 
 
 def texts(component: Any) -> Iterator[str]:
@@ -106,7 +108,7 @@ def test_a_withheld_value_leaves_the_present_one_in_force(action: Action, now: i
 def test_back_tests_add_up_and_say_how_many_containers_have_one() -> None:
     test = Backtest(7.0, 10.0, 4.0, 1, 0, 2, 300, -GIB)
     found = story.outcome([proposal(backtest=test), proposal("b", backtest=replace(test, days=5.0)), proposal("c")])
-    assert found == story.Outcome(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, 2, 3)
+    assert found == story.BacktestTotals(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, 2, 3)
     assert story.outcome([proposal()]) is None
 
 

@@ -33,7 +33,7 @@ from enforcer.suppressed import Held, note
 from enforcer.usage import Usage, node_metric, own_object
 from profiler.node_metric.status import ProdOutlook, Report
 from profiler.node_metric.turn import Turn, View, outlooks, turn_of
-from scheduler_ext.extender.metric import NodeWire, node_of
+from scheduler_ext.extender.metric import ExtenderNodeWire, node_of
 from tests.cluster import needing
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
@@ -136,7 +136,7 @@ def test_an_agent_says_on_its_node_how_much_best_effort_was_held_back_and_nothin
     assert reporter.annotate(1000.0 + NOTE_SECONDS)
     after = node_of_name(plane, "a-0")
     assert after["metadata"]["annotations"][SUPPRESSED_FRACTION_ANNOTATION] == "0.25"
-    assert node_of(msgspec.convert(after, NodeWire)).suppressed == 0.25  # as the extender reads it
+    assert node_of(msgspec.convert(after, ExtenderNodeWire)).suppressed == 0.25  # as the extender reads it
     assert after["metadata"].get("labels") == before["metadata"].get("labels")
     assert note("a-0", held, after["metadata"]["annotations"]) is None
     assert SUPPRESSED_FRACTION_ANNOTATION not in node_of_name(plane, "b-0")["metadata"].get("annotations", {})

@@ -30,7 +30,7 @@ from cotenant.settings.root import Settings
 from cotenant.settings.store import StoreSettings
 from dashboard.access.front import Front
 from dashboard.access.gate import Visit
-from dashboard.access.oidc import Begun, Claimed
+from dashboard.access.oidc import ClaimedIdentity, LoginAttempt
 from dashboard.access.sessions import Session
 from tests.house.test_style import ROOT, SOURCES
 
@@ -93,8 +93,8 @@ def test_the_error_about_a_lost_worker_names_the_shard_and_no_setting() -> None:
 
 HOLDERS = [
     Session("ada", (), 1.0, id_token=SECRET, refresh_token=SECRET),
-    Claimed("ada", (), SECRET, 1.0, SECRET),
-    Begun(f"https://idp/?state={SECRET}", SECRET, SECRET, SECRET),
+    ClaimedIdentity("ada", (), SECRET, 1.0, SECRET),
+    LoginAttempt(f"https://idp/?state={SECRET}", SECRET, SECRET, SECRET),
     Someone("ada", (), Way.OIDC, (), SECRET),
     Visit(Front("http", "h", "/", query=f"token={SECRET}"), {"authorization": SECRET}, SECRET, fresh=False),
     Pair(b"certificate", SECRET.encode()),

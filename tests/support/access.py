@@ -16,7 +16,7 @@ from cotenant.edges.store import Store
 from cotenant.settings.access import AccessSettings
 from dashboard.app import create_app
 from dashboard.source import StoreSource
-from dashboard.view import Given
+from dashboard.view import DashboardContext
 from tests.support.dashboard import QUICK, served
 from tests.support.oidc_provider import CLIENT, Provider
 
@@ -59,7 +59,7 @@ def dashboard(folder: Path, access: AccessSettings, base: str = "/", **given: An
     """A dashboard without results; yields its address, without the base path."""
     settings = msgspec.structs.replace(QUICK, base_path=base)
     source = StoreSource(Store((folder / "store").as_uri(), "none"), settings)
-    with served(create_app(source, settings, FixedClock(0.0), Given(access=access, **given))) as url:
+    with served(create_app(source, settings, FixedClock(0.0), DashboardContext(access=access, **given))) as url:
         yield url
 
 

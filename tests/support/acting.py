@@ -42,7 +42,7 @@ from cotenant.sim import demo, objects, resident
 from cotenant.sim.api_server import EmbeddedServer
 from dashboard.app import create_app
 from dashboard.source import StoreSource
-from dashboard.view import Given
+from dashboard.view import DashboardContext
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 from recommender.changing import address_of
 from recommender.patches import kubectl_command
@@ -178,7 +178,7 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
 def app_of(scene: Scene, people: Callable[[], Someone] | None = None, **given: Any) -> Any:
     """The application with a desk. people: the administrator at this machine unless said; given: fields of Given."""
     settings = scene.settings
-    known = Given(
+    known = DashboardContext(
         kubectl_command,
         manifest,
         settings.recommender.prices,

@@ -23,8 +23,8 @@ from cotenant.settings.dashboard import DashboardSettings
 from cotenant.settings.root import Settings
 from cotenant.sim.demo import CLUSTER, fill
 from dashboard.app import create_app, served_by
-from dashboard.source import Source, StoreSource
-from dashboard.view import Given
+from dashboard.source import ResultSource, StoreSource
+from dashboard.view import DashboardContext
 from profiler.synthetic import SyntheticSpec
 from recommender.patches import kubectl_command
 from tests.support.templates import copy_template
@@ -61,10 +61,10 @@ def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> R
 def app_of(made: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:
     """The application on these results, at a clock that stands `age_seconds` after the history's end."""
     clock = FixedClock(made.end_seconds + age_seconds)
-    return create_app(StoreSource(made.store, settings), settings, clock, Given(kubectl_command, manifest))
+    return create_app(StoreSource(made.store, settings), settings, clock, DashboardContext(kubectl_command, manifest))
 
 
-def app_on(source: Source, settings: DashboardSettings = QUICK, now_seconds: float = 0.0) -> Any:
+def app_on(source: ResultSource, settings: DashboardSettings = QUICK, now_seconds: float = 0.0) -> Any:
     """The application on any source."""
     return create_app(source, settings, FixedClock(now_seconds))
 

@@ -28,8 +28,8 @@ from cotenant.settings.kube import KubeSettings
 from cotenant.settings.root import Settings
 from cotenant.sim.api_server import EmbeddedServer
 from dashboard.app import create_app
-from dashboard.source import Source, StoreSource
-from dashboard.view import Given
+from dashboard.source import ResultSource, StoreSource
+from dashboard.view import DashboardContext
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api
@@ -110,14 +110,14 @@ class Scene:
         finally:
             ledger.close()
 
-    def app(self, source: Source | None = None, people: Callable[[], Someone] | None = None) -> Any:
+    def app(self, source: ResultSource | None = None, people: Callable[[], Someone] | None = None) -> Any:
         """The dashboard with the desk, on these results or on none."""
         own = StoreSource(Store((self.folder / "empty").as_uri(), "embedded"), support.QUICK)
-        given = Given(people=people or (lambda: self.who), plans=self.desk())
+        given = DashboardContext(people=people or (lambda: self.who), plans=self.desk())
         return create_app(source or own, support.QUICK, self.clock, given)
 
     def served(
-        self, source: Source | None = None, people: Callable[[], Someone] | None = None
+        self, source: ResultSource | None = None, people: Callable[[], Someone] | None = None
     ) -> AbstractContextManager[str]:
         """The same behind a real server; gives its address."""
         return support.served(self.app(source, people))

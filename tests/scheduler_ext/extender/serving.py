@@ -16,9 +16,9 @@ import msgspec
 from cotenant.edges.clock import SystemClock
 from cotenant.edges.telemetry import Metrics
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.app import ExtenderApp, Parts
+from scheduler_ext.extender.app import ExtenderApp, ExtenderDependencies
 from scheduler_ext.extender.bind import Binder
-from scheduler_ext.extender.feed import View
+from scheduler_ext.extender.feed import SnapshotFeed
 from scheduler_ext.extender.server import ExtenderServer
 
 
@@ -51,11 +51,13 @@ class Serving:
 
 
 @contextmanager
-def serving(view: View, settings: ExtenderSettings | None = None, binder: Binder | None = None) -> Iterator[Serving]:
+def serving(
+    view: SnapshotFeed, settings: ExtenderSettings | None = None, binder: Binder | None = None
+) -> Iterator[Serving]:
     """A server on a free port; plain HTTP unless the settings name certificates."""
     chosen = msgspec.structs.replace(settings or ExtenderSettings(), port=0)
     metrics = Metrics("test", "3")
-    app = ExtenderApp(Parts(view, chosen, SystemClock(), metrics, binder))
+    app = ExtenderApp(ExtenderDependencies(view, chosen, SystemClock(), metrics, binder))
     server = ExtenderServer(app, chosen, app.collect_garbage)
     server.start()
     try:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.server import ExtenderServer
 from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options
@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             plane.api().patch(f"{path}/{node}/status", {"status": status})
         with service(plane, settings) as running:
             view = running.view
-            wait_for("reports are seen", lambda: view.snapshot.column(Column.MEASURED).sum() == len(CPU))
+            wait_for("reports are seen", lambda: view.snapshot.column(SnapshotColumn.MEASURED).sum() == len(CPU))
             running.server.stop()
             found = Cluster(plane, Recorder(running.app))
             server = ExtenderServer(found.recorder, settings)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cotenant.model.resource import GIB, MIB
 from cotenant.settings.extender import ExtenderSettings, LoadAwareSettings, Percentages
-from scheduler_ext.extender.columns import Column, NodeState, node_row, share_of
-from scheduler_ext.extender.metric import LoadMetric, NodeFacts, thresholds_of
+from scheduler_ext.extender.columns import NodeState, SnapshotColumn, node_row, share_of
+from scheduler_ext.extender.metric import ExtenderNode, LoadMetric, thresholds_of
 from scheduler_ext.extender.pod import Pair, PodFacts
 from tests.scheduler_ext.extender.worlds import NOW, World, facts, pod_json
 
@@ -22,7 +22,7 @@ LS = {"koordinator.sh/qosClass": "LS"}
 BE = {"koordinator.sh/qosClass": "BE"}
 
 
-def used(world: World, first: Column = Column.USED_CPU) -> tuple[float, float]:
+def used(world: World, first: SnapshotColumn = SnapshotColumn.USED_CPU) -> tuple[float, float]:
     columns = world.show().snapshot.columns
     return float(columns[first, 0]), float(columns[first + 1, 0])
 
@@ -73,9 +73,9 @@ def test_a_pod_that_left_and_a_placeholder_count_nothing() -> None:
     world.pod(held).gone("q")
     assert used(world) == (2850, 10 * GIB + 700 * MIB)
     snapshot = world.view.snapshot
-    assert snapshot.columns[Column.PLACEHOLDERS, 0] == 1
+    assert snapshot.columns[SnapshotColumn.PLACEHOLDERS, 0] == 1
     # but the scheduler counts the placeholder: 1,000 m each
-    assert snapshot.columns[Column.REQUESTED_CPU, 0] == 2000
+    assert snapshot.columns[SnapshotColumn.REQUESTED_CPU, 0] == 2000
 
 
 def test_a_pod_of_another_class_than_reported_counts_as_prod_by_its_estimate() -> None:
@@ -84,7 +84,7 @@ def test_a_pod_of_another_class_than_reported_counts_as_prod_by_its_estimate() -
     )
     world.pod(one("p", scheduled=NOW - 600)).pod(one("q", scheduled=NOW - 600))
     # q by its report, 1,000 m; p is reported as batch: its whole estimate, 850 m
-    assert used(world, Column.PROD_USED_CPU) == (1850, GIB + 700 * MIB)
+    assert used(world, SnapshotColumn.PROD_USED_CPU) == (1850, GIB + 700 * MIB)
 
 
 def test_the_windows_after_scheduling_keep_an_estimate_alive() -> None:
@@ -121,7 +121,7 @@ def test_an_aggregated_usage_is_looked_up_by_statistic_and_window(
     if expected == 850:
         world.pod(one(scheduled=NOW - 600))
     assert used(world)[0] == expected
-    assert world.view.snapshot.columns[Column.LIMIT_CPU, 0] == 60
+    assert world.view.snapshot.columns[SnapshotColumn.LIMIT_CPU, 0] == 60
 
 
 def test_a_nodes_annotation_overrides_thresholds_and_a_broken_one_does_not() -> None:
@@ -130,9 +130,9 @@ def test_a_nodes_annotation_overrides_thresholds_and_a_broken_one_does_not() -> 
     world.node("n2", annotations={"scheduling.koordinator.sh/usage-thresholds": '{"usageThresholds": {"cpu": "x"}}'})
     columns = world.show().snapshot.columns
     # a map replaces the whole map: memory is not looked at on n1
-    assert columns[Column.LIMIT_CPU].tolist() == [80, 65]
-    assert columns[Column.LIMIT_MEMORY].tolist() == [0, 95]
-    assert columns[Column.PROD_LIMIT_MEMORY].tolist() == [50, 0]
+    assert columns[SnapshotColumn.LIMIT_CPU].tolist() == [80, 65]
+    assert columns[SnapshotColumn.LIMIT_MEMORY].tolist() == [0, 95]
+    assert columns[SnapshotColumn.PROD_LIMIT_MEMORY].tolist() == [50, 0]
 
 
 def test_an_aggregated_override_needs_thresholds_and_a_statistic() -> None:
@@ -147,8 +147,8 @@ def test_an_aggregated_override_needs_thresholds_and_a_statistic() -> None:
 def test_an_amplified_node_is_measured_against_its_raw_size() -> None:
     raw = {"node.koordinator.sh/raw-allocatable": '{"cpu": "8"}'}
     snapshot = World().node("n1", cpu="16", annotations=raw).show().snapshot
-    assert snapshot.columns[Column.CAPACITY_CPU, 0] == 8000
-    assert snapshot.columns[Column.ALLOCATABLE_CPU, 0] == 16000
+    assert snapshot.columns[SnapshotColumn.CAPACITY_CPU, 0] == 8000
+    assert snapshot.columns[SnapshotColumn.ALLOCATABLE_CPU, 0] == 16000
 
 
 # --- against a plain loop ---------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def states(draw: st.DrawFn) -> NodeState:
     metric = LoadMetric(
         draw(st.one_of(st.none(), st.just(NOW))), float(draw(st.sampled_from([30, 60]))), usage, pods=reported
     )
-    return NodeState(NodeFacts("n", capacity=(10000.0, 2.0**36)), metric, tuple(pods))
+    return NodeState(ExtenderNode("n", capacity=(10000.0, 2.0**36)), metric, tuple(pods))
 
 
 def reference(state: NodeState, resource: int) -> tuple[float, float]:
@@ -207,7 +207,7 @@ def test_a_row_is_what_a_loop_over_the_pods_gives(state: NodeState) -> None:
     row = node_row(state, LoadAwareSettings())
     for resource in (0, 1):
         expected = reference(state, resource)
-        assert (row[Column.USED_CPU + resource], row[Column.PROD_USED_CPU + resource]) == expected
+        assert (row[SnapshotColumn.USED_CPU + resource], row[SnapshotColumn.PROD_USED_CPU + resource]) == expected
 
 
 @settings(max_examples=100)
@@ -239,4 +239,4 @@ def _others(pods: Sequence[PodFacts], victim: PodFacts) -> tuple[PodFacts, ...]:
 
 
 def test_every_column_has_a_place_of_its_own() -> None:
-    assert sorted(Column) == list(range(len(Column)))
+    assert sorted(SnapshotColumn) == list(range(len(SnapshotColumn)))

@@ -14,8 +14,8 @@ import pytest
 
 from cotenant.edges.kube import access_review
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.columns import Column
-from scheduler_ext.extender.feed import Feed, View
+from scheduler_ext.extender.columns import SnapshotColumn
+from scheduler_ext.extender.feed import Feed, SnapshotFeed
 from scheduler_ext.extender.reading import look
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
@@ -25,9 +25,9 @@ from tests.scheduler_ext.extender.live import EXTENDER, install_crds
 
 
 @contextmanager
-def feeding(plane: ControlPlane, **settings: Any) -> Iterator[tuple[View, Feed]]:
+def feeding(plane: ControlPlane, **settings: Any) -> Iterator[tuple[SnapshotFeed, Feed]]:
     """A feed whose view is complete."""
-    view = View()
+    view = SnapshotFeed()
     feed = Feed(view, plane.client(account(plane, EXTENDER)), ExtenderSettings(**settings))
     feed.start()
     try:
@@ -43,9 +43,9 @@ def create(plane: ControlPlane, namespace: str, name: str, node: str) -> None:
     plane.api().create(f"/api/v1/namespaces/{namespace}/pods", body)
 
 
-def requested(view: View, node: str) -> float:
+def requested(view: SnapshotFeed, node: str) -> float:
     snapshot = view.snapshot
-    return float(snapshot.column(Column.REQUESTED_CPU)[snapshot.rows[node]]) if node in snapshot.rows else -1.0
+    return float(snapshot.column(SnapshotColumn.REQUESTED_CPU)[snapshot.rows[node]]) if node in snapshot.rows else -1.0
 
 
 @pytest.mark.parametrize("watcher", ["process", "thread"])
@@ -91,12 +91,12 @@ def test_one_look_gives_the_view_that_a_watcher_has(
     create(control_plane, namespace, "p", node)
     seen = look(control_plane.client(account(control_plane, EXTENDER)), ExtenderSettings())
     assert [n.name for n in seen.nodes] == list(seen.snapshot.names)
-    assert seen.snapshot.column(Column.REQUESTED_CPU)[seen.snapshot.rows[node]] == 100.0
+    assert seen.snapshot.column(SnapshotColumn.REQUESTED_CPU)[seen.snapshot.rows[node]] == 100.0
     assert seen.snapshot.problem() == ""
 
 
 def test_who_may_not_list_is_told_what_is_missing(control_plane: ControlPlane) -> None:
-    view = View()
+    view = SnapshotFeed()
     client = control_plane.client(control_plane.user("nobody-at-all"))
     feed = Feed(view, client, ExtenderSettings(watcher="thread"))
     feed.start()
@@ -109,9 +109,11 @@ def test_who_may_not_list_is_told_what_is_missing(control_plane: ControlPlane) -
 
 def test_the_watcher_ends_when_nobody_reads_it(control_plane: ControlPlane) -> None:
     from cotenant.settings.telemetry import TelemetrySettings
-    from scheduler_ext.extender.watcher import Job
+    from scheduler_ext.extender.watcher import WatcherConfig
 
-    job = Job(control_plane.client(account(control_plane, EXTENDER)).settings, ExtenderSettings(), TelemetrySettings())
+    job = WatcherConfig(
+        control_plane.client(account(control_plane, EXTENDER)).settings, ExtenderSettings(), TelemetrySettings()
+    )
     command = [sys.executable, "-m", "scheduler_ext.extender.watcher"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

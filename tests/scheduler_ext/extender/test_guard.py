@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from scheduler_ext.extender import decide
-from scheduler_ext.extender.frame import Source
+from scheduler_ext.extender.frame import CollectionState
 from scheduler_ext.extender.judgement import Code
 from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}
-OLD = {**SOURCES, "guard": Source(121.0), "reservations": Source(121.0)}
+OLD = {**SOURCES, "guard": CollectionState(121.0), "reservations": CollectionState(121.0)}
 
 
 def reservation(name: str, app: str, **status: str) -> bytes:
@@ -72,7 +72,7 @@ def test_with_an_old_view_nodes_that_hold_room_are_closed_to_all_but_owners() ->
 def test_load_rules_fall_silent_with_an_old_view_while_the_guard_does_not() -> None:
     made = world().metric("n2", cpu="9")
     made.table.put_guards({"n1": []})
-    stale = {name: Source(500.0) for name in SOURCES}
+    stale = {name: CollectionState(500.0) for name in SOURCES}
     assert codes(made, stranger(), stale) == {"n1": Code.HELD, "n2": 0, "n3": 0}
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cotenant.settings.extender import ExtenderSettings, LoadAwareSettings, Percentages, PredictionSettings, Weights
 from scheduler_ext.extender import decide, load_aware
-from scheduler_ext.extender.columns import WIDTH, Column
-from scheduler_ext.extender.frame import Source
+from scheduler_ext.extender.columns import WIDTH, SnapshotColumn
+from scheduler_ext.extender.frame import CollectionState
 from scheduler_ext.extender.judgement import Code
 from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, SOURCES, World, facts, moment, pod_json
 
@@ -147,14 +147,16 @@ def test_nodes_that_never_had_a_report_do_not_open_the_breaker() -> None:
 def test_an_old_view_says_nothing_of_load(broken: str) -> None:
     world = World().node("a").metric("a", cpu="9")
     assert refusals(world, asked()) == ["cpu usage above 65 %"]
-    snapshot = world.show(sources={**SOURCES, broken: Source(121.0)}).snapshot
+    snapshot = world.show(sources={**SOURCES, broken: CollectionState(121.0)}).snapshot
     judged, stance = decide.judge(snapshot, asked(), snapshot.rows_of(["a"]), moment(), world.settings)
     assert judged.codes.tolist() == [0]
     assert stance.load_off == "the view of the cluster is old"
 
 
 def test_a_cluster_without_nodemetrics_has_no_load_to_speak_of() -> None:
-    snapshot = World().node("a").show(sources={**SOURCES, "nodemetrics": Source(0, "", False, absent=True)}).snapshot
+    snapshot = (
+        World().node("a").show(sources={**SOURCES, "nodemetrics": CollectionState(0, "", False, absent=True)}).snapshot
+    )
     assert decide.posture(snapshot, moment(), ExtenderSettings()).load_off == ""
 
 
@@ -191,44 +193,51 @@ def columns(draw: st.DrawFn) -> Any:
     amount = st.one_of(st.integers(0, 12_000), st.sampled_from([0, 10_000, 2**40])).map(float)
     for column in range(WIDTH):
         found[column] = [draw(amount) for _ in range(count)]
-    for column in (Column.LIMIT_CPU, Column.LIMIT_MEMORY, Column.PROD_LIMIT_CPU, Column.PROD_LIMIT_MEMORY):
+    for column in (
+        SnapshotColumn.LIMIT_CPU,
+        SnapshotColumn.LIMIT_MEMORY,
+        SnapshotColumn.PROD_LIMIT_CPU,
+        SnapshotColumn.PROD_LIMIT_MEMORY,
+    ):
         found[column] = [draw(st.integers(0, 120)) for _ in range(count)]
-    for column in (Column.MEASURED, Column.AGGREGATED):
+    for column in (SnapshotColumn.MEASURED, SnapshotColumn.AGGREGATED):
         found[column] = [draw(st.integers(0, 1)) for _ in range(count)]
     times = st.sampled_from([np.nan, -np.inf, NOW, NOW - 179, NOW - 180, NOW - 500])
-    found[Column.UPDATED] = [draw(times) for _ in range(count)]
+    found[SnapshotColumn.UPDATED] = [draw(times) for _ in range(count)]
     return found
 
 
 def plain_filter(row: Any, pod: Any, load: LoadAwareSettings) -> int:
     """One node, as the plugin has it."""
-    if np.isnan(row[Column.UPDATED]):
+    if np.isnan(row[SnapshotColumn.UPDATED]):
         return Code.PASS
-    if NOW - row[Column.UPDATED] >= load.metric_expiration_seconds:
+    if NOW - row[SnapshotColumn.UPDATED] >= load.metric_expiration_seconds:
         return Code.PASS if load.schedule_when_expired else Code.EXPIRED
-    if not row[Column.MEASURED]:
+    if not row[SnapshotColumn.MEASURED]:
         return Code.PASS
-    prod = pod.prod and (row[Column.PROD_LIMIT_CPU] > 0 or row[Column.PROD_LIMIT_MEMORY] > 0)
+    prod = pod.prod and (row[SnapshotColumn.PROD_LIMIT_CPU] > 0 or row[SnapshotColumn.PROD_LIMIT_MEMORY] > 0)
     for r in (0, 1):
-        limit = row[(Column.PROD_LIMIT_CPU if prod else Column.LIMIT_CPU) + r]
-        total = row[Column.CAPACITY_CPU + r]
+        limit = row[(SnapshotColumn.PROD_LIMIT_CPU if prod else SnapshotColumn.LIMIT_CPU) + r]
+        total = row[SnapshotColumn.CAPACITY_CPU + r]
         if limit == 0 or total == 0:
             continue
-        value = row[(Column.PROD_USED_CPU if prod else Column.USED_CPU) + r] + pod.estimate[r]
+        value = row[(SnapshotColumn.PROD_USED_CPU if prod else SnapshotColumn.USED_CPU) + r] + pod.estimate[r]
         if int(value / total * 100 + 0.5) > limit:
-            return (Code.AGGREGATED_CPU if row[Column.AGGREGATED] and not prod else Code.CPU) + r
+            return (Code.AGGREGATED_CPU if row[SnapshotColumn.AGGREGATED] and not prod else Code.CPU) + r
     return Code.PASS
 
 
 def plain_score(row: Any, pod: Any, load: LoadAwareSettings) -> int:
     """One node, in whole numbers as the plugin has it."""
-    known = not np.isnan(row[Column.UPDATED]) and NOW - row[Column.UPDATED] < load.metric_expiration_seconds
-    if not known or not row[Column.MEASURED]:
+    known = (
+        not np.isnan(row[SnapshotColumn.UPDATED]) and NOW - row[SnapshotColumn.UPDATED] < load.metric_expiration_seconds
+    )
+    if not known or not row[SnapshotColumn.MEASURED]:
         return 0
-    first = Column.PROD_USED_CPU if pod.prod and load.score_according_prod_usage else Column.RANKED_CPU
+    first = SnapshotColumn.PROD_USED_CPU if pod.prod and load.score_according_prod_usage else SnapshotColumn.RANKED_CPU
     total, weights, lowest = 0, 0, 100
     for r, weight in ((0, load.weights.cpu), (1, load.weights.memory)):
-        value, capacity = int(row[first + r]) + int(pod.estimate[r]), int(row[Column.CAPACITY_CPU + r])
+        value, capacity = int(row[first + r]) + int(pod.estimate[r]), int(row[SnapshotColumn.CAPACITY_CPU + r])
         score = 0 if capacity == 0 or value > capacity else (capacity - value) * 100 // capacity
         total, weights, lowest = total + score * weight, weights + weight, min(lowest, score)
     return (total + lowest * load.dominant_weight) // (weights + load.dominant_weight)

@@ -17,7 +17,7 @@ import pytest
 from cotenant.settings.extender import ExtenderSettings
 from scheduler_ext.extender.bind import Binder
 from scheduler_ext.extender.certificates import issue
-from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.configuration import Reach, extenders
 from scheduler_ext.extender.server import ExtenderServer
 from scheduler_ext.extender.service import ExtenderService
@@ -113,7 +113,7 @@ def reports(scheduling: Scheduling, cpu: dict[str, str]) -> None:
         report(scheduling.api, node, cpu.get(node, "0"), now)
 
     def seen() -> bool:
-        updated = scheduling.extender.view.snapshot.column(Column.UPDATED)
+        updated = scheduling.extender.view.snapshot.column(SnapshotColumn.UPDATED)
         return bool((updated > now - 0.001).all())
 
     wait_for("the extender sees the reports", seen)

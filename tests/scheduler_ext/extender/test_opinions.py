@@ -14,7 +14,7 @@ from scheduler_ext.extender import load_rules
 from scheduler_ext.extender.frame import Frame
 from scheduler_ext.extender.opinions import Opinions
 from scheduler_ext.extender.pod import PodFacts
-from scheduler_ext.extender.snapshot import TRAIL, Snapshot, following
+from scheduler_ext.extender.snapshot import TRAIL, NodeSnapshot, following
 from tests.scheduler_ext.extender.worlds import GIB, NOW, SOURCES, World, facts, pod_json
 
 NODES = 12
@@ -39,7 +39,7 @@ def world(load: LoadAwareSettings | None = None) -> World:
     return made
 
 
-def agree(opinions: Opinions, snapshot: Snapshot, made: World, seconds: float) -> None:
+def agree(opinions: Opinions, snapshot: NodeSnapshot, made: World, seconds: float) -> None:
     """For every pod and all rows, with a stranger among them: memory says what a fresh look says."""
     rows = np.array([*range(len(snapshot.names)), -1, 0], dtype=np.intp)
     for pod in (asked("a"), asked("b"), asked("c", batch=True), asked("d", batch=True)):

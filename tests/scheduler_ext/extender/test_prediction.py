@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.model.resource import GIB
 from cotenant.settings.extender import ExtenderSettings, PredictionSettings
 from scheduler_ext.extender import decide, prediction
-from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.frame import SLOT_SECONDS
 from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, World, facts, moment, pod_json
 
@@ -151,4 +151,4 @@ def test_the_peak_is_the_one_that_a_loop_over_half_hours_finds(series: list[list
         if expected:
             assert judged.percent[i] == percent
             assert judged.slot[i] - snapshot.first_slot == ahead.index(max(ahead))
-    assert snapshot.column(Column.PLAIN_CPU).tolist() == [65] * len(series)
+    assert snapshot.column(SnapshotColumn.PLAIN_CPU).tolist() == [65] * len(series)

@@ -17,9 +17,9 @@ from cotenant.edges.clock import SystemClock
 from cotenant.edges.telemetry import Metrics
 from cotenant.model.errors import UsageError
 from cotenant.settings.extender import ExtenderSettings
-from scheduler_ext.extender.app import ExtenderApp, Parts
+from scheduler_ext.extender.app import ExtenderApp, ExtenderDependencies
 from scheduler_ext.extender.certificates import issue
-from scheduler_ext.extender.feed import View
+from scheduler_ext.extender.feed import SnapshotFeed
 from scheduler_ext.extender.server import ExtenderServer
 from tests.scheduler_ext.extender.serving import Serving, args, client_tls, serving
 from tests.scheduler_ext.extender.worlds import SOURCES, World, pod_json
@@ -152,7 +152,7 @@ def test_what_is_no_question_gets_no_answer_that_means_something(
 
 
 def test_a_body_above_the_cap_is_refused_unread() -> None:
-    with serving(View(), ExtenderSettings(max_body_bytes=10_000)) as running:
+    with serving(SnapshotFeed(), ExtenderSettings(max_body_bytes=10_000)) as running:
         assert running.ask("POST", "/filter", b" " * 10_001)[0] == 413
         connection = running.connect()
         chunks = iter([b" " * 6000, b" " * 6000])
@@ -226,7 +226,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkey
     issue(tmp_path / "first", "https://127.0.0.1:1")
     issue(tmp_path / "second", "https://127.0.0.1:1")
     folder = tmp_path / "first" / "server"
-    with serving(View(), ExtenderSettings(certificate_folder=str(folder))) as running:
+    with serving(SnapshotFeed(), ExtenderSettings(certificate_folder=str(folder))) as running:
         running.connect(client_tls(tmp_path / "first")).connect()
         for name in ("tls.crt", "tls.key", "ca.crt"):
             (folder / name).write_bytes((tmp_path / "second" / "server" / name).read_bytes())
@@ -242,7 +242,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkey
 
 
 def test_strangers_cannot_reach_an_extender_without_certificates() -> None:
-    app = ExtenderApp(Parts(View(), ExtenderSettings(), SystemClock(), Metrics("test", "3")))
+    app = ExtenderApp(ExtenderDependencies(SnapshotFeed(), ExtenderSettings(), SystemClock(), Metrics("test", "3")))
     with pytest.raises(UsageError, match="certificate_folder"):
         ExtenderServer(app, ExtenderSettings(host="0.0.0.0", port=0))
     with pytest.raises(UsageError, match=r"tls\.crt is missing"):

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_ext.extender.frame import SLOT_SECONDS, Source
-from scheduler_ext.extender.snapshot import RESERVING, Snapshot
+from scheduler_ext.extender.frame import SLOT_SECONDS, CollectionState
+from scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot
 from tests.scheduler_ext.extender.worlds import NOW, SOURCES, World, pod_json
 
 NAMES = ["n0", "n1", "n2"]
@@ -93,19 +93,19 @@ def test_pods_of_nodes_that_are_not_there_yet_count_once_they_are() -> None:
 
 
 def test_the_age_of_a_view_is_that_of_its_oldest_part() -> None:
-    snapshot = World().node("n1").show(sources={**SOURCES, "pods": Source(30.0)}).snapshot
+    snapshot = World().node("n1").show(sources={**SOURCES, "pods": CollectionState(30.0)}).snapshot
     # sent at 100 on the monotonic clock
     assert snapshot.age_seconds(110.0) == 40.0
     assert snapshot.age_seconds(110.0, ["guard"]) == 10.0
 
 
 def test_a_view_that_never_was_is_infinitely_old_and_what_is_not_installed_is_not() -> None:
-    assert Snapshot().age_seconds(0.0) == math.inf
-    assert Snapshot().problem() == "nothing was read yet"
-    absent: dict[str, Any] = {**SOURCES, "guard": Source(math.inf, "no such kind", synced=False, absent=True)}
+    assert NodeSnapshot().age_seconds(0.0) == math.inf
+    assert NodeSnapshot().problem() == "nothing was read yet"
+    absent: dict[str, Any] = {**SOURCES, "guard": CollectionState(math.inf, "no such kind", synced=False, absent=True)}
     snapshot = World().node("n1").show(sources=absent).snapshot
     assert snapshot.age_seconds(100.0, RESERVING) == 0.0
     assert snapshot.problem() == ""
-    waiting = World().show(sources={**SOURCES, "pods": Source(math.inf, "forbidden", synced=False)}).snapshot
+    waiting = World().show(sources={**SOURCES, "pods": CollectionState(math.inf, "forbidden", synced=False)}).snapshot
     assert waiting.problem() == "pods: forbidden"
     assert waiting.age_seconds(100.0) == math.inf

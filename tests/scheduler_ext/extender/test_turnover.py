@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cotenant.model.resource import GIB
 from cotenant.settings.extender import Percentages
-from scheduler_ext.extender.columns import Column
+from scheduler_ext.extender.columns import SnapshotColumn
 from scheduler_ext.extender.frame import SLOT_SECONDS
 from tests.scheduler_ext.extender.worlds import NOW, World, pod_json
 
@@ -32,7 +32,7 @@ def world(*old: str, node: str = "n1", cpu: int = 4000) -> World:
 def added(made: World, node: str = "n1") -> int:
     """Millicores beyond the forecast."""
     snapshot = made.show().snapshot
-    return int(snapshot.column(Column.SINCE_CPU)[snapshot.rows[node]])
+    return int(snapshot.column(SnapshotColumn.SINCE_CPU)[snapshot.rows[node]])
 
 
 def arrive(made: World, *names: str, cpu: str = "1", node: str = "n1", **more: Any) -> World:
@@ -112,7 +112,7 @@ def test_an_unwatched_node_is_looked_at_again_with_the_next_half_hour() -> None:
     made.forecast("n1", [4000, 1000, *[4000] * 46], [GIB] * 48)
     made.table.watched_since = NOW
     assert added(arrive(made, "a")) == 0
-    column = made.show(NOW + SLOT_SECONDS).snapshot.column(Column.SINCE_CPU)
+    column = made.show(NOW + SLOT_SECONDS).snapshot.column(SnapshotColumn.SINCE_CPU)
     assert column.tolist() == [850]
 
 

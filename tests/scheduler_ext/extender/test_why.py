@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_ext.extender.metric import NodeFacts, NodeWire, node_of
+from scheduler_ext.extender.metric import ExtenderNode, ExtenderNodeWire, node_of
 from scheduler_ext.extender.stock import not_judged, refusals, waits_for
 from scheduler_ext.extender.why import scheduler_says
 from tests.scheduler_ext.extender.worlds import node_json
 
 
-def node(name: str = "n", **more: Any) -> NodeFacts:
-    return node_of(msgspec.convert(node_json(name, **more), NodeWire))
+def node(name: str = "n", **more: Any) -> ExtenderNode:
+    return node_of(msgspec.convert(node_json(name, **more), ExtenderNodeWire))
 
 
 GPU = node("gpu", labels={"zone": "a", "gpu": "4"}, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])

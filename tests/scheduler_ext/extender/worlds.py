@@ -9,15 +9,17 @@ import msgspec
 
 from cotenant.settings.extender import ExtenderSettings, LoadAwareSettings
 from scheduler_ext.extender.decide import Moment
-from scheduler_ext.extender.feed import View
-from scheduler_ext.extender.frame import DECODER, ENCODER, Source
-from scheduler_ext.extender.metric import ForecastWire, MetricWire, NodeWire, metric_of, node_of, outlook_of
+from scheduler_ext.extender.feed import SnapshotFeed
+from scheduler_ext.extender.frame import DECODER, ENCODER, CollectionState
+from scheduler_ext.extender.metric import ExtenderNodeWire, ForecastWire, MetricWire, metric_of, node_of, outlook_of
 from scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
-from scheduler_ext.extender.table import Table
+from scheduler_ext.extender.table import NodeTable
 
 NOW = 1_790_000_000.0
 """Unix time of every test; half past some hour: a multiple of 1,800 and 800 seconds."""
-SOURCES = {name: Source(0.0) for name in ("nodes", "pods", "nodemetrics", "forecasts", "reservations", "guard")}
+SOURCES = {
+    name: CollectionState(0.0) for name in ("nodes", "pods", "nodemetrics", "forecasts", "reservations", "guard")
+}
 GIB = 2**30
 ELSEWHERE = "elsewhere"
 """A node that no view knows, which every rule passes: asked beside others, some node is left whatever they get."""
@@ -118,11 +120,11 @@ class World:
 
     def __init__(self, settings: ExtenderSettings | None = None) -> None:
         self.settings = settings or ExtenderSettings()
-        self.table = Table(self.settings.load_aware)
-        self.view = View()
+        self.table = NodeTable(self.settings.load_aware)
+        self.view = SnapshotFeed()
 
     def node(self, name: str, **more: Any) -> World:
-        self.table.put_node(name, node_of(msgspec.convert(node_json(name, **more), NodeWire)))
+        self.table.put_node(name, node_of(msgspec.convert(node_json(name, **more), ExtenderNodeWire)))
         return self
 
     def metric(self, name: str, **more: Any) -> World:
@@ -143,7 +145,7 @@ class World:
         self.table.put_pod((namespace, name), None, NOW)
         return self
 
-    def show(self, seconds: float = NOW, sources: Mapping[str, Source] | None = None) -> View:
+    def show(self, seconds: float = NOW, sources: Mapping[str, CollectionState] | None = None) -> SnapshotFeed:
         """Send what changed, by way of bytes."""
         frame = self.table.take(SOURCES if sources is None else sources, (seconds, 100.0))
         self.view.take(DECODER.decode(ENCODER.encode(frame)))

@@ -10,21 +10,21 @@ import pytest
 from cotenant.model.intent import Apply, Create, Delete, Patch
 from cotenant.model.reservation import Reservation
 from cotenant.settings.reservations import ReservationSettings
-from scheduler_ext.reservations.decide import Plan, decide
+from scheduler_ext.reservations.decide import ReservationWrites, decide
 from scheduler_ext.reservations.guard import Guard
-from scheduler_ext.reservations.view import PodView, View
+from scheduler_ext.reservations.view import PodView, ReservationView
 from tests.scheduler_ext.reservations.builders import NOW, owner, placeholder, reservation
 
 SETTINGS = ReservationSettings()
 SERVED = Guard((), NOW + 30, "1")
 
 
-def plan(*found: Reservation, **view: Any) -> Plan:
+def plan(*found: Reservation, **view: Any) -> ReservationWrites:
     given = {"guard": SERVED, "nodes": frozenset({"n1", "n2"}), "now_seconds": NOW, **view}
-    return decide(View({r.name: r for r in found}, **given), SETTINGS)
+    return decide(ReservationView({r.name: r for r in found}, **given), SETTINGS)
 
 
-def status_of(made: Plan, name: str = "r") -> dict[str, Any]:
+def status_of(made: ReservationWrites, name: str = "r") -> dict[str, Any]:
     """The status that is written."""
     (found,) = (i for i in made.intents if isinstance(i, Apply) and i.address.name == name)
     assert found.subresource == "status"
@@ -131,7 +131,7 @@ def test_an_owner_that_ends_gives_its_room_back() -> None:
 
 def test_further_placeholders_avoid_a_crowded_node() -> None:
     settings = ReservationSettings(placeholders_per_node=1)
-    view = View({"r": reservation()}, SERVED, reserved=(placeholder("other"),), now_seconds=NOW)
+    view = ReservationView({"r": reservation()}, SERVED, reserved=(placeholder("other"),), now_seconds=NOW)
     (made,) = (i for i in decide(view, settings).intents if isinstance(i, Create))
     (term,) = made.body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from cotenant.model.errors import UsageError
 from cotenant.model.reservation import AllocatePolicy, Mode, Reference
 from cotenant.settings.reservations import ReservationSettings
-from scheduler_ext.reservations.guard import Guard, Held, Swap
+from scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
 from scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pinned, preparations, released
 from scheduler_ext.reservations.placeholder import (
-    Wish,
+    PlaceholderSpec,
     created,
     fresh_name,
     impossible,
@@ -27,9 +27,13 @@ HERE = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
 ROOM = {"cpu": 2000, "memory": 1 << 30, "nvidia.com/gpu": 1}
 
 
-def pod_of(template: dict[str, Any], wish: Wish | None = None, room: Any = None) -> dict[str, Any]:
+def pod_of(template: dict[str, Any], wish: PlaceholderSpec | None = None, room: Any = None) -> dict[str, Any]:
     made = created(
-        reservation(template=template), wish or Wish("p", room or ROOM), Mode.PINNED, {}, ReservationSettings()
+        reservation(template=template),
+        wish or PlaceholderSpec("p", room or ROOM),
+        Mode.PINNED,
+        {},
+        ReservationSettings(),
     )
     return dict(made.body["spec"])
 
@@ -60,7 +64,9 @@ def test_it_goes_where_the_template_may_go() -> None:
     assert spec["affinity"] == template["affinity"]
     assert spec["schedulerName"] == "default-scheduler"
     assert "volumes" not in spec
-    pinned_there = pod_of(template, Wish("p", ROOM, "n1"))["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    pinned_there = pod_of(template, PlaceholderSpec("p", ROOM, "n1"))["affinity"]["nodeAffinity"][REQUIRED][
+        "nodeSelectorTerms"
+    ]
     assert pinned_there == [{**term, "matchFields": [HERE]}]
 
 
@@ -176,11 +182,11 @@ def test_who_missed_its_room_is_not_tried_again() -> None:
 # --- the guard --------------------------------------------------------------------------------------------------------
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 ROOMS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 10**9), max_size=2)
-HELDS = st.builds(Held, st.just("cotenant-reservations"), NAMES, NAMES, ROOMS)
-RESTS = st.builds(Held, st.just("cotenant-reservations"), NAMES, st.just(""), ROOMS)
+HELDS = st.builds(HeldPlaceholder, st.just("cotenant-reservations"), NAMES, NAMES, ROOMS)
+RESTS = st.builds(HeldPlaceholder, st.just("cotenant-reservations"), NAMES, st.just(""), ROOMS)
 MOMENTS = st.integers(0, 4_000_000_000).map(float)
 SWAPS = st.builds(
-    Swap,
+    ReservationSwap,
     id=NAMES,
     reservation=NAMES,
     reservation_uid=NAMES,
@@ -195,7 +201,7 @@ SWAPS = st.builds(
 
 @given(st.lists(SWAPS, max_size=3).map(tuple), MOMENTS)
 @settings(max_examples=50)
-def test_a_guard_is_read_back_as_it_was_written(swaps: tuple[Swap, ...], served: float) -> None:
+def test_a_guard_is_read_back_as_it_was_written(swaps: tuple[ReservationSwap, ...], served: float) -> None:
     guard = Guard(swaps, served, "7")
     written = guard.intent("test").body
     assert Guard.parse(written) == guard

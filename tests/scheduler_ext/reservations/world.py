@@ -21,8 +21,8 @@ from cotenant.model.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
 from cotenant.model.reservation import Reservation
 from cotenant.settings.reservations import ReservationSettings
 from scheduler_ext.reservations.decide import decide
-from scheduler_ext.reservations.guard import Guard, Swap
-from scheduler_ext.reservations.view import PodView, View
+from scheduler_ext.reservations.guard import Guard, ReservationSwap
+from scheduler_ext.reservations.view import PodView, ReservationView
 
 Objects = tuple[tuple[str, bytes], ...]
 Json = dict[str, Any]
@@ -170,7 +170,7 @@ def decided(
     mirrors: tuple[Objects, ...], now: int, noticed: tuple[tuple[str, int], ...], sure: tuple[frozenset[str], ...]
 ) -> tuple[Intent, ...]:
     pending, reserved, guard, reservations = mirrors
-    view = View(
+    view = ReservationView(
         reservations={key.removeprefix("reservations/"): Reservation.parse(decode(text)) for key, text in reservations},
         guard=Guard.parse(decode(guard[0][1])) if guard else Guard(),
         pending=tuple(pods(pending)),
@@ -206,7 +206,7 @@ def controlled(world: World) -> World:
     return replace(world, noticed=noticed, queue=tuple(map(frozen, intents)), dirty=False)
 
 
-def _everybody_knows(world: World, swap: Swap) -> bool:
+def _everybody_knows(world: World, swap: ReservationSwap) -> bool:
     """Whether each scheduler knows of what the controller saw bound, and has no older decision under way."""
     names = {swap.owner.name if swap.owner else "", swap.rest.name if swap.rest else ""}
     bound = {p.uid for p in pods(world.mirrors[1]) if p.node and p.identity.name in names}
