@@ -1,4 +1,4 @@
-"""How a callback acts: it says which right it takes, is checked before it runs, and tells what went wrong in words."""
+"""Guards of acting callbacks: each names the right that it needs, which is checked before it runs; errors are shown."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ AWAY: Final = "cluster-away"
 
 
 def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Mark and guard an acting callback, below `app.callback`: whoever lacks the right everywhere does not get in.
+    """Decorator of an acting callback, below `app.callback`: refuses a person who has the right in no namespace.
 
-    The desk asks again for the namespaces in question. A CotenantError is told in the live region, and nothing else
-    on the page changes.
+    The desk checks the right again for the namespaces in question. A CotenantError is shown in the live region, and
+    nothing else on the page changes.
     """
 
     def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +98,7 @@ def too_old(view: View) -> str:
 
 
 def tell(message: Component | str) -> None:
-    """Say how it went, from within a callback."""
+    """Show a message in the live region, from within a callback."""
     set_props(SAID, {"children": message})
 
 

@@ -1,7 +1,7 @@
-"""The REST face of acting: changes, the ledger, reviews, bundles, permissions, for scripts; the pages' own functions.
+"""REST endpoints for acting: changes, the ledger, reviews, bundles, permissions; they call what the pages call.
 
 A POST that accepts carries an `Idempotency-Key`: the same key again gives the same changes and does nothing more.
-Whether somebody may is asked by the desk, in each namespace. Amounts are raw: millicores, bytes, Unix seconds.
+The desk checks the rights, in each namespace. Amounts are raw: millicores, bytes, Unix seconds.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class HiddenRecommendation(msgspec.Struct):
 
 
 class ChangeDetail(msgspec.Struct):
-    """A change with all that is kept about it."""
+    """A change with its moves and its rows of the ledger."""
 
     change: dict[str, Any]
     moves: list[Moved]

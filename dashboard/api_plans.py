@@ -1,4 +1,4 @@
-"""The REST face of reservation plans: what the reservations page asks of the `PlanDesk`, for scripts; and a calendar.
+"""REST endpoints of reservation plans: what the reservations page asks of the `PlanDesk`; and a calendar.
 
 The same functions under the same rights. Amounts are raw: Unix seconds, millicores, bytes; moments in bodies are
 RFC 3339. Without a desk each answers 400 and says how to start one.

@@ -1,7 +1,7 @@
 """EDGE: the web process: Dash pages, REST API, health and metrics in one FastAPI application, served by uvicorn.
 
-`create_app` joins the parts; `serve` runs them until it is told to stop. It reads a Source; only what a Desk is asked
-changes anything.
+`create_app` builds the application; `serve` runs it until it is stopped. It reads a `ResultSource`; only a desk changes
+anything.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
 
 
 def _missing(path: str) -> Response:
-    """What an address gets that nobody serves."""
+    """The answer for an address without a page or endpoint."""
     if "api/" in path:
         return Response(
             '{"error":"NotFound","message":"no such endpoint"}', media_type="application/json", status_code=404
@@ -183,7 +183,7 @@ def serve(
 
 
 def served_by(app: FastAPI) -> uvicorn.Config:
-    """How uvicorn runs it. It leaves forwarded headers alone: whom we believe is asked of the connection's own peer."""
+    """How uvicorn runs it. It ignores forwarded headers: the gate trusts them by the connection's peer."""
     return uvicorn.Config(
         app,
         http=BoundedHeads,
@@ -196,7 +196,7 @@ def served_by(app: FastAPI) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """uvicorn that says when it is open."""
+    """uvicorn that reports when it accepts connections."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         """`ready` is called once, after the first socket accepts."""
@@ -204,7 +204,7 @@ class Server(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open, then tell."""
+        """Open the socket, then report it."""
         await super().startup(sockets)
         if self.started:
             self._ready()

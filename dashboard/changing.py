@@ -1,7 +1,7 @@
-"""Changes and the ledger's rows as tables of a source: what the person who asks may read of them, ready for filters.
+"""Changes and the ledger's rows as tables of a source: those that the requesting person may read, ready for filters.
 
-`before(view)` is the view whose source has them, for lists, exports and the API; without a desk there are none. Asked
-again and again, nothing is made anew until something has happened.
+`before(view)` is the view whose source has them, for lists, exports and the API; without a desk there are none. Tables
+are cached until the ledger changes.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def chip(state: ChangeState) -> Component:
 
 
 def health_words(health: LedgerHealth) -> str:
-    """The ledger in one sentence."""
+    """State of the ledger in one sentence."""
     if health.rows == health.bad_row == 0 and not health.anchored:
         return "No rows: nothing has been done yet"
     rows = display.counted(health.rows, "row")

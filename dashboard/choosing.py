@@ -46,7 +46,7 @@ class Selection:
 
 
 def selection(data: object) -> Selection:
-    """From what the browser keeps; anything else is nothing selected."""
+    """Parse the browser's stored selection; anything unreadable selects nothing."""
     if not isinstance(data, Mapping):
         return Selection()
     rows = data.get("rows")
@@ -88,7 +88,7 @@ def keys(indexed: Indexed) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class SelectionTotals:
-    """What rows come to: rows, workloads, changes of requests over all replicas, money saved a month, rows by risk."""
+    """Totals of rows: number, workloads, changes of requests over all replicas, money saved a month, rows by risk."""
 
     rows: int
     workloads: int

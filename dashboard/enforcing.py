@@ -52,7 +52,7 @@ def nothing(view: View) -> Component | None:
 
 
 def notices(view: View) -> list[Component]:
-    """What to know beside rows that are there: trouble with the last look, or that it is long ago."""
+    """Warnings beside existing rows: the last gathering failed, or is old."""
     snapshot = view.source.snapshot()
     gathering = snapshot.gathering
     if gathering is None:
@@ -73,7 +73,7 @@ def _banner(head: str, text: str, command: str) -> Component:
 
 
 def facts(gathering: Gathering | None) -> Component:
-    """Who was asked, and when."""
+    """Which agents were asked, and when."""
     if gathering is None:
         return html.P("Nobody has asked the node agents yet.", className="panel-note")
     parts: list[Any] = [f"{_agents(gathering)}; gathered ", panels.moment(gathering.gathered_seconds)]

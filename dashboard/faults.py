@@ -1,6 +1,6 @@
-"""What somebody gets whose request could not be answered: a request id, under which the log has the whole traceback.
+"""The answer to a request that failed: a request id, under which the log has the whole traceback.
 
-`Faults` is the innermost middleware: it stands between the endpoints and Dash's own, which would answer 500 silently.
+`Faults` is the innermost middleware: it runs inside Dash's own, which would answer 500 without a log.
 """
 
 from __future__ import annotations

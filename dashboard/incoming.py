@@ -1,6 +1,6 @@
-"""What a request may bring: how large its body is, how long it takes to come, and the form of a callback.
+"""Limits of a request: size of its body, time to receive it, and the form of a callback.
 
-`Incoming` is a middleware inside the gate, so that nobody who is refused makes us read a body.
+`Incoming` is a middleware inside the gate, so that the body of a refused request is never read.
 """
 
 from __future__ import annotations

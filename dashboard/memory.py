@@ -1,6 +1,6 @@
 """EDGE: how the web process holds memory: glibc keeps what was freed, and gives each of many threads a heap of its own.
 
-`serve` asks for few heaps before its threads start, and whoever has read much gives back what reading took.
+`serve` asks for few heaps before its threads start, and code that has read much returns the freed memory.
 """
 
 from __future__ import annotations

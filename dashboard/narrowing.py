@@ -1,8 +1,8 @@
-"""What somebody reads who has a role in some namespaces only: the source behind, without the rows of all others.
+"""A source limited to the namespaces in which the requesting person has a role: the rows of all others are left out.
 
 The one place in which reading is narrowed: pages, exports, search and the REST API all read from it. What is of the
-whole cluster and names no workload (nodes, capacity, the cluster's curves) stays; a method that is not here is not
-there for anybody. Who may read everything gets what stands behind, untouched.
+whole cluster and names no workload (nodes, capacity, the cluster's curves) stays; a method that is not here is
+available to nobody. A person who may read everything gets the wrapped source unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Namespaces = frozenset[str]
 
 
 class Narrowing:
-    """The source behind for whoever asks. Safe for many threads."""
+    """The wrapped source for the requesting person. Safe for many threads."""
 
     def __init__(self, behind: ResultSource, people: Callable[[], Someone]) -> None:
         """Nothing is asked yet."""
@@ -53,7 +53,7 @@ class Narrowing:
         self._made: OrderedDict[Namespaces, tuple[Snapshot, Snapshot]] = OrderedDict()
 
     def forget(self) -> None:
-        """Ask anew next time, where the source behind remembers."""
+        """Drop what the wrapped source has cached."""
         getattr(self._behind, "forget", lambda: None)()
 
     def snapshot(self) -> Snapshot:

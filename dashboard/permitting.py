@@ -1,6 +1,6 @@
-"""What whoever asks may do here: their roles, and the cluster's own answer by feature and by namespace.
+"""Rights of the requesting person: their roles, and the cluster's own answer by feature and by namespace.
 
-Asked when somebody looks at the Health page: a role says what may be asked of us, the cluster has the last word.
+Evaluated when the Health page is shown: a role permits the request here, the cluster permits the write.
 """
 
 from __future__ import annotations

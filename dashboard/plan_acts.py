@@ -1,6 +1,6 @@
 """The callbacks of the reservations pages that act: what a button opens, and what its form does.
 
-It speaks to the `PlanDesk` that the dashboard was given, which asks again whether the person may.
+It calls the dashboard's `PlanDesk`, which checks the person's rights again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def desk_of(view: View) -> PlanDesk:
 
 
 def named(text: Any) -> PlanRef:
-    """The plan in hand."""
+    """The selected plan."""
     namespace, _, name = str(text or "").partition("/")
     if not name:
         raise NoData("no plan is in hand", fix="Choose one in the list.")
@@ -48,7 +48,7 @@ def named(text: Any) -> PlanRef:
 
 
 def answered(view: View, deed: Callable[[PlanDesk, Someone], tuple[str, PlanRef]]) -> Answer:
-    """Do it, and say how it went in the live region and beside the form."""
+    """Run the action; show its result in the live region and beside the form."""
     try:
         message, ref = deed(desk_of(view), view.given.people())
     except CotenantError as error:

@@ -103,14 +103,14 @@ LIST: Final = Listing(
 
 @dataclass(frozen=True, slots=True)
 class BoardPlans:
-    """The plans of the cluster, or why they cannot be told; neither where there is no desk."""
+    """The plans of the cluster, or the error of reading them; neither without a desk."""
 
     plans: tuple[Plan, ...] = ()
     trouble: Component | None = None
 
 
 def known(view: View, search: str = "") -> BoardPlans:
-    """What the desk knows, under the URL's filters."""
+    """The desk's plans under the URL's filters."""
     if view.given.plans is None:
         return BoardPlans()
     try:

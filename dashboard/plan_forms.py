@@ -1,4 +1,4 @@
-"""The forms about reservation plans: which fields, what stands in them, and what was typed as terms. Pure.
+"""Forms of reservation plans: their fields, the initial values, and the typed values as terms. Pure.
 
 Moments are written and read in UTC. A field that cannot be read is named in a UsageError; what is read but cannot be
 is refused by the desk, in its words.

@@ -29,7 +29,7 @@ FIRST_COMMANDS: Final = 2
 
 
 def hand(view: View, search: str, plans: BoardPlans | None = None) -> Component:
-    """What the URL names, a plan or a workload; else the plan that waits for somebody, else the first proposed peak."""
+    """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
     live_plans, rows = (plans or BoardPlans()).plans, rows_of(view, search)
     opened = planning.opened(search)
     if opened is not None and opened.kind == PLAN_KIND:

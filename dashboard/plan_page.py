@@ -1,4 +1,4 @@
-"""A plan's own page: where it stands, what can be done, its time line, its Reservations, forecast against actual."""
+"""The page of one plan: phase, actions, time line, Reservations, forecast against actual use."""
 
 from __future__ import annotations
 

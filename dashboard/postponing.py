@@ -1,7 +1,7 @@
-"""A source whose recommendations say which of them somebody has put off: two columns beside the analysis's own.
+"""A source that marks postponed recommendations: two columns beside the analysis's own.
 
-What people put off lives in the desk's ledger, not in the results: `Postponing` stands before the source of a dashboard
-with a desk and joins the two, so that filters, grid, exports and totals see one table.
+Postponements are in the desk's ledger, not in the results: `Postponing` wraps the source of a dashboard with a desk and
+joins the two, so that filters, grid, exports and totals see one table.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Postponing:
             return self._made[2]
 
     def forget(self) -> None:
-        """Ask the desk anew next time: something was put off, or is shown again."""
+        """Drop the cached postponements: one was added or recalled."""
         with self._lock:
             self._asked_seconds = float("-inf")
 

@@ -165,7 +165,7 @@ def chosen(view: View, listing: Listing, search: str, data: Any) -> list[str]:
 
 
 def put_off(view: View, names: list[str], days: float | None, reason: str) -> str:
-    """Do it, and say so; UsageError without a reason."""
+    """Postpone, and confirm in a sentence; UsageError without a reason."""
     refs = [ref for name in names if (ref := reviewing.named(name))]
     if view.given.desk is None or not refs:
         raise UsageError("nothing is selected", fix="Tick rows first.")

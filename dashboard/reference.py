@@ -1,6 +1,6 @@
 """The API's reference as one page, from its own OpenAPI description. Pure.
 
-It needs no script and nothing from anywhere else, so that it stands without a network and under our own policy.
+It needs no script and nothing from anywhere else, so that it works offline and under our content policy.
 """
 
 from __future__ import annotations

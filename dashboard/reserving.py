@@ -1,6 +1,6 @@
-"""One plan and what can be done about it: where it stands, the buttons, and the form or preview that each opens. Pure.
+"""One plan and its actions: its phase, the buttons, and the form or preview that each opens. Pure.
 
-What a person may not do stands there disabled, with the reason in words.
+An action without the right is shown disabled, with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The review of recommendations: what its address says, what would be changed and what is left out, and why. Pure.
+"""The review of recommendations: its address, what would change, what is left out, and why. Pure.
 
 The address holds all of it (who, step, terms, key), so that reload, back and a link in a chat show the same. The key
 is made once, when the review begins: whoever confirms twice under it changes nothing more.
@@ -42,7 +42,7 @@ MOVE: Final = re.compile(r"(requests|limits) ([a-z0-9./-]+) (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class ReviewTerms:
-    """What the address asks for. everything: all that the list's filters show, instead of named workloads."""
+    """Terms of a review, of its address. everything: all that the list's filters show, instead of named workloads."""
 
     workloads: tuple[WorkloadRef, ...] = ()
     everything: bool = False
@@ -69,7 +69,7 @@ class ReviewTerms:
 
 
 def asked(search: str) -> ReviewTerms:
-    """Read the address; what cannot be read is as if it had not been said."""
+    """Parse the address; an unreadable part takes its default."""
     pairs = parse_qsl(search.lstrip("?"))
     last = dict(pairs)
     key = last.get("key", "")

@@ -1,6 +1,6 @@
 """The bar above the list of recommendations: what the selected rows come to, and what can be done with them.
 
-It always has its place, so that nothing jumps; what cannot be done now is disabled and says why.
+It is always rendered, so that the layout does not shift; an unavailable action is disabled with its reason.
 """
 
 from __future__ import annotations

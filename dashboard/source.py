@@ -1,7 +1,7 @@
-"""EDGE: where the dashboard gets what it shows: a `Source` answers with one consistent snapshot of a cluster's results.
+"""EDGE: sources of the dashboard's data: a `ResultSource` returns one consistent snapshot of a cluster's results.
 
-`StoreSource` reads what the pipeline wrote and looks again, at most every few seconds, whether newer results are there;
-the overview document, written last, tells. Tests put a Source of their own in its place.
+`StoreSource` reads what the pipeline wrote and checks every few seconds for newer results by the overview document,
+which is written last. Tests use a source of their own.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Upkeep:
 
 
 class ResultSource(Protocol):
-    """Answers for one cluster; raises CotenantError when the place behind it cannot be read."""
+    """Results of one cluster; raises CotenantError when the store cannot be read."""
 
     def snapshot(self) -> Snapshot:
         """The newest results."""
@@ -120,7 +120,7 @@ class ResultSource(Protocol):
         """Rows of NODE_HISTORY by resource; none when the results do not name the node."""
 
     def enforcement(self, node: str) -> NodeLanes | None:
-        """The CPU of one node over time and what its agent held best effort to; None when nobody told."""
+        """The CPU of one node over time and what its agent held best effort to; None without a report."""
 
     def batch_room(self) -> Room | None:
         """What batch pods could have over the next day, node by node; None when no node has a forecast."""
@@ -172,7 +172,7 @@ class StoreSource:
             self._snapshot = self._heard(gathering)
 
     def _heard(self, gathering: Gathering | None) -> Snapshot:
-        """The same results with what agents told since: a minute's news, so nothing else is read again."""
+        """The same results with the newest enforcement events; nothing else is read again."""
         last, before = self._snapshot, self._snapshot.gathering
         tables = last.tables
         if gathering is None or before is None or gathering.revision != before.revision:

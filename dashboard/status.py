@@ -1,6 +1,6 @@
-"""How things stand with the data and the process, for the health page and /api/v1/health alike. Pure.
+"""Health of the data and the process, for the health page and /api/v1/health alike. Pure.
 
-Plain rows and words only: ages are counted at a given moment, so that page and API say the same.
+Plain rows and texts only: ages refer to a given moment, so that page and API agree.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ READS: Final = "The dashboard reads the store and asks nothing of the cluster: i
 
 
 def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, acts: bool = False) -> Status:
-    """How things stand at a moment. acts: whether there is a desk."""
+    """Health at a moment. acts: whether there is a desk."""
     return Status(
         permissions=ACTS if acts else READS,
         time_seconds=now_seconds,

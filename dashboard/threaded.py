@@ -1,7 +1,7 @@
 """Dash whose callbacks run in threads: one that waits for a cluster holds up nobody else, nor the kubelet's probes.
 
-On this server Dash runs a plain callback on the event loop, where everything waits for it. The context goes along:
-who asks, what was triggered, and what `set_props` writes.
+On this server Dash runs a plain callback on the event loop, where everything waits for it. The context is copied:
+the person, what was triggered, and what `set_props` writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Why an accepted change is found good or bad: usage through it, and every rule of the verify window with its numbers.
 
-Usage comes with the verdict, which the ledger keeps; until there is one, and where no metric source was at hand, from
-the results, hour by hour.
+Usage comes with the verdict, which the ledger keeps; until there is one, and without a metric source, from the
+results, hour by hour.
 """
 
 from __future__ import annotations

@@ -20,18 +20,18 @@ from dashboard.source import ResultSource
 
 
 def nobody() -> Someone:
-    """A viewer without a name: what everybody is where nobody is asked who they are."""
+    """An anonymous viewer: every person of a dashboard without authentication."""
     return Someone("")
 
 
 def no_text(*_given: object) -> str:
-    """Nothing to copy: who joins the rooms hands in the recommender's."""
+    """Nothing to copy: the composition root passes the recommender's functions."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class DashboardContext:
-    """What those who join the rooms hand to the dashboard beside its source."""
+    """What the composition root passes to the dashboard beside its source."""
 
     patch: Callable[..., str] = no_text
     """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""

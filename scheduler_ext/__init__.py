@@ -1,1 +1,1 @@
-"""Scheduling: the extender that kube-scheduler asks, and the controller that holds room for Reservations."""
+"""Scheduling: the extender that kube-scheduler calls, and the controller that reserves capacity for Reservations."""

@@ -1,6 +1,6 @@
-"""What somebody gets who is not let on: words for people, JSON for scripts and callbacks. Pure.
+"""Answers to refused requests: a page for people, JSON for scripts and callbacks. Pure.
 
-These pages hold no script and need none, so that they stand also when nothing else may be loaded.
+The pages contain no script, so that they render when the content policy blocks everything else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Refused(Exception):
 def answered(
     refused: Refused, headers: Mapping[str, str], link: tuple[str, str] | None = None, *, token_form: bool = False
 ) -> Response:
-    """The refusal as the asker reads it: a page where a page was asked for. link: (words, address) that helps.
+    """The refusal in the form that the client accepts: HTML for a page, else JSON. link: (label, address) that helps.
 
     token_form: the page has a field for the launch token.
     """

@@ -1,7 +1,7 @@
 """Tokens against requests that another site makes a browser send. Pure.
 
 The token belongs to one browser session and one person; the page's script reads it from a cookie and sends it back in
-a header, which no other site can do. Where the request came from, as the browser says, is asked beside it.
+a header, which no other site can do. The headers Origin and Sec-Fetch-Site are checked as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a request looks from the browser's side, when a proxy stands between: scheme, host, path, and who is the proxy.
+"""The request as the browser sent it, also behind a proxy: scheme, host, path, and the address of the peer.
 
-Pure. Forwarded headers count only when the connection itself comes from a proxy that the settings trust; from anybody
-else they are the sender's invention.
+Pure. Forwarded headers count only when the connection itself comes from a proxy that the settings trust; from any
+other peer they are ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""EDGE: the ASGI middleware in front of everything: who asks, whether they may, and what the answer carries.
+"""EDGE: the ASGI middleware that authenticates and authorizes every request and adds the headers of its answer.
 
-Every page, callback and endpoint lies behind it, but for probes and metrics. The person goes on in a context variable,
-which reaches callbacks and endpoints in whatever thread they run.
+It covers every page, callback and endpoint except probes and metrics. A context variable carries the person to
+callbacks and endpoints, in whatever thread they run.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Gate:
             raise Refused(503, error.message, error.fix) from error
 
     def _check(self, method: str, visit: Visit) -> None:
-        """Refused unless the request goes on."""
+        """Raises Refused when the request is not permitted."""
         settings, request_front = self.settings, visit.front
         if settings.mode is Mode.NONE and not front.expected_host(request_front, settings.public_url):
             message = f"This dashboard is not known as {request_front.host}."
@@ -279,7 +279,7 @@ class Gate:
             raise Refused(403, f"{person.name} has no role here.", "Ask for one: access.roles (docs/access.md).")
 
     def _answer(self, refused: Refused, method: str, visit: Visit) -> Response:
-        """A stranger's browser is sent to the login; everybody else gets words."""
+        """A redirect to the login for the browser of an unknown person; an error for everybody else."""
         login = f"{self.base}auth/login?next={quote(visit.front.address, safe='/')}" if self.provider else ""
         unknown = refused.status == 401 and login and answers.wants_page(visit.headers)
         if unknown and method == "GET" and not visit.bearer:
@@ -330,7 +330,7 @@ class Gate:
 
 
 def hold(session: Session, claimed: ClaimedIdentity) -> None:
-    """Keep what the provider gave."""
+    """Store the provider's tokens and their expiry in the session."""
     session.groups, session.id_token, session.refresh_token = claimed.groups, claimed.id_token, claimed.refresh_token
     session.token_ends_seconds, session.renew_seconds = claimed.ends_seconds, claimed.ends_seconds - EARLY_SECONDS
 

@@ -1,4 +1,4 @@
-"""From a name and groups to what somebody may do: the rules of the settings, applied at every request. Pure."""
+"""Grants of a person by name and groups: the rules of the settings, applied at every request. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STRANGER: Final = Someone("", (), Way.PROXY, VIEWS)
 
 
 def known(name: str, groups: Sequence[str], way: Way, settings: AccessSettings, token: str = "") -> Someone:
-    """The person with the roles they have now; NotAllowed for a name that Kubernetes keeps for itself."""
+    """The person with the roles they have now; NotAllowed for a name that Kubernetes reserves."""
     if name.startswith(RESERVED):
         raise NotAllowed(f"the name {name!r} is kept for Kubernetes itself", fix="Log in as yourself.")
     real = tuple(group for group in groups if group and not group.startswith(RESERVED))
@@ -42,7 +42,7 @@ def stranger(settings: AccessSettings) -> Someone | None:
 
 
 def checked(settings: AccessSettings, host: str) -> None:
-    """SettingsError for a dashboard that everybody could reach and that asks nobody who they are."""
+    """SettingsError for a dashboard that listens beyond the loopback without authentication."""
     if settings.mode is Mode.NONE and not is_loopback(host):
         raise SettingsError(
             f"dashboard.host is {host}, which others reach, and access.mode none asks nobody who they are",

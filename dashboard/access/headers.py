@@ -1,4 +1,4 @@
-"""What every answer carries for the browser: which scripts may run, that nobody may frame it, and so on. Pure.
+"""Security headers of every answer: Content-Security-Policy, framing and the like. Pure.
 
 Scripts run by address from here, or by the hash of what our own page holds inline; nothing else does, so that a name
 or label that found its way into a page as markup would still not run.

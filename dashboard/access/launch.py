@@ -1,8 +1,8 @@
-"""Who started the dashboard, where nobody logs in: a token in the printed address, then a cookie. Pure but for chance.
+"""The launch token of mode none: in the printed address at first, then in a cookie. Pure except for randomness.
 
-On the loopback every user of the machine reaches the port, and would act with the kubeconfig of whom the process is.
-The token is known to who sees what the process prints. A browser changes it for a signed cookie at its first request;
-a script sends it as `Authorization: Bearer TOKEN`, or once as `?token=TOKEN` where it keeps cookies.
+On the loopback every user of the machine reaches the port, and would act with the kubeconfig of the user who runs the
+process. Only who reads its output knows the token. A browser changes it for a signed cookie at its first request; a
+script sends it as `Authorization: Bearer TOKEN`, or once as `?token=TOKEN` where it keeps cookies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""EDGE: addresses of a login: there, back, and out; and who somebody is, for scripts.
+"""EDGE: endpoints of a login: begin, callback, logout; and the identity of the caller, for scripts.
 
 A login begins with secrets in a signed cookie of the browser (state, nonce, PKCE verifier) and ends with a session of
-this process under a new id, so that nobody is handed a session that somebody else began.
+this process under a new id, which prevents session fixation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def router(gate: Gate, people: Callable[[], Someone]) -> APIRouter:
 
 
 def visit_of(request: Request) -> Visit:
-    """What the gate found out about the request."""
+    """The visit that the gate stored in the request."""
     visit: Visit = request.scope[VISIT]
     return visit
 
@@ -74,7 +74,7 @@ def _login(gate: Gate, provider: Provider, visit: Visit, after: str) -> Response
 
 
 def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str, str]) -> Response:
-    """The browser comes back from the provider."""
+    """The redirect back from the provider: verify its answer and begin a session."""
     try:
         attempt, after = _begun(gate, visit)
         if not secrets.compare_digest(params.get("state", "").encode(), attempt.state.encode()):

@@ -17,7 +17,7 @@ SHOWN_NAMESPACES: Final = 5
 
 
 def menu(person: Someone, settings: AccessSettings, base: str) -> Component:
-    """Closed it shows who it is, open what they may and how to leave."""
+    """Closed it shows the name, open the roles and the way to log out."""
     name = visible(person.name) or ("This machine" if person.way is Way.LOOPBACK else "Not logged in")
     groups = [html.P(f"Groups: {visible(', '.join(person.groups))}", className="panel-note")] if person.groups else []
     inside = [html.Strong(name), html.Ul([html.Li(role) for role in roles(person.grants)]), *groups]

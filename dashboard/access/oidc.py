@@ -1,7 +1,7 @@
 """EDGE: the OpenID Connect provider: where to log in, tokens for a code, tokens renewed, and whether one is genuine.
 
-Authorization code with PKCE (RFC 7636), state and nonce (OpenID Connect Core 1.0, 3.1). What the provider says of
-itself and its keys are asked when first needed and kept for a while, so that a dashboard starts without it.
+Authorization code with PKCE (RFC 7636), state and nonce (OpenID Connect Core 1.0, 3.1). The discovery document
+and the keys are fetched on first use and cached, so that a dashboard starts while the provider is down.
 """
 
 from __future__ import annotations

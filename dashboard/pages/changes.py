@@ -1,4 +1,4 @@
-"""Changes: what people had done to the cluster, where each stands, its whole story, and the way back."""
+"""Changes: what people applied to the cluster, the state of each, its history, and its rollback."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _list(view: View, search: str) -> Component:
 
 
 def _question() -> Component:
-    """What is asked before anything is taken back."""
+    """The confirmation dialog before a rollback."""
     buttons = [
         html.Button("Cancel", id="change-cancel", className="button act"),
         html.Button("Roll back", id="change-confirm", className="button act primary", **{"data-autofocus": "true"}),

@@ -73,7 +73,7 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """The node in hand above the list of all acts."""
+    """The selected node above the list of all acts."""
     snapshot = view.source.snapshot()
     lead = html.P("What node agents did, or would do, and why. Enter or click on a row: its node.")
     head = html.Div([html.H1("Enforcement"), lead], className="page-head")

@@ -1,4 +1,4 @@
-"""Forecast: every forecast with its measured error, the band of the one in hand, and those that deserve least trust."""
+"""Forecast: every forecast with its measured error, the band of the selected one, and the least reliable ones."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def subject_of(search: str, snapshot: Snapshot) -> Subject:
 
 
 def band(view: View, search: str) -> Component:
-    """The forecast in hand: the week before it and its quantiles."""
+    """The selected forecast: the week before it and its quantiles."""
     subject = subject_of(search, view.source.snapshot())
     foreseen = view.source.foreseen(subject)
     title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"
@@ -158,7 +158,7 @@ def band(view: View, search: str) -> Component:
 
 
 def ahead(view: View, search: str) -> Component:
-    """The week ahead of the forecast in hand."""
+    """The week ahead of the selected forecast."""
     foreseen = view.source.foreseen(subject_of(search, view.source.snapshot()))
     return weekly.body(foreseen.week if foreseen else None)
 

@@ -1,4 +1,4 @@
-"""Reservations: plans that the forecast proposes or withholds, those in the cluster, and the one in hand.
+"""Reservations: plans that the forecast proposes or withholds, those in the cluster, and the selected one.
 
 With a `PlanDesk` the page acts, and follows the cluster while a plan moves; without one it shows commands to copy.
 Below it each plan of the cluster has a page of its own (`plan_page`).
@@ -19,7 +19,7 @@ from dashboard.view import Page, View
 
 
 def render(view: View, search: str) -> Component:
-    """The day and the plan in hand above the list."""
+    """The day and the selected plan above the list."""
     lead = html.P("Room that the forecast would reserve before a peak, and why other plans are withheld.")
     head = html.Div([html.H1("Reservations"), lead, *_new_button(view)], className="page-head")
     body = panels.guarded(lambda: listing.body(LIST, view, search))

@@ -1,7 +1,7 @@
 """Review: the chosen workloads step by step: diff, guardrails, dry run, method, confirm; then what became of them.
 
-Every step is asked anew from the desk, so that it shows the cluster as it is now; what the person has chosen so far is
-in the address. The browser's part is `assets/review.js`.
+Every step asks the desk again, so that it shows the cluster as it is now; the choices made so far are in the
+address. The browser's part is `assets/review.js`.
 """
 
 from __future__ import annotations
@@ -415,7 +415,7 @@ def _refused(view: View, error: CotenantError) -> Component:
 
 
 def afterwards(view: View, kind: str, ids: Sequence[str]) -> str:
-    """Roll back or judge, and say how it went."""
+    """Roll back or judge; the result in a sentence."""
     desk, who = _desk(view), view.given.people()
     if kind == "review-back":
         return f"Rolled back: {review_end.counted(desk.roll_back(who, ids))}"

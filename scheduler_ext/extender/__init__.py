@@ -1,4 +1,4 @@
-"""The scheduler extender: what kube-scheduler asks over HTTP, and by which rules a node is refused or preferred.
+"""The scheduler extender: the HTTP API that kube-scheduler calls, and the rules that refuse or prefer nodes.
 
     watcher (a process of its own) -> table -> frames -> snapshot -> rules -> decide -> app
 

@@ -51,7 +51,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderDependencies:
-    """What the application stands on."""
+    """Dependencies of the application."""
 
     view: SnapshotFeed
     settings: ExtenderSettings
@@ -167,7 +167,7 @@ class ExtenderApp:
         return wire.preempted(victims, spared)
 
     def _bind(self, body: bytes) -> bytes:
-        """In a thread: the API server is asked, and nobody else waits for it."""
+        """Runs in a thread: it waits for the API server, other requests do not."""
         args = wire.BIND_ARGS.decode(body)
         if self._parts.binder is None:
             return wire.bound("this extender does not bind")
@@ -222,7 +222,7 @@ class ExtenderApp:
             self._last.popitem(last=False)
 
     def _say_yielded(self, pod: PodFacts, node_count: int, rule: str) -> None:
-        """Count every question in which a rule had no say, and log one a minute of each rule."""
+        """Count every request in which a rule was ignored, and log at most one a minute of each rule."""
         self.counts.yielded(rule)
         now = monotonic()
         if now - self._yielded_at.get(rule, -math.inf) < YIELDED_SECONDS:
@@ -242,7 +242,7 @@ class ExtenderApp:
         self.counts.looked(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
 
     def _say(self, stance: Posture) -> None:
-        """Tell once when load rules fall silent, and when they speak again."""
+        """Log once when load rules stop to apply, and when they apply again."""
         if stance.load_off == self._load_off:
             return
         self._load_off = stance.load_off

@@ -1,8 +1,8 @@
 """EDGE: binds the pods that ask for it (they request cotenant.dev/bind), in this one place.
 
-The scheduler sends a bind only for such pods; who else comes is refused. The answer may be lost and the question asked
-again: a pod that already is where it should be is bound, whoever did it. The binding carries the pod's uid, so that a
-pod of the same name that came in between is not bound in its stead.
+The scheduler sends a bind only for such pods; any other pod is refused. The call is idempotent, because its answer may
+be lost: a pod that is on the requested node already counts as bound. The binding carries the pod's uid, so that a newer
+pod of the same name is not bound in its place.
 """
 
 from __future__ import annotations

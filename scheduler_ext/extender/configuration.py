@@ -1,4 +1,4 @@
-"""The KubeSchedulerConfiguration that makes a kube-scheduler ask us. Pure.
+"""The KubeSchedulerConfiguration that adds this extender to a kube-scheduler. Pure.
 
 Two entries, because a bind verb without managed resources would make us the binder of every pod: the first filters,
 ranks and vetoes preemption for all pods and is stepped over while we are away; the second binds only pods that ask for

@@ -1,4 +1,4 @@
-"""EDGE: what the extender counts about itself: a scorer that fails is invisible to the scheduler, so we must say so."""
+"""EDGE: metrics of the extender: the scheduler ignores a scorer that fails without a trace, so it is counted here."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Counts:
             self._refused.labels(rule).inc(number)
 
     def yielded(self, rule: str) -> None:
-        """A rule had no say in a question."""
+        """A rule was ignored in a request."""
         self._yielded.labels(rule).inc()
 
     def spared(self, nodes: int) -> None:

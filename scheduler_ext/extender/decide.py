@@ -30,7 +30,7 @@ MOST: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Now: Unix time, and the monotonic time by which ages are told."""
+    """Now: Unix time, and the monotonic time that ages refer to."""
 
     unix: float
     monotonic: float
@@ -61,7 +61,7 @@ def posture(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -> 
 
 
 class RuleContext(NamedTuple):
-    """What a server keeps between questions: the posture of now, and opinions."""
+    """State that a server keeps between requests: the present posture, and cached opinions."""
 
     posture: Posture
     opinions: Opinions
@@ -80,7 +80,7 @@ def judge(
     settings: ExtenderSettings,
     context: RuleContext | None = None,
 ) -> tuple[NodeJudgement, Posture]:
-    """Whether the pod may have each of the rows; -1, a node nobody here knows, passes."""
+    """Whether the pod may be placed on each of the rows; -1, an unknown node, passes."""
     stance, opinions = context or known_now(snapshot, now, settings)
     judgement = NodeJudgement.passing(len(rows))
     if len(snapshot.names) == 0:
@@ -148,7 +148,7 @@ def spared(
 ) -> dict[str, str]:
     """Nodes on which the pod must displace nobody, and why. victims: node -> uids of the pods that would go.
 
-    Either a victim holds room for somebody else, or the node would be refused afterwards and they died for nothing.
+    Either a victim is a placeholder of another Reservation, or the node would be refused even without the victims.
     A refusal by our estimates counts only where it leaves another node.
     """
     now, settings = moment

@@ -1,4 +1,4 @@
-"""EDGE: the serving process's end of the watcher: takes frames over into snapshots, and keeps a watcher running.
+"""EDGE: the receiver of the watcher's frames in the serving process: turns them into snapshots, restarts the watcher.
 
 `snapshot` is replaced by reference; whoever answers reads it once and keeps it. A watcher that dies is started again
 with a growing pause, and the last snapshot ages meanwhile.
@@ -30,7 +30,7 @@ class SnapshotFeed:
     """The newest snapshot, and what each pod counts in it."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """No node is known before the first frame."""
         self.snapshot = NodeSnapshot()
         self.shares: Shares = {}
         self.frames = 0

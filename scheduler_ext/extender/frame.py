@@ -1,4 +1,4 @@
-"""What the watching process hands to the serving one: changed rows as bytes, and what stands beside the rows. Pure.
+"""Messages from the watching process to the serving one: changed rows as bytes, and the data beside the rows. Pure.
 
 A frame with `names` replaces everything; one without changes some rows. Encoded with MessagePack: numbers travel as
 the bytes of their array, so that a frame of 5,000 nodes is taken over without a Python object a node.
@@ -34,7 +34,7 @@ class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CollectionState(msgspec.Struct, frozen=True):
-    """How one watched collection stands: its age when the frame left, and why it is not up to date, or "".
+    """State of one watched collection: its age when the frame left, and why it is not up to date, or "".
 
     absent: its kind is not installed, which is an answer too.
     """

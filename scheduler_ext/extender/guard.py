@@ -1,7 +1,7 @@
-"""Hand-overs of reservations: while room changes hands, nobody but its owner gets onto the node. Pure.
+"""Hand-overs of reservations: until one is finished, only the owner is admitted to the node. Pure.
 
-The guard that always holds stands in the API server; this one is faster and kinder, for a refused pod is not bound
-first. When the view of reservations is old it closes rather than opens: a node that was guarded stays so, and one that
+The admission policy in the API server is authoritative; this one refuses a pod earlier, before a bind is tried.
+When the view of reservations is old it refuses rather than admits: a node that was guarded stays so, and one that
 held room for a reservation may be in a hand-over that nobody here has seen, so that only owners get there. Owners are
 not refused by load where room is held for them.
 """

@@ -1,4 +1,4 @@
-"""What the watcher knows of the cluster, and the frames that tell the serving process what changed of it. Pure.
+"""The watcher's mirror of the cluster, and the frames that send its changes to the serving process. Pure.
 
 `put_*` take objects as they come and mark the node they belong to; `take` gives rows of the marked nodes and forgets
 the marks. A changed set of nodes gives a whole frame.
@@ -28,9 +28,9 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(slots=True)
 class NodeTable:
-    """Nodes in the order of their rows, and everything that hangs on them.
+    """Nodes in the order of their rows, with their pods, metrics and forecasts.
 
-    watched_since: Unix time from which on every pod that leaves is heard of.
+    watched_since: Unix time since which every departure of a pod is observed.
     """
 
     settings: LoadAwareSettings

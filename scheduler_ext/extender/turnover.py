@@ -1,4 +1,4 @@
-"""What a node holds more than its forecast knew: pods that came after its history ends, less those that left. Pure.
+"""Usage of a node beyond its forecast: pods placed after the end of its history, less those that left. Pure.
 
 A forecast of a node is of all its pods, so the pod that replaces one of them adds nothing: what a departed pod was
 expected to use is taken off what those that came are expected to use, for pods on reclaimed capacity and for all others

@@ -43,7 +43,7 @@ PATHS: Final = {
 
 
 class WatcherConfig(msgspec.Struct):
-    """What the process is told on stdin."""
+    """Configuration that the process reads from stdin."""
 
     kube: KubeSettings
     extender: ExtenderSettings
@@ -103,7 +103,7 @@ class Watching:
         return self.table.take(sources, (now, time.monotonic()))
 
     def sources(self) -> dict[str, CollectionState]:
-        """How each collection stands."""
+        """State of each collection."""
         return {name: source_of(mirror) for name, mirror in self.mirrors.items()}
 
     def _drain(self, now: float) -> None:
@@ -123,7 +123,7 @@ class Watching:
 
 
 def source_of(mirror: Mirror[Any]) -> CollectionState:
-    """How a mirror stands."""
+    """State of a mirror."""
     absent = isinstance(mirror.error, ClusterAbsent) and not mirror.wait_synced(0)
     error = mirror.error.message if mirror.error else ""
     return CollectionState(mirror.age_seconds(), error, mirror.wait_synced(0), absent)
@@ -132,7 +132,7 @@ def source_of(mirror: Mirror[Any]) -> CollectionState:
 def watch(
     client: KubeClient, settings: ExtenderSettings, emit: Callable[[Frame], None], stopping: threading.Event
 ) -> None:
-    """Emit frames until told to stop, or until `emit` raises OSError because nobody listens any more."""
+    """Emit frames until stopped, or until `emit` raises OSError because the reader is gone."""
     wake = threading.Event()
     watching = Watching(client, settings, wake)
     watching.start()

@@ -44,7 +44,7 @@ class RuleRefusal(msgspec.Struct, frozen=True):
 
 
 class PodVerdict(msgspec.Struct, frozen=True):
-    """What the scheduler was told of a pod the last time."""
+    """The last answer to the scheduler about a pod."""
 
     pod: str
     at_seconds: float
@@ -96,7 +96,7 @@ def explained(
 ) -> Explanation:
     """What our rules, fit by requests, and `others` ((rule, words) -> refused, a place a node) say of every node.
 
-    asked: whether an extender is there to be asked; without one no rule of ours refuses or ranks anything.
+    with_rules: whether an extender runs; without one no rule of ours refuses or ranks anything.
     """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     fit = {("resources", f"too little {name}"): missing for name, missing in lacking(snapshot, pod).items()}

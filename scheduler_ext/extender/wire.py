@@ -1,4 +1,4 @@
-"""The scheduler's questions and our answers on the wire, by kube-scheduler's `extender/v1` types. Pure.
+"""Requests and answers of the extender protocol, by kube-scheduler's `extender/v1` types. Pure.
 
 Those types have no JSON names of their own, so that Go's field names are the keys; objects inside are ordinary
 Kubernetes JSON. What the scheduler makes of an answer decides its form: one without names (such as {}) means that no
@@ -25,7 +25,7 @@ _TAILS: Final = np.array([b"%d}," % score for score in range(11)], dtype=object)
 
 
 class ExtenderArgs(msgspec.Struct, rename="pascal"):
-    """Question of filter and prioritize; without names from a scheduler that was told that we keep no nodes."""
+    """Request of filter and prioritize; without names from a scheduler with nodeCacheCapable: false."""
 
     pod: PodWire
     node_names: list[str] | None = None
@@ -58,7 +58,7 @@ class _Victims(msgspec.Struct, rename={"pods": "Pods", "violations": "NumPDBViol
 
 
 class PreemptArgs(msgspec.Struct, rename="pascal"):
-    """Question of preempt: victims by uid, or whole pods from a scheduler that was told that we keep no nodes."""
+    """Request of preempt: victims by uid, or whole pods from a scheduler with nodeCacheCapable: false."""
 
     pod: PodWire
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None

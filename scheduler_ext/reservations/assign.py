@@ -95,7 +95,7 @@ class _Assigner:
             self.groups.setdefault(likeness, []).append(room)
 
     def serve(self, pod: PodView) -> None:
-        """Begin the pod's hand-over, or let it wait, or say that it waits in vain."""
+        """Begin the pod's hand-over, or put it into `waiting` or `in_vain`."""
         likely = [like for label in (None, *pod.identity.labels.items()) for like in self.places.get(label, ())]
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
         free = [room for group in groups for room in self._free(group)]

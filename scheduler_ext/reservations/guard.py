@@ -71,7 +71,7 @@ class Guard:
 
     @classmethod
     def parse(cls, manifest: Json) -> Guard:
-        """Of the object as JSON; what cannot be read is an error, for a guess could give room away twice."""
+        """Parse the object; an unreadable part is an error, because a guess could reserve the same capacity twice."""
         spec = manifest.get("spec") or {}
         return cls(
             tuple(_swap(one) for one in spec.get("swaps") or ()),

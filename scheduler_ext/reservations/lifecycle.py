@@ -73,7 +73,7 @@ def cared_for(reservation: Reservation, view: ReservationView, settings: Reserva
 
 
 def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> bool:
-    """Whether all is as it was told: one placeholder holds everything and nobody uses it, as most of the time."""
+    """Whether the status is up to date: one placeholder holds everything and no pod uses it, the most common case."""
     status, uid = reservation.status, reservation.uid
     if status.phase is not Phase.AVAILABLE or len(mine) != 1 or uid in view.allocated or uid in view.swaps:
         return False

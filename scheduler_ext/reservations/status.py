@@ -1,4 +1,4 @@
-"""The status of a Reservation, in Koordinator's words: phase, node, amounts, owners, conditions. Pure."""
+"""The status of a Reservation, in Koordinator's terms: phase, node, amounts, owners, conditions. Pure."""
 
 from __future__ import annotations
 

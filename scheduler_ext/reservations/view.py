@@ -118,7 +118,7 @@ class PodView:
 
 @dataclass(frozen=True)
 class ReservationView:
-    """Everything a decision rests on.
+    """All inputs of a decision.
 
     pending: pods without a node; reserved: pods with our label, placeholders and owners alike. nodes: names, None when
     unknown. classes: value by PriorityClass; new_classes: seen just now. settled: ids of hand-overs whose guard is in
