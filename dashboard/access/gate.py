@@ -130,10 +130,10 @@ class Gate:
         return gated
 
     async def _http(self, app: Any, scope: Scope, receive: Any, send: Send) -> None:
-        headers = front.headers_of(scope)
-        request_front = front.seen(scope, headers, self._trusted, self.base)
+        request_headers = front.headers_of(scope)
+        request_front = front.seen(scope, request_headers, self._trusted, self.base)
         scope["scheme"], scope["path"] = request_front.scheme, request_front.path
-        visit = replace(self._arrived(request_front, headers), repeated=front.repeated(scope))
+        visit = replace(self._arrived(request_front, request_headers), repeated=front.repeated(scope))
         if request_front.path in self._open:
             await app(scope, receive, self._with_headers(send, visit, keep=False))
             return
@@ -147,7 +147,7 @@ class Gate:
         if visit.launch is Proof.QUERY:
             visit = replace(visit, front=replace(request_front, query=without_token(request_front.query)))
             scope["query_string"] = visit.front.query.encode("latin-1")
-            if scope["method"] == "GET" and answers.wants_page(headers):
+            if scope["method"] == "GET" and answers.wants_page(request_headers):
                 clean = Response(status_code=303, headers={"Location": _here(visit.front)})
                 await clean(scope, receive, self._with_headers(send, visit, keep=True))
                 return
@@ -161,18 +161,18 @@ class Gate:
             self._who.reset(token)
             structlog.contextvars.unbind_contextvars(faults.REQUEST_ID)
 
-    def _arrived(self, request_front: Front, headers: dict[str, str]) -> Visit:
+    def _arrived(self, request_front: Front, request_headers: dict[str, str]) -> Visit:
         """Before it is known who it is."""
-        sealed = _cookies(headers).get(SESSION, "")
+        sealed = _cookies(request_headers).get(SESSION, "")
         id_ = self.seals.open(SESSION, sealed) if sealed else None
-        proof = self.launch.proof(request_front, headers, _cookies(headers))
-        bearer = self.provider is not None and headers.get("authorization", "").lower().startswith("bearer ")
+        proof = self.launch.proof(request_front, request_headers, _cookies(request_headers))
+        bearer = self.provider is not None and request_headers.get("authorization", "").lower().startswith("bearer ")
         bearer = bearer or proof is Proof.BEARER
-        request_id = headers.get("x-request-id", "") if request_front.by_proxy else ""
+        request_id = request_headers.get("x-request-id", "") if request_front.by_proxy else ""
         request = request_id if REQUEST_ID.fullmatch(request_id) else secrets.token_hex(6)
         fresh = not isinstance(id_, str)
         session = fresh_id() if fresh else str(id_)
-        return Visit(request_front, headers, session, fresh, bearer=bearer, request=request, launch=proof)
+        return Visit(request_front, request_headers, session, fresh, bearer=bearer, request=request, launch=proof)
 
     async def _known(self, visit: Visit) -> Visit:
         """The visit with its person; Refused in words."""
@@ -341,9 +341,9 @@ def _here(request_front: Front) -> str:
     return f"{path}?{request_front.query}" if request_front.query else path
 
 
-def _cookies(headers: dict[str, str]) -> dict[str, str]:
+def _cookies(request_headers: dict[str, str]) -> dict[str, str]:
     cookies: dict[str, str] = {}
-    for part in headers.get("cookie", "").split(";"):
+    for part in request_headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
         cookies.setdefault(name, value)
     return cookies
