@@ -57,11 +57,11 @@ class Front:
 
 def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
     """Header names in lower case; a repeated header is joined by commas, as HTTP has it."""
-    headers: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
-        headers[name] = f"{headers[name]},{text}" if name in headers and name != "cookie" else text
-    return headers
+        by_name[name] = f"{by_name[name]},{text}" if name in by_name and name != "cookie" else text
+    return by_name
 
 
 def repeated(scope: Mapping[str, Any]) -> frozenset[str]:
