@@ -74,8 +74,8 @@ CURVES: Final = Schema(
 def table(ledger: Ledger, strata: Sequence[str] | None = None) -> Table:
     """Scores of every contender on all trials, then stratum by stratum (those named, else all)."""
     masks = {ALL: None, **scores.strata(ledger)}
-    kept = {name: mask for name, mask in masks.items() if strata is None or name in strata}
-    return Table.from_rows(SCHEMA, [_row(ledger, c, n, m) for n, m in kept.items() for c in ledger.contenders])
+    selected = {name: mask for name, mask in masks.items() if strata is None or name in strata}
+    return Table.from_rows(SCHEMA, [_row(ledger, c, n, m) for n, m in selected.items() for c in ledger.contenders])
 
 
 def curves(ledger: Ledger) -> Table:
@@ -85,18 +85,18 @@ def curves(ledger: Ledger) -> Table:
 
 def _row(ledger: Ledger, contender: str, stratum: str, mask: Any) -> dict[str, Any]:
     base = by_name(BASELINE).name
-    found = scores.relative(ledger, contender, base, mask)
+    relative = scores.relative(ledger, contender, base, mask)
     peak = scores.peaks(ledger, contender, mask)
-    held = scores.coverage(ledger, contender, mask)
+    coverage = scores.coverage(ledger, contender, mask)
     row = {
         "stratum": stratum,
         "contender": contender,
-        "series": found.series,
-        "trials": found.trials,
-        "dropped": found.dropped,
-        "rel_wql": found.value,
-        "rel_wql_low": found.low,
-        "rel_wql_high": found.high,
+        "series": relative.series,
+        "trials": relative.trials,
+        "dropped": relative.dropped,
+        "rel_wql": relative.value,
+        "rel_wql_low": relative.low,
+        "rel_wql_high": relative.high,
         "pooled_wql": scores.pooled_wql(ledger, contender, mask),
         "mase": scores.mase(ledger, contender, mask),
         "winkler": scores.winkler(ledger, contender, mask),
@@ -114,7 +114,7 @@ def _row(ledger: Ledger, contender: str, stratum: str, mask: Any) -> dict[str, A
         "window_precision": peak.window_precision,
         "window_recall": peak.window_recall,
     }
-    row |= {f"coverage_{100 * q:.0f}": held[LEVELS.index(q)] for q in SHOWN_LEVELS}
+    row |= {f"coverage_{100 * q:.0f}": coverage[LEVELS.index(q)] for q in SHOWN_LEVELS}
     strong = by_name(STRONG).name
     if strong in ledger.contenders:
         paired = scores.against(ledger, contender, strong, base, mask)
@@ -124,13 +124,13 @@ def _row(ledger: Ledger, contender: str, stratum: str, mask: Any) -> dict[str, A
 
 def _curve_rows(ledger: Ledger) -> Iterator[dict[str, Any]]:
     for contender in ledger.contenders:
-        held, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)
+        coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)
         loss, hourly = scores.pinball_by_level(ledger, contender), scores.hourly_coverage(ledger, contender)
         for place, level in enumerate(LEVELS):
             yield {
                 "contender": contender,
                 "level": level,
-                "coverage": held[place],
+                "coverage": coverage[place],
                 "worst_tenth": worst[place],
                 "pinball": loss[place],
                 "by_hour": hourly[:, place].tolist(),

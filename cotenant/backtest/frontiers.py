@@ -45,8 +45,8 @@ def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0)
 
 def _drawn(shard: Shard, pods: int, seed: int) -> npt.NDArray[np.intp]:
     """Rows of each node's series, (NODES, pods)."""
-    known = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE
-    usable = np.flatnonzero(known & np.isfinite(shard.limits) & (shard.limits > 0))
+    complete = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE
+    usable = np.flatnonzero(complete & np.isfinite(shard.limits) & (shard.limits > 0))
     if len(usable) < pods:
         raise NoData(
             f"{len(usable)} series are known throughout and have a limit; a node of {pods} needs more",
@@ -61,17 +61,17 @@ def _drawn(shard: Shard, pods: int, seed: int) -> npt.NDArray[np.intp]:
 def _points(shard: Shard, members: npt.NDArray[np.intp], trial: Trial) -> list[FrontierCurve]:
     """Predictors as they are, at ASKED decisions spread over all."""
     ends = trial.decisions
-    asked = np.unique(np.linspace(0, len(ends) - 1, min(ASKED, len(ends))).astype(np.intp))
+    sampled = np.unique(np.linspace(0, len(ends) - 1, min(ASKED, len(ends))).astype(np.intp))
     size = trial.slots_per_day // BLOCKS_PER_DAY
-    found = []
+    curves = []
     for predictor in PEAK_BASELINES:
         if isinstance(predictor, MaxOfDays | NoOvercommit):
             continue
         peaks = np.full((len(members), len(ends)), np.nan)
-        for place in asked.tolist():
+        for place in sampled.tolist():
             cut = int(ends[place]) * size
             past = shard.values[:, max(0, cut - RECORD_DAYS * trial.slots_per_day) : cut][members]
             peaks[:, place] = predictor.peaks(past, shard.limits[members], trial.slots_per_day)
         at: dict[float, Tally] = {1.0: tally(trial, peaks)}
-        found.append(curve(predictor.name, at))
-    return found
+        curves.append(curve(predictor.name, at))
+    return curves

@@ -106,18 +106,18 @@ def tally(trial: Trial, peaks: Floats) -> Tally:
     came = _came(trial)
     judged = np.isfinite(came) & np.isfinite(peaks)
     limits = np.broadcast_to(trial.limits[:, None], peaks.shape)
-    made = np.minimum(peaks, limits)
-    passed = judged & (made < came - 1e-6 * limits)
+    predicted = np.minimum(peaks, limits)
+    passed = judged & (predicted < came - 1e-6 * limits)
     with np.errstate(invalid="ignore", divide="ignore"):
-        depth = np.where(passed, (came - made) / came, 0.0)
-    over, seen = _over(trial, made)
+        depth = np.where(passed, (came - predicted) / came, 0.0)
+    over, measured = _over(trial, predicted)
     return Tally(
         decisions=judged.sum(axis=1).astype(float),
         violated=passed.sum(axis=1).astype(float),
         severity=depth.sum(axis=1),
-        saved=np.where(judged, limits - made, 0).sum(axis=1),
+        saved=np.where(judged, limits - predicted, 0).sum(axis=1),
         could=np.where(judged, limits - came, 0).sum(axis=1),
-        samples=seen.sum(axis=1).astype(float),
+        samples=measured.sum(axis=1).astype(float),
         above=(over > 0).sum(axis=1).astype(float),
         evicted_hours=over.sum(axis=1) * 24 / trial.slots_per_day,
     )
@@ -128,19 +128,19 @@ def calibrated(
 ) -> dict[float, Floats]:
     """Our peaks (n, decisions) by risk, each from what stood before it: all of it, or the last `history_days` alone."""
     blocks, ends = trial.blocks, trial.decisions
-    whole = None if history_days else _prepared(blocks, trial)
-    made: dict[float, list[Floats]] = {risk: [] for risk in risks}
+    prepared = None if history_days else _prepared(blocks, trial)
+    peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}
     for end in ends.tolist():
-        if whole is None:
+        if prepared is None:
             past = blocks[:, end - (history_days or 0) * BLOCKS_PER_DAY : end]
             of = _prepared(past, trial)
         else:
-            of = whole.until(end, settings.calibration_days * BLOCKS_PER_DAY)
-        known = of.usable(settings)
-        found = served(of, known, risks, settings) if known.any() else [("", np.ones(known.shape))] * len(risks)
-        for risk, (_, peaks) in zip(risks, found, strict=True):
-            made[risk].append(peaks[:, -1] * trial.limits)
-    return {risk: np.stack(peaks, axis=1) for risk, peaks in made.items()}
+            of = prepared.until(end, settings.calibration_days * BLOCKS_PER_DAY)
+        usable = of.usable(settings)
+        forecasts = served(of, usable, risks, settings) if usable.any() else [("", np.ones(usable.shape))] * len(risks)
+        for risk, (_, peaks) in zip(risks, forecasts, strict=True):
+            peaks_by_risk[risk].append(peaks[:, -1] * trial.limits)
+    return {risk: np.stack(peaks, axis=1) for risk, peaks in peaks_by_risk.items()}
 
 
 def _prepared(blocks: Floats, trial: Trial) -> Prepared:
@@ -150,8 +150,8 @@ def _prepared(blocks: Floats, trial: Trial) -> Prepared:
 def highest_of(trial: Trial, days: int) -> Floats:
     """The static predictor: highest total of the last days, (n, decisions)."""
     blocks = np.where(np.isnan(trial.blocks), -np.inf, trial.blocks)
-    found = [blocks[:, end - days * BLOCKS_PER_DAY : end].max(axis=1) for end in trial.decisions.tolist()]
-    peaks = np.stack(found, axis=1)
+    highest = [blocks[:, end - days * BLOCKS_PER_DAY : end].max(axis=1) for end in trial.decisions.tolist()]
+    peaks = np.stack(highest, axis=1)
     return np.where(np.isfinite(peaks), peaks, trial.limits[:, None])
 
 
@@ -159,8 +159,8 @@ def hindsight(trial: Trial, violation: float) -> Floats:
     """For each node the constant that its own days pass so often, known only afterwards, (n, decisions)."""
     came = _came(trial)
     constant = np.nanquantile(came, 1 - violation, axis=1, method="inverted_cdf")
-    made: Floats = np.repeat(constant[:, None], came.shape[1], axis=1)
-    return made
+    peaks: Floats = np.repeat(constant[:, None], came.shape[1], axis=1)
+    return peaks
 
 
 def swept(trial: Trial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
@@ -183,7 +183,7 @@ def frontier(title: str, trial: Trial, settings: NodePeakSettings) -> Frontier:
     """Our curve over risks beside the static predictors' over factors."""
     ours = {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, settings).items()}
     statics = {f"highest of {days} days x factor": swept(trial, highest_of(trial, days)) for days in (7, 14)}
-    curves = [curve("calibrated peak", ours, ours=True), *(curve(name, found) for name, found in statics.items())]
+    curves = [curve("calibrated peak", ours, ours=True), *(curve(name, tallies) for name, tallies in statics.items())]
     return Frontier(title, tuple(curves))
 
 
@@ -218,25 +218,25 @@ def compare(
 def _difference(
     ours: Mapping[float, Tally], other: Mapping[float, Tally], violation: float, rows: npt.NDArray[np.intp]
 ) -> float:
-    left, right = ({knob: t.take(rows) for knob, t in side.items()} for side in (ours, other))
-    return at_violation(left, violation) - at_violation(right, violation)
+    sampled_ours, sampled_other = ({knob: t.take(rows) for knob, t in side.items()} for side in (ours, other))
+    return at_violation(sampled_ours, violation) - at_violation(sampled_other, violation)
 
 
 def _came(trial: Trial) -> Floats:
     """Highest usage of the day after each decision, (n, decisions); NaN when half of it is missing."""
     blocks, ends = trial.blocks, trial.decisions
     days = np.stack([blocks[:, end : end + BLOCKS_PER_DAY] for end in ends.tolist()], axis=1)
-    known = np.isfinite(days).sum(axis=2)
+    measured = np.isfinite(days).sum(axis=2)
     highest = np.where(np.isfinite(days), days, -np.inf).max(axis=2)
-    result: Floats = np.where(2 * known >= BLOCKS_PER_DAY, highest, np.nan)
+    result: Floats = np.where(2 * measured >= BLOCKS_PER_DAY, highest, np.nan)
     return result
 
 
-def _over(trial: Trial, made: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _over(trial: Trial, predicted: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Usage above the prediction in force (until the next decision), and where it is known, (n, slots)."""
     size, ends = trial.slots_per_day // BLOCKS_PER_DAY, trial.decisions
     used = trial.totals[:, ends[0] * size : (ends[-1] + 1) * size]
-    seen = np.isfinite(used)
-    bound = np.repeat(np.where(np.isfinite(made), made, np.inf), size, axis=1)
-    over: Floats = np.where(seen, np.maximum(np.where(seen, used, 0) - bound, 0), 0.0)
-    return over, seen
+    measured = np.isfinite(used)
+    bound = np.repeat(np.where(np.isfinite(predicted), predicted, np.inf), size, axis=1)
+    over: Floats = np.where(measured, np.maximum(np.where(measured, used, 0) - bound, 0), 0.0)
+    return over, measured

@@ -42,9 +42,9 @@ class Days:
 
     def slack(self, requests: Floats) -> Floats:
         """Time-mean of max(0, request - usage) / request of each day, (n, days); NaN where either is missing."""
-        wanted = requests.astype(np.float32)[:, :, None]
+        requested = requests.astype(np.float32)[:, :, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            unused = np.maximum(wanted - self.values, 0) / wanted
+            unused = np.maximum(requested - self.values, 0) / requested
         return _mean(unused)
 
     def used(self, requests: Floats) -> Floats:
@@ -54,8 +54,8 @@ class Days:
 
 def days_of(values: npt.NDArray[np.float32], slots_per_day: int) -> Days:
     """Cut (n, T) from a midnight on into days; days with less than half of their samples count as missing."""
-    whole = values.shape[1] // slots_per_day * slots_per_day
-    block = values[:, :whole].reshape(len(values), -1, slots_per_day)
+    used_slots = values.shape[1] // slots_per_day * slots_per_day
+    block = values[:, :used_slots].reshape(len(values), -1, slots_per_day)
     full = np.isfinite(block).sum(axis=2) >= FULL_DAY * slots_per_day
     block = np.where(full[:, :, None], block, np.float32(np.nan))
     highest = np.fmax.reduce(block, axis=2, initial=np.float32(np.nan)).astype(np.float64)
@@ -75,14 +75,14 @@ class Score:
 
 def judge(requests: Floats, days: Days, mask: Mask) -> Score:
     """Score (n, days) requests on the days of a mask (n, days)."""
-    kept = np.where(mask, requests, np.nan)
-    short = days.maxima > kept
-    total = float(kept[mask].sum())
+    masked = np.where(mask, requests, np.nan)
+    short = days.maxima > masked
+    total = float(masked[mask].sum())
     return Score(
         under_days=float(short[mask].mean()),
-        slack=float(np.mean(days.slack(kept)[mask])),
-        slack_of_sum=1 - float(days.used(kept)[mask].sum()) / total,
-        churn=churn(kept),
+        slack=float(np.mean(days.slack(masked)[mask])),
+        slack_of_sum=1 - float(days.used(masked)[mask].sum()) / total,
+        churn=churn(masked),
         days=int(mask.sum()),
     )
 
@@ -102,10 +102,10 @@ def churn(requests: Floats) -> float:
 
 def highest_of(days: Days, length: int) -> Floats:
     """Maximum of the last `length` days, for each day, (n, days); NaN without any."""
-    found = np.full(days.maxima.shape, np.nan)
+    highest = np.full(days.maxima.shape, np.nan)
     for day in range(1, days.maxima.shape[1]):
-        found[:, day] = np.fmax.reduce(days.maxima[:, max(0, day - length) : day], axis=1, initial=np.nan)
-    return found
+        highest[:, day] = np.fmax.reduce(days.maxima[:, max(0, day - length) : day], axis=1, initial=np.nan)
+    return highest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,8 +130,8 @@ def by_risk(days: Days, provided: Floats, risk: float, history: int = 14) -> ByR
     """Every day's request from the `history` days before it alone; provided: (n, days) known at the day's begin."""
     parts = [np.full(days.maxima.shape, np.nan) for _ in range(4)]
     for day in range(1, days.maxima.shape[1]):
-        known = slice(max(0, day - history), day)
-        args = days.maxima[:, known], days.means[:, known], provided[:, day]
+        past = slice(max(0, day - history), day)
+        args = days.maxima[:, past], days.means[:, past], provided[:, day]
         for part, column in zip(parts, (*day_risk.expected(*args), day_risk.amounts(*args, risk).amounts), strict=True):
             part[:, day] = column
     return ByRisk(*parts)
@@ -159,8 +159,8 @@ def closed(ours: Score, baseline: Score, oracle: Score) -> float:
 
 def _mean(values: npt.NDArray[np.float32]) -> Floats:
     """Mean of the finite values of the last axis, NaN without one."""
-    there = np.isfinite(values)
-    count = there.sum(axis=-1)
-    total = np.where(there, values, 0).sum(axis=-1, dtype=np.float64)
+    finite = np.isfinite(values)
+    count = finite.sum(axis=-1)
+    total = np.where(finite, values, 0).sum(axis=-1, dtype=np.float64)
     mean: Floats = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
     return mean

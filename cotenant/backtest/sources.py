@@ -114,19 +114,19 @@ class StoredSeries:
         if inventory is None:
             raise NoData(f"no inventory of cluster {self.store.cluster} is stored at {self.store.url}")
         usage = self.store.read(USAGE[self.resource], self.grid)
-        whole = total(usage, by_workload(usage.refs, inventory))
-        names = tuple(f"{ref.namespace}/{ref.kind}/{ref.name}" for ref in whole.refs)
+        workload_usage = total(usage, by_workload(usage.refs, inventory))
+        names = tuple(f"{ref.namespace}/{ref.kind}/{ref.name}" for ref in workload_usage.refs)
         requests = _requests(inventory, self.resource)
-        limits = np.array([requests.get(ref, np.nan) for ref in whole.refs], dtype=np.float32)
+        limits = np.array([requests.get(ref, np.nan) for ref in workload_usage.refs], dtype=np.float32)
         for first in range(0, len(names), SERIES_PER_SHARD):
             part = slice(first, first + SERIES_PER_SHARD)
-            yield Shard(names[part], whole.grid, whole.values[part], limits[part])
+            yield Shard(names[part], workload_usage.grid, workload_usage.values[part], limits[part])
 
 
 def _requests(inventory: Inventory, resource: Resource) -> dict[WorkloadRef, float]:
     """Request of each workload's running pods together, where there is one."""
-    found: dict[WorkloadRef, float] = {}
+    requests: dict[WorkloadRef, float] = {}
     for pod in inventory.pods:
         if pod.running and pod.requests.get(resource):
-            found[pod.workload] = found.get(pod.workload, 0.0) + pod.requests[resource]
-    return found
+            requests[pod.workload] = requests.get(pod.workload, 0.0) + pod.requests[resource]
+    return requests

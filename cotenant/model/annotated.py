@@ -86,18 +86,18 @@ def above_limits(resources: Json) -> str:
 
 
 def _plain(resources: Json | None) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    sides: dict[str, dict[str, Any]] = {}
     for side in ("requests", "limits"):
         amounts = (resources or {}).get(side)
         if isinstance(amounts, Mapping) and amounts:
-            found[side] = {name: _amount(name, given) for name, given in amounts.items()}
-    return found
+            sides[side] = {name: _amount(name, amount) for name, amount in amounts.items()}
+    return sides
 
 
-def _amount(name: str, given: Any) -> int | str:
+def _amount(name: str, amount: Any) -> int | str:
     """Millicores, bytes, thousandths of anything else; what is no quantity stays as it is written."""
     resource = Resource.MEMORY if name in ("memory", "ephemeral-storage") else Resource.CPU
     try:
-        return parse_amount(resource, given)
+        return parse_amount(resource, amount)
     except QuantityError:
-        return str(given)
+        return str(amount)

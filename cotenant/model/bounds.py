@@ -24,14 +24,14 @@ QUOTA_KEYS: Final[Mapping[str, tuple[Resource, bool]]] = {
 
 def tightest(ranges: Iterable[LimitRange]) -> tuple[LimitRange, ...]:
     """One bound for each namespace and resource, sorted: all LimitRanges of a namespace must be kept."""
-    found: dict[tuple[str, Resource], LimitRange] = {}
+    bounds: dict[tuple[str, Resource], LimitRange] = {}
     for one in ranges:
-        old = found.get((one.namespace, one.resource), one)
-        found[one.namespace, one.resource] = LimitRange(
+        old = bounds.get((one.namespace, one.resource), one)
+        bounds[one.namespace, one.resource] = LimitRange(
             one.namespace,
             one.resource,
             max((m for m in (old.minimum, one.minimum) if m is not None), default=None),
             min((m for m in (old.maximum, one.maximum) if m is not None), default=None),
             min((r for r in (old.max_ratio, one.max_ratio) if r is not None), default=None),
         )
-    return tuple(found[key] for key in sorted(found))
+    return tuple(bounds[key] for key in sorted(bounds))

@@ -159,14 +159,14 @@ class Standing:
     begun_seconds: float = 0.0
     held: bool = False
 
-    def moved(self, happened: Happened, seconds: float, actor: str, words: str = "") -> Standing:
+    def moved(self, happened: Happened, seconds: float, actor: str, note: str = "") -> Standing:
         """Where it is after the next event; UsageError when that cannot happen now."""
         return replace(
             self,
             state=after(self.state, happened),
             since_seconds=seconds,
             actor=actor,
-            words=words,
+            words=note,
             begun_seconds=seconds if happened in (Happened.RESUMED, Happened.CONFIRMED) else self.begun_seconds,
             held=self.held or happened is Happened.ROLLBACK_REFUSED,
         )
@@ -174,22 +174,22 @@ class Standing:
 
 def after(state: ChangeState | None, happened: Happened) -> ChangeState:
     """The next state; UsageError when this cannot happen now."""
-    found = TRANSITIONS.get((state, happened))
-    if found is None:
+    next_state = TRANSITIONS.get((state, happened))
+    if next_state is None:
         raise UsageError(
             f"a change that is {state or 'not accepted'} cannot become {happened}",
             fix="Look at `cotenant recs changes`.",
         )
-    return found
+    return next_state
 
 
 def folded(events: Iterable[tuple[str, Happened, float, str, Change | None, str]]) -> dict[str, Standing]:
     """Standing of each change by id, from (id, happened, time, actor, the change when accepted, words) in order."""
-    found: dict[str, Standing] = {}
-    for id_, happened, seconds, actor, change, words in events:
-        last = found.get(id_)
+    standings: dict[str, Standing] = {}
+    for id_, happened, seconds, actor, change, note in events:
+        last = standings.get(id_)
         if last is not None:
-            found[id_] = last.moved(happened, seconds, actor, words)
+            standings[id_] = last.moved(happened, seconds, actor, note)
         elif change is not None:
-            found[id_] = Standing(change, after(None, happened), seconds, seconds, actor, words, seconds)
-    return found
+            standings[id_] = Standing(change, after(None, happened), seconds, seconds, actor, note, seconds)
+    return standings

@@ -74,12 +74,12 @@ def changes_table(standings: Iterable[Standing]) -> Table:
 
 def entries_table(rows: Iterable[Told]) -> Table:
     """The ledger's rows, in their order."""
-    made = [
+    records = [
         {"seq": t.row, "time": t.seconds, "actor": t.actor, "event": t.event, "subject": t.subject}
         | {"body": t.body, "hash": t.hash}
         for t in rows
     ]
-    return Table.from_rows(ENTRIES, made)
+    return Table.from_rows(ENTRIES, records)
 
 
 def moves(change: Change) -> list[Moved]:
@@ -95,12 +95,12 @@ def moved(change: Change) -> str:
 
 def overridden(change: Change) -> list[str]:
     """Rules that somebody passed over."""
-    return [rule for rule, words in change.guardrails.items() if words.startswith("overridden")]
+    return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
 
 
 def _row(standing: Standing) -> dict[str, Any]:
     change = standing.change
-    raised = [f"{rule} {words}" for rule, words in change.guardrails.items() if words != "pass"]
+    raised = [f"{rule} {outcome}" for rule, outcome in change.guardrails.items() if outcome != "pass"]
     return {
         "change": change.id,
         "time": standing.accepted_seconds,
@@ -134,8 +134,8 @@ def _moves(write: Write) -> Iterator[Moved]:
         before, after = _leaves(old), _leaves(new)
         for leaf in dict.fromkeys((*after, *before)):
             if before.get(leaf) != after.get(leaf):
-                words = f"{name} {leaf[1]} {leaf[0].removesuffix('s')}"
-                yield Moved(target, words, before.get(leaf, NOTHING), after.get(leaf, NOTHING))
+                label = f"{name} {leaf[1]} {leaf[0].removesuffix('s')}"
+                yield Moved(target, label, before.get(leaf, NOTHING), after.get(leaf, NOTHING))
 
 
 def _name(write: Write, pointer: str) -> str:
@@ -153,9 +153,11 @@ def _resources(value: Any) -> bool:
 
 def _leaves(value: Any) -> dict[tuple[str, str], str]:
     """(requests or limits, resource) -> amount."""
-    given = value if isinstance(value, Mapping) else {}
-    parts = ((part, given.get(part)) for part in ("requests", "limits"))
-    return {(part, str(k)): str(v) for part, held in parts if isinstance(held, Mapping) for k, v in held.items()}
+    resources = value if isinstance(value, Mapping) else {}
+    parts = ((part, resources.get(part)) for part in ("requests", "limits"))
+    return {
+        (part, str(k)): str(v) for part, amounts in parts if isinstance(amounts, Mapping) for k, v in amounts.items()
+    }
 
 
 def _text(value: Any) -> str:

@@ -19,10 +19,10 @@ def escaped(text: str, most: int = HEADER_CHARACTERS) -> str:
     Source: Slack's "Formatting text for app surfaces", escaping text.
     """
     pieces: list[str] = []
-    left = most - 1
+    remaining = most - 1
     for piece in (_ESCAPES.get(c, c) for c in visible(text)):
-        left -= len(piece)
-        if left < 0:
+        remaining -= len(piece)
+        if remaining < 0:
             return "".join(pieces) + "…"
         pieces.append(piece)
     return "".join(pieces)
@@ -35,10 +35,10 @@ def header(text: str) -> dict[str, Any]:
 
 def section(lines: Iterable[str]) -> dict[str, Any]:
     """A block of lines, as many whole ones as Slack takes."""
-    kept, left = [], SECTION_CHARACTERS
+    fitting, remaining = [], SECTION_CHARACTERS
     for line in lines:
-        left -= len(line) + 1
-        if left < 0:
+        remaining -= len(line) + 1
+        if remaining < 0:
             break
-        kept.append(line)
-    return {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(kept), "verbatim": True}}
+        fitting.append(line)
+    return {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(fitting), "verbatim": True}}

@@ -51,8 +51,8 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
     for one in containers:
-        held = {**one.limits, **one.requests} if side == "requests" else one.limits
-        amounts = {resource: held.get(resource, 0)}
+        declared = {**one.limits, **one.requests} if side == "requests" else one.limits
+        amounts = {resource: declared.get(resource, 0)}
         if one.role in (ContainerRole.INIT, ContainerRole.SIDECAR):
             inits.append((amounts, one.role is ContainerRole.SIDECAR))
         else:

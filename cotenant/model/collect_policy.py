@@ -38,8 +38,8 @@ def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:
     """Of spec.metricCollectPolicy; what is missing or absurd is as usual, floors of Koordinator's agent hold."""
     usual = CollectPolicy()
     aggregate = collect.get("nodeAggregatePolicy")
-    given = aggregate.get("durations") if isinstance(aggregate, Mapping) else None
-    durations = tuple(d for d in map(seconds_of, given if isinstance(given, list) else ()) if d)
+    raw_durations = aggregate.get("durations") if isinstance(aggregate, Mapping) else None
+    durations = tuple(d for d in map(seconds_of, raw_durations if isinstance(raw_durations, list) else ()) if d)
     return CollectPolicy(
         max(LEAST_AGGREGATE_SECONDS, _whole(collect, "aggregateDurationSeconds", usual.aggregate_seconds)),
         max(LEAST_REPORT_SECONDS, _whole(collect, "reportIntervalSeconds", usual.report_seconds)),
@@ -50,10 +50,10 @@ def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:
 def go_duration(seconds: int) -> str:
     """Whole seconds as Go writes a duration: 300 -> "5m0s"."""
     hours, rest = divmod(seconds, 3600)
-    minutes, left = divmod(rest, 60)
+    minutes, remainder = divmod(rest, 60)
     if hours:
-        return f"{hours}h{minutes}m{left}s"
-    return f"{minutes}m{left}s" if minutes else f"{left}s"
+        return f"{hours}h{minutes}m{remainder}s"
+    return f"{minutes}m{remainder}s" if minutes else f"{remainder}s"
 
 
 def seconds_of(text: Any) -> int:

@@ -95,9 +95,9 @@ def _struct(value: Any, kind: inspect.StructType, path: str) -> Iterator[Deviati
             yield Deviation(below(path, key), child, f"is not read here{meant(key, fields)}", fatal=False)
 
 
-def meant(key: str, known: Any) -> str:
+def meant(key: str, candidates: Any) -> str:
     """A question after the closest known word, empty when none is near."""
-    near = difflib.get_close_matches(key[:80], list(known), n=1)
+    near = difflib.get_close_matches(key[:80], list(candidates), n=1)
     return f"; do you mean {near[0]}?" if near else ""
 
 

@@ -166,13 +166,13 @@ class Permission:
 class Desk(Protocol):
     """Safe for many threads. Raises NotAllowed, and CotenantError when nothing could be asked at all."""
 
-    def review(self, who: Someone, wanted: Wanted) -> list[Looked]:
+    def review(self, who: Someone, request: Wanted) -> list[Looked]:
         """Each workload as it is now. Right.REVIEW in its namespace, else the row's `error` says so."""
 
-    def dry_run(self, who: Someone, wanted: Wanted) -> list[Looked]:
+    def dry_run(self, who: Someone, request: Wanted) -> list[Looked]:
         """The same with `tried`; nothing is kept."""
 
-    def accept(self, who: Someone, wanted: Wanted) -> list[Standing]:
+    def accept(self, who: Someone, request: Wanted) -> list[Standing]:
         """Write down, then do; UsageError names the rule that stops it. The same key again: the same standings."""
 
     def changes(self, who: Someone) -> list[Standing]:
@@ -199,7 +199,7 @@ class Desk(Protocol):
     def settle(self, who: Someone) -> list[Standing]:
         """Find out what became of changes without an outcome."""
 
-    def bundle(self, who: Someone, wanted: Wanted, form: Form) -> Mapping[str, str]:
+    def bundle(self, who: Someone, request: Wanted, form: Form) -> Mapping[str, str]:
         """Files by path, and `PULL_REQUEST.md`; of KUBECTL one text of commands."""
 
     def postpone(self, who: Someone, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
@@ -221,9 +221,9 @@ class Desk(Protocol):
         """What the cluster allows, by SelfSubjectAccessReview."""
 
 
-def required(right: Right, who: Someone, wanted: Wanted) -> None:
+def required(right: Right, who: Someone, request: Wanted) -> None:
     """NotAllowed for the first workload whose namespace is not theirs, and for an override without the right."""
-    for workload in wanted.workloads:
+    for workload in request.workloads:
         who.require(right, workload.namespace)
-        if wanted.overridden:
+        if request.overridden:
             who.require(Right.OVERRIDE, workload.namespace)

@@ -25,11 +25,11 @@ def difference(old: str, new: str) -> str:
         after = dict(_leaves(msgspec.json.decode(new))) if new else {}
     except (msgspec.MsgspecError, RecursionError):
         return cut(new or old, LONGEST)
-    apart = [name for name, value in after.items() if before.get(name) != value]
-    names = [name for name in apart if name in before] or apart
+    changed_names = [name for name, value in after.items() if before.get(name) != value]
+    names = [name for name in changed_names if name in before] or changed_names
     changed = [_told(name, before.get(name), after[name]) for name in names]
-    gone = [f"{name} gone" for name in before if name not in after] if not new else []
-    return _joined([*changed, *gone])
+    removed = [f"{name} gone" for name in before if name not in after] if not new else []
+    return _joined([*changed, *removed])
 
 
 def cut(text: str, longest: int) -> str:

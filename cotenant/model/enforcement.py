@@ -135,8 +135,8 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def id(self) -> str:
         """The same for whoever tells of it: agent's log, Event, import."""
-        said = (round(self.time_seconds, 3), self.node, self.reason, self.pod, self.subject, self.knob, self.after)
-        return blake2b(repr(said).encode(), digest_size=10).hexdigest()
+        identity = (round(self.time_seconds, 3), self.node, self.reason, self.pod, self.subject, self.knob, self.after)
+        return blake2b(repr(identity).encode(), digest_size=10).hexdigest()
 
     @property
     def holds(self) -> bool | None:
@@ -162,12 +162,12 @@ def lane_of(strategy: str, reason: str) -> Lane:
 
 def in_words(knob: str, value: str) -> str:
     """A knob's value for people: quotas in cores, memory in MiB or GiB, the others as they are."""
-    whole = value.removeprefix("-").isdecimal()
+    is_integer = value.removeprefix("-").isdecimal()
     if value == NO_LIMIT and knob in ("cpu.quota", "memory.high", "memory.limit"):
         return "no limit"
-    if whole and knob in ("cpu.quota", "cpu.burst"):
+    if is_integer and knob in ("cpu.quota", "cpu.burst"):
         return f"{int(value) / MICROSECONDS_PER_CORE:.3g} cores"
-    if whole and knob in ("memory.min", "memory.low", "memory.high", "memory.limit"):
+    if is_integer and knob in ("memory.min", "memory.low", "memory.high", "memory.limit"):
         size = int(value)
         return f"{size / GIB:.3g} GiB" if size >= GIB else f"{size / MIB:.3g} MiB"
     return value

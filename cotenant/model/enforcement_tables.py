@@ -77,11 +77,11 @@ class Keep:
     nodes: int = 200
 
 
-def joined(kept: Table | None, acts: Iterable[Act], keep: Keep) -> Table:
+def joined(stored: Table | None, acts: Iterable[Act], keep: Keep) -> Table:
     """The table with the news in it: each act once, newest first, no more than is kept."""
-    news = _series_once(kept, acts)
+    news = _series_once(stored, acts)
     fresh = Table.from_rows(ENFORCEMENT, [row_of(act) for act in news])
-    table = fresh if kept is None else _concatenated(kept, fresh)
+    table = fresh if stored is None else _concatenated(stored, fresh)
     times = table.columns["time"].astype(np.float64)
     order = np.argsort(-times, kind="stable")
     order = order[times[order] >= keep.now_seconds - keep.days * DAY_SECONDS]
@@ -89,34 +89,34 @@ def joined(kept: Table | None, acts: Iterable[Act], keep: Keep) -> Table:
     return table.take(order[np.sort(first)][: keep.rows])
 
 
-def _series_once(kept: Table | None, acts: Iterable[Act]) -> list[Act]:
+def _series_once(stored: Table | None, acts: Iterable[Act]) -> list[Act]:
     """Acts of Events as what came since the last look: an Event that did not go on is nothing new."""
-    known: dict[str, int] = {}
-    if kept is not None:
-        for series, total in zip(kept.columns["series"], kept.columns["total"], strict=True):
+    totals: dict[str, int] = {}
+    if stored is not None:
+        for series, total in zip(stored.columns["series"], stored.columns["total"], strict=True):
             if series and np.isfinite(total):
-                known[str(series)] = max(known.get(str(series), 0), int(total))
-    found = []
+                totals[str(series)] = max(totals.get(str(series), 0), int(total))
+    news = []
     for act in acts:
-        before = known.get(act.series, 0) if act.series else 0
+        before = totals.get(act.series, 0) if act.series else 0
         if act.series and act.total <= before:
             continue
         if act.series:
-            known[act.series] = act.total
-            found.append(replace(act, count=act.total - before))
+            totals[act.series] = act.total
+            news.append(replace(act, count=act.total - before))
         else:
-            found.append(act)
-    return found
+            news.append(act)
+    return news
 
 
-def _concatenated(kept: Table, fresh: Table) -> Table:
+def _concatenated(stored: Table, fresh: Table) -> Table:
     names = [c.name for c in ENFORCEMENT.columns]
-    return Table(ENFORCEMENT, {n: np.concatenate([fresh.columns[n], kept.columns[n]]) for n in names})
+    return Table(ENFORCEMENT, {n: np.concatenate([fresh.columns[n], stored.columns[n]]) for n in names})
 
 
-def joined_lanes(kept: Table | None, lanes: Sequence[NodeLanes], keep: Keep) -> Table:
+def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Keep) -> Table:
     """A row a node: the newest numbers take the place of older ones; of too many nodes those seen last stay."""
-    rows = {str(row["node"]): row for row in kept.rows()} if kept is not None else {}
+    rows = {str(row["node"]): row for row in stored.rows()} if stored is not None else {}
     rows |= {lane.node: lane_row(lane) for lane in lanes}
     oldest = keep.now_seconds - keep.days * DAY_SECONDS
     alive = [row for row in rows.values() if _end(row) >= oldest]
@@ -151,9 +151,9 @@ def _binned(samples: Sequence[LaneSample], name: str, place: npt.NDArray[np.int6
 
 def lane_row(lane: NodeLanes) -> dict[str, Any]:
     """A row of ENFORCEMENT_LANES."""
-    named = {"node": lane.node, "start": lane.start_seconds, "step_seconds": lane.step_seconds}
+    identity = {"node": lane.node, "start": lane.start_seconds, "step_seconds": lane.step_seconds}
     mode = {"capacity": lane.capacity, "mode": "dry-run" if lane.dry else "real", "source": lane.source}
-    return named | mode | {name: lane.values.get(name, []) for name in NUMBERS}
+    return identity | mode | {name: lane.values.get(name, []) for name in NUMBERS}
 
 
 def lanes_of(row: Mapping[str, Any]) -> NodeLanes:

@@ -178,8 +178,8 @@ class HistogramBatch:
         if (self.buckets, self.half_life_seconds, len(self)) != (other.buckets, other.half_life_seconds, len(other)):
             raise ValueError("histograms of different layout, half life or number cannot be merged")
         reference = np.maximum(self.reference_seconds, other.reference_seconds)
-        left, right = self._moved(reference), other._moved(reference)
-        return replace(left, weights=left.weights + right.weights, total=left.total + right.total)
+        ours, theirs = self._moved(reference), other._moved(reference)
+        return replace(ours, weights=ours.weights + theirs.weights, total=ours.total + theirs.total)
 
     def select(self, rows: npt.NDArray[np.integer[Any]]) -> HistogramBatch:
         """The histograms at these positions; -1 gives an empty one."""
@@ -202,12 +202,12 @@ class HistogramBatch:
         position = np.arange(self.buckets.count)
         partial = np.where(position >= first, self.weights, 0.0).cumsum(axis=1)
         ends = np.append(self.buckets.starts[1:], self.buckets.starts[-1])
-        found = np.empty((len(self), len(fractions)))
+        values = np.empty((len(self), len(fractions)))
         for column, fraction in enumerate(fractions):
             reached = (partial >= (fraction * self.total)[:, None]) | (position >= last)
-            found[:, column] = ends[(reached & (position >= first)).argmax(axis=1)]
-        found[~filled.any(axis=1)] = np.nan
-        return found
+            values[:, column] = ends[(reached & (position >= first)).argmax(axis=1)]
+        values[~filled.any(axis=1)] = np.nan
+        return values
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """Every histogram in VPA's stored form; weights that round to 0 are left out."""
@@ -227,8 +227,8 @@ class HistogramBatch:
         weights = np.where(self.weights[row] >= self.buckets.epsilon, self.weights[row], 0.0)
         heaviest = weights.max()
         scaled = np.floor(weights * (_CHECKPOINT_SCALE / heaviest if heaviest else 0.0) + 0.5).astype(np.int64)
-        kept = {int(bucket): int(scaled[bucket]) for bucket in np.flatnonzero(scaled)}
-        return Checkpoint(int(self.reference_seconds[row]), float(self.total[row]), kept)
+        bucket_weights = {int(bucket): int(scaled[bucket]) for bucket in np.flatnonzero(scaled)}
+        return Checkpoint(int(self.reference_seconds[row]), float(self.total[row]), bucket_weights)
 
     def _moved(self, reference: Integers) -> HistogramBatch:
         """The same histograms told from later reference times: every weight times a power of two."""

@@ -183,13 +183,13 @@ class ClassPolicies(Part, frozen=True):
 
     def of(self, qos: QosClass) -> ClassPolicy:
         """Policy of a pod's class; NONE, whose default by Kubernetes QoS the caller has not asked for, is LS."""
-        named = {
+        by_class = {
             QosClass.LSE: self.lsr_class,
             QosClass.LSR: self.lsr_class,
             QosClass.BE: self.be_class,
             QosClass.SYSTEM: self.system_class,
         }
-        return named.get(qos, self.ls_class)
+        return by_class.get(qos, self.ls_class)
 
 
 class CpuBurst(Part, frozen=True):
@@ -259,12 +259,14 @@ def decode(spec: Mapping[str, Any], *, strict: bool = False) -> NodePolicy:
     """
     from cotenant.model.node_policy_defaults import BUILT_IN, NONE_CLASS
 
-    given = without_nulls(dict(spec))
-    wrong = next((d for d in deviations(given, NodePolicy, "$.spec") if d.fatal or strict), None)
+    nonnull_spec = without_nulls(dict(spec))
+    wrong = next((d for d in deviations(nonnull_spec, NodePolicy, "$.spec") if d.fatal or strict), None)
     if wrong is not None:
         raise UsageError(f"NodeSLO {wrong}", fix="Correct it in slo-controller-config, which the NodeSLO comes from.")
-    below = merged(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}}) if _has_root(given) else BUILT_IN
-    return msgspec.convert(merged(below, given), NodePolicy)
+    below = (
+        merged(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}}) if _has_root(nonnull_spec) else BUILT_IN
+    )
+    return msgspec.convert(merged(below, nonnull_spec), NodePolicy)
 
 
 def _has_root(spec: Mapping[str, Any]) -> bool:

@@ -96,27 +96,29 @@ class _Reader:
             notes=tuple(self.notes),
         )
 
-    def _pods(self, given: Any) -> Iterator[PodMetric]:
-        for one in _objects(given):
+    def _pods(self, entries: Any) -> Iterator[PodMetric]:
+        for one in _objects(entries):
             namespace, name = str(one.get("namespace", "")), str(one.get("name", ""))
             usage = self._resources(_object(one, "podUsage"), f"pod {namespace}/{name}")
             yield PodMetric(namespace, name, usage, _priority(one))
 
-    def _hosts(self, given: Any) -> Iterator[HostApplicationMetric]:
-        for one in _objects(given):
+    def _hosts(self, entries: Any) -> Iterator[HostApplicationMetric]:
+        for one in _objects(entries):
             name = str(one.get("name", ""))
             usage = self._resources(_object(one, "usage"), f"host application {name}")
             yield HostApplicationMetric(name, usage, _priority(one))
 
     def _resources(self, holder: Mapping[str, Any], what: str) -> Amounts:
-        given, found = _object(holder, "resources"), {}
+        quantities, amounts = _object(holder, "resources"), {}
         for resource in Resource:
-            if resource.value in given:
+            if resource.value in quantities:
                 try:
-                    found[resource] = parse_amount(resource, given[resource.value], f"NodeMetric {self.node}, {what}")
+                    amounts[resource] = parse_amount(
+                        resource, quantities[resource.value], f"NodeMetric {self.node}, {what}"
+                    )
                 except QuantityError as error:
                     self.notes.append(f"{error.message}; counted as not measured")
-        return found
+        return amounts
 
     def _moment(self, text: Any) -> float | None:
         try:
@@ -140,12 +142,12 @@ def _reporter(metadata: Mapping[str, Any]) -> str:
 
 
 def _object(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = holder.get(key)
-    return found if isinstance(found, Mapping) else {}
+    member = holder.get(key)
+    return member if isinstance(member, Mapping) else {}
 
 
-def _objects(given: Any) -> list[Mapping[str, Any]]:
-    return [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+def _objects(members: Any) -> list[Mapping[str, Any]]:
+    return [one for one in members if isinstance(one, Mapping)] if isinstance(members, list) else []
 
 
 def _priority(holder: Mapping[str, Any]) -> PriorityClass:

@@ -316,8 +316,8 @@ class Proposal:
 
     def at(self, quantile: float) -> tuple[int, ...]:
         """`wanted` at the lowest rehearsed level that is not below a quantile, else at the highest."""
-        found = next((i for i, level in enumerate(self.levels) if level >= quantile - 1e-9), len(self.levels) - 1)
-        return self.ladder[found] if self.ladder else self.wanted
+        rung = next((i for i, level in enumerate(self.levels) if level >= quantile - 1e-9), len(self.levels) - 1)
+        return self.ladder[rung] if self.ladder else self.wanted
 
 
 def proposal_name(ref: WorkloadRef) -> str:
@@ -339,6 +339,6 @@ def moment(seconds: float) -> str:
 def duration(seconds: float) -> str:
     """A duration as Kubernetes reads it, in whole seconds."""
     hours, rest = divmod(round(seconds), 3600)
-    minutes, left = divmod(rest, 60)
-    parts = ((hours, "h"), (minutes, "m"), (left, "s"))
+    minutes, remainder = divmod(rest, 60)
+    parts = ((hours, "h"), (minutes, "m"), (remainder, "s"))
     return "".join(f"{n}{unit}" for n, unit in parts if n) or "0"

@@ -35,9 +35,9 @@ from cotenant.model.reservation import AllocatePolicy, moment_of, seconds_of
 Json = Mapping[str, Any]
 
 
-def parse_plan(given: Json) -> Plan:
+def parse_plan(body: Json) -> Plan:
     """Of the object as JSON; UsageError or QuantityError names the plan, the field and the value."""
-    meta, spec = given.get("metadata") or {}, given.get("spec") or {}
+    meta, spec = body.get("metadata") or {}, body.get("spec") or {}
     name, what = str(meta.get("name") or ""), f"reservationplan {meta.get('namespace')}/{meta.get('name')}"
     amount, texts = spec.get("amount") or {}, (spec.get("amount") or {}).get("perPod") or {}
     owner = spec.get("owner") or {}
@@ -68,18 +68,18 @@ def parse_plan(given: Json) -> Plan:
         policy=_policy(spec.get("policy") or {}),
         approval=_approval(spec.get("approval") or {}, what),
         history_limit=int(spec.get("historyLimit", 10)),
-        status=_status(given.get("status") or {}, what),
+        status=_status(body.get("status") or {}, what),
         labels=meta.get("labels") or {},
         per_pod_text={str(r): str(text) for r, text in texts.items()},
         deleting=bool(meta.get("deletionTimestamp")),
     )
 
 
-def parse_span(given: Any, what: str) -> Span | None:
+def parse_span(body: Any, what: str) -> Span | None:
     """Of {start, end}; None for none, UsageError for what is none or ends before it starts."""
-    if not given:
+    if not body:
         return None
-    start, end = moment_of(given.get("start"), f"{what}.start"), moment_of(given.get("end"), f"{what}.end")
+    start, end = moment_of(body.get("start"), f"{what}.start"), moment_of(body.get("end"), f"{what}.end")
     if start is None or end is None or end <= start:
         raise UsageError(f"{what} has no end after its start", fix="Give start and end, such as 18:00 and 20:00.")
     return Span(start, end)
@@ -123,85 +123,85 @@ def _choice(kind: type[Any], text: Any, what: str) -> Any:
     try:
         return kind(text)
     except ValueError as error:
-        known = ", ".join(m.value for m in kind if m.value)
-        raise UsageError(f"{what} {text!r} is unknown", fix=f"Write one of {known}.") from error
+        allowed = ", ".join(m.value for m in kind if m.value)
+        raise UsageError(f"{what} {text!r} is unknown", fix=f"Write one of {allowed}.") from error
 
 
 def _seconds(spec: Json, name: str, default: float, what: str) -> float:
     return seconds_of(str(spec[name]), f"{what}: {name}") if name in spec else default
 
 
-def _recurrence(given: Any, what: str) -> Recurrence | None:
-    if not given:
+def _recurrence(body: Any, what: str) -> Recurrence | None:
+    if not body:
         return None
-    late = given.get("startingDeadline")
+    late = body.get("startingDeadline")
     return Recurrence(
-        str(given.get("schedule") or ""),
-        str(given.get("timeZone") or "Etc/UTC"),
-        seconds_of(str(given.get("duration") or ""), f"{what}: recurring.duration"),
+        str(body.get("schedule") or ""),
+        str(body.get("timeZone") or "Etc/UTC"),
+        seconds_of(str(body.get("duration") or ""), f"{what}: recurring.duration"),
         seconds_of(str(late), f"{what}: recurring.startingDeadline") if late is not None else None,
-        tuple(s for one in given.get("skip") or () if (s := moment_of(one, f"{what}: recurring.skip")) is not None),
+        tuple(s for one in body.get("skip") or () if (s := moment_of(one, f"{what}: recurring.skip")) is not None),
     )
 
 
-def _policy(given: Json) -> ApprovalPolicy:
+def _policy(body: Json) -> ApprovalPolicy:
     return ApprovalPolicy(
-        bool(given.get("autoApprove")),
-        given.get("minimumHitRatio"),
-        given.get("maximumIdleCoreHours"),
-        given.get("maximumCost"),
+        bool(body.get("autoApprove")),
+        body.get("minimumHitRatio"),
+        body.get("maximumIdleCoreHours"),
+        body.get("maximumCost"),
     )
 
 
-def _approval(given: Json, what: str) -> Approval | None:
-    if not given.get("decision"):
+def _approval(body: Json, what: str) -> Approval | None:
+    if not body.get("decision"):
         return None
     return Approval(
-        _choice(Decision, given["decision"], f"{what}: approval.decision"),
-        _choice(Scope, given.get("scope") or "Series", f"{what}: approval.scope"),
-        str(given.get("by") or ""),
-        moment_of(given.get("at"), f"{what}: approval.at") or 0.0,
-        str(given.get("reason") or ""),
+        _choice(Decision, body["decision"], f"{what}: approval.decision"),
+        _choice(Scope, body.get("scope") or "Series", f"{what}: approval.scope"),
+        str(body.get("by") or ""),
+        moment_of(body.get("at"), f"{what}: approval.at") or 0.0,
+        str(body.get("reason") or ""),
     )
 
 
-def _status(given: Json, what: str) -> PlanStatus:
+def _status(body: Json, what: str) -> PlanStatus:
     return PlanStatus(
-        phase=PlanPhase(given["phase"]) if given.get("phase") else None,
-        window=parse_span(given.get("window"), f"{what}: status.window"),
-        reserve_at_seconds=moment_of(given.get("reserveAt"), what) or 0.0,
-        lead_seconds=int(given.get("leadSeconds") or 0),
-        count=int(given.get("count") or 0),
-        expected=_expected(given.get("expected")),
+        phase=PlanPhase(body["phase"]) if body.get("phase") else None,
+        window=parse_span(body.get("window"), f"{what}: status.window"),
+        reserve_at_seconds=moment_of(body.get("reserveAt"), what) or 0.0,
+        lead_seconds=int(body.get("leadSeconds") or 0),
+        count=int(body.get("count") or 0),
+        expected=_expected(body.get("expected")),
         units=tuple(
             Unit(str(u.get("name")), u.get("nodeName") or "", u.get("phase") or "", u.get("usedBy") or "")
-            for u in given.get("reservations") or ()
+            for u in body.get("reservations") or ()
         ),
-        progress=_progress(given.get("progress") or {}, what),
-        score=_score(given.get("score"), what),
-        history=tuple(s for one in given.get("history") or () if (s := _score(one, what))),
-        settings_digest=str(given.get("settingsDigest") or ""),
+        progress=_progress(body.get("progress") or {}, what),
+        score=_score(body.get("score"), what),
+        history=tuple(s for one in body.get("history") or () if (s := _score(one, what))),
+        settings_digest=str(body.get("settingsDigest") or ""),
         conditions=tuple(
             PlanCondition(
                 str(c.get("type")), str(c.get("status")), c.get("reason") or "", c.get("message") or "",
                 c.get("lastTransitionTime") or "",
             )
-            for c in given.get("conditions") or ()
+            for c in body.get("conditions") or ()
         ),
     )  # fmt: skip
 
 
-def _expected(given: Any) -> Expected | None:
-    if not given:
+def _expected(body: Any) -> Expected | None:
+    if not body:
         return None
     return Expected(
-        hit_ratio=float(given.get("hitRatio") or 0),
-        missed_pods=float(given.get("missedPods") or 0),
-        occurrences=int(given.get("occurrences") or 0),
-        idle_core_hours=float(given.get("idleCoreHours") or 0),
-        displaced_batch_core_hours=float(given.get("displacedBatchCoreHours") or 0),
-        cost=float(given.get("cost") or 0),
-        currency=str(given.get("currency") or ""),
+        hit_ratio=float(body.get("hitRatio") or 0),
+        missed_pods=float(body.get("missedPods") or 0),
+        occurrences=int(body.get("occurrences") or 0),
+        idle_core_hours=float(body.get("idleCoreHours") or 0),
+        displaced_batch_core_hours=float(body.get("displacedBatchCoreHours") or 0),
+        cost=float(body.get("cost") or 0),
+        currency=str(body.get("currency") or ""),
     )
 
 
@@ -218,22 +218,22 @@ def _expected_body(one: Expected) -> dict[str, Any]:
 
 
 def _unit_body(unit: Unit) -> dict[str, str]:
-    named = {"name": unit.name, "nodeName": unit.node, "phase": unit.phase, "usedBy": unit.used_by}
-    return {key: value for key, value in named.items() if value}
+    fields = {"name": unit.name, "nodeName": unit.node, "phase": unit.phase, "usedBy": unit.used_by}
+    return {key: value for key, value in fields.items() if value}
 
 
-def _progress(given: Json, what: str) -> Progress:
+def _progress(body: Json, what: str) -> Progress:
     return Progress(
-        as_of_seconds=moment_of(given.get("asOf"), what) or 0.0,
-        held_pod_seconds=float(given.get("heldPodSeconds") or 0),
-        used_pod_seconds=float(given.get("usedPodSeconds") or 0),
-        missed_pod_seconds=float(given.get("missedPodSeconds") or 0),
-        most_held=int(given.get("mostHeld") or 0),
-        most_used=int(given.get("mostUsed") or 0),
-        most_missed=int(given.get("mostMissed") or 0),
-        available_at_seconds=moment_of(given.get("availableAt"), what),
-        changed_at_seconds=moment_of(given.get("changedAt"), what) or 0.0,
-        lent_core_seconds=given.get("lentCoreSeconds"),
+        as_of_seconds=moment_of(body.get("asOf"), what) or 0.0,
+        held_pod_seconds=float(body.get("heldPodSeconds") or 0),
+        used_pod_seconds=float(body.get("usedPodSeconds") or 0),
+        missed_pod_seconds=float(body.get("missedPodSeconds") or 0),
+        most_held=int(body.get("mostHeld") or 0),
+        most_used=int(body.get("mostUsed") or 0),
+        most_missed=int(body.get("mostMissed") or 0),
+        available_at_seconds=moment_of(body.get("availableAt"), what),
+        changed_at_seconds=moment_of(body.get("changedAt"), what) or 0.0,
+        lent_core_seconds=body.get("lentCoreSeconds"),
     )
 
 
@@ -256,23 +256,23 @@ def _progress_body(one: Progress) -> dict[str, Any]:
     return body
 
 
-def _score(given: Any, what: str) -> Score | None:
-    if not given:
+def _score(body: Any, what: str) -> Score | None:
+    if not body:
         return None
-    start = moment_of(given.get("start"), what) or 0.0
+    start = moment_of(body.get("start"), what) or 0.0
     return Score(
         start,
-        moment_of(given.get("end"), what) or start,
-        held=int(given.get("held") or 0),
-        used=int(given.get("used") or 0),
-        missed=int(given.get("missed") or 0),
-        hit_ratio=float(given.get("hitRatio") or 0),
-        coverage=float(given.get("coverage", 1)),
-        idle_core_hours=float(given.get("idleCoreHours") or 0),
-        cost=float(given.get("cost") or 0),
-        missed_core_minutes=float(given.get("missedCoreMinutes") or 0),
-        lead_seconds=given.get("leadSeconds"),
-        lent_core_hours=given.get("lentCoreHours"),
+        moment_of(body.get("end"), what) or start,
+        held=int(body.get("held") or 0),
+        used=int(body.get("used") or 0),
+        missed=int(body.get("missed") or 0),
+        hit_ratio=float(body.get("hitRatio") or 0),
+        coverage=float(body.get("coverage", 1)),
+        idle_core_hours=float(body.get("idleCoreHours") or 0),
+        cost=float(body.get("cost") or 0),
+        missed_core_minutes=float(body.get("missedCoreMinutes") or 0),
+        lead_seconds=body.get("leadSeconds"),
+        lent_core_hours=body.get("lentCoreHours"),
     )
 
 
@@ -289,8 +289,8 @@ def _score_body(one: Score) -> dict[str, Any]:
         "cost": round(one.cost, 4),
         "missedCoreMinutes": round(one.missed_core_minutes, 1),
     }
-    known = {"leadSeconds": one.lead_seconds, "lentCoreHours": one.lent_core_hours}
-    return {**body, **{key: value for key, value in known.items() if value is not None}}
+    optional = {"leadSeconds": one.lead_seconds, "lentCoreHours": one.lent_core_hours}
+    return {**body, **{key: value for key, value in optional.items() if value is not None}}
 
 
 def _condition_body(one: PlanCondition) -> dict[str, str]:

@@ -58,8 +58,8 @@ def pod_qos(spec: Mapping[str, Any]) -> PodQos:
 
 def _counted(requests: Amounts, limits: Amounts) -> tuple[dict[Resource, int], dict[Resource, int]]:
     """Both sides without amounts of 0, requests completed by limits."""
-    named = {**limits, **requests}
-    return {r: a for r, a in named.items() if a}, {r: a for r, a in limits.items() if a}
+    completed = {**limits, **requests}
+    return {r: a for r, a in completed.items() if a}, {r: a for r, a in limits.items() if a}
 
 
 def _request(container: Mapping[str, Any]) -> Amounts:

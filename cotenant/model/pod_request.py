@@ -128,10 +128,10 @@ def _format(name: str, amount: int) -> str:
 
 
 def _containers(spec: Mapping[str, Any], group: str, what: str) -> list[Mapping[str, Any]]:
-    found = spec.get(group) or []
-    if not isinstance(found, list | tuple) or not all(isinstance(one, Mapping) for one in found):
+    containers = spec.get(group) or []
+    if not isinstance(containers, list | tuple) or not all(isinstance(one, Mapping) for one in containers):
         raise UsageError(f"{what}: {group} is not a list of objects", fix="Put a copy of the pod's spec there.")
-    return list(found)
+    return list(containers)
 
 
 def _stays(init: Mapping[str, Any]) -> bool:

@@ -76,45 +76,45 @@ def human_bytes(amount: float) -> str:
     return f"{value:.0f} B" if index == 0 else f"{value:.1f} {_HUMAN[index]}"
 
 
-def _parse(given: str | float, what: str, shift: int) -> int:
+def _parse(quantity: str | float, what: str, shift: int) -> int:
     """The quantity times 10^shift, rounded up to a whole number and capped at LARGEST."""
-    text = _text(given, what).strip(_BLANKS)
+    text = _text(quantity, what).strip(_BLANKS)
     match = _SHAPE.fullmatch(text)
     if not text or match is None:
-        raise _refusal(what, given, "is not a Kubernetes quantity")
-    sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4] or ""
-    exponent = _exponent(suffix, given, what)
-    if not whole + fraction and (suffix in ("Pi", "Ei") or exponent < -9):
+        raise _refusal(what, quantity, "is not a Kubernetes quantity")
+    sign, integer, fraction, suffix = match[1], match[2], match[3] or "", match[4] or ""
+    exponent = _exponent(suffix, quantity, what)
+    if not integer + fraction and (suffix in ("Pi", "Ei") or exponent < -9):
         # The server reads a missing number as zero ("Ki", ".", "m"), except on the path these suffixes take.
-        raise _refusal(what, given, "is not a Kubernetes quantity: it has no digits")
-    digits = int(whole + fraction or "0")
+        raise _refusal(what, quantity, "is not a Kubernetes quantity: it has no digits")
+    digits = int(integer + fraction or "0")
     if sign == "-" and digits:
-        raise _refusal(what, given, "is negative")
+        raise _refusal(what, quantity, "is negative")
     if suffix in _BINARY:
         return min(_scaled(digits << _BINARY[suffix], shift - len(fraction)), LARGEST)
     return min(_scaled(digits, exponent + shift - len(fraction)), LARGEST)
 
 
-def _text(given: str | float, what: str) -> str:
+def _text(quantity: str | float, what: str) -> str:
     """The text to parse; refuses what is no text or number, and what is too long, without looking inside."""
-    if isinstance(given, int) and not isinstance(given, bool) and given.bit_length() <= 4 * LENGTH_CAP:
-        given = str(given)
-    elif isinstance(given, float):
-        given = repr(given)
-    if not isinstance(given, str):
-        raise _refusal(what, given, "is not a Kubernetes quantity")
-    if len(given) > LENGTH_CAP:
-        raise _refusal(what, given, f"is longer than {LENGTH_CAP} characters")
-    return given
+    if isinstance(quantity, int) and not isinstance(quantity, bool) and quantity.bit_length() <= 4 * LENGTH_CAP:
+        quantity = str(quantity)
+    elif isinstance(quantity, float):
+        quantity = repr(quantity)
+    if not isinstance(quantity, str):
+        raise _refusal(what, quantity, "is not a Kubernetes quantity")
+    if len(quantity) > LENGTH_CAP:
+        raise _refusal(what, quantity, f"is longer than {LENGTH_CAP} characters")
+    return quantity
 
 
-def _exponent(suffix: str, given: str | float, what: str) -> int:
+def _exponent(suffix: str, quantity: str | float, what: str) -> int:
     """Power of ten of a suffix; 0 for the binary ones."""
     if suffix in _BINARY or suffix in _DECIMAL:
         return _DECIMAL.get(suffix, 0)
     exponent = int(suffix[1:])
     if abs(exponent) > EXPONENT_CAP:
-        raise _refusal(what, given, f"has an exponent beyond +-{EXPONENT_CAP}")
+        raise _refusal(what, quantity, f"has an exponent beyond +-{EXPONENT_CAP}")
     return exponent
 
 
@@ -124,6 +124,6 @@ def _scaled(digits: int, exponent: int) -> int:
     return digits * power if exponent >= 0 else -(-digits // power)
 
 
-def _refusal(what: str, given: object, because: str) -> QuantityError:
-    text = shown(given, _LONGEST_VALUE)
+def _refusal(what: str, quantity: object, because: str) -> QuantityError:
+    text = shown(quantity, _LONGEST_VALUE)
     return QuantityError(f"{what}: {text} {because}" if what else f"{text} {because}", fix=_FIX)

@@ -87,11 +87,11 @@ class QuotaTree:
 
     @cached_property
     def _children(self) -> Mapping[str, tuple[Quota, ...]]:
-        found: dict[str, list[Quota]] = {}
+        children: dict[str, list[Quota]] = {}
         for quota in self.quotas.values():
             if quota.name != ROOT_QUOTA:
-                found.setdefault(quota.parent, []).append(quota)
-        return {name: tuple(sorted(those, key=lambda q: q.name)) for name, those in found.items()}
+                children.setdefault(quota.parent, []).append(quota)
+        return {name: tuple(sorted(those, key=lambda q: q.name)) for name, those in children.items()}
 
     @cached_property
     def _by_namespace(self) -> Mapping[str, Quota]:
@@ -104,13 +104,13 @@ class QuotaTree:
 
     def ancestors(self, quota: Quota) -> Iterator[str]:
         """Names of parent, grandparent, ... up to the root or a missing one; a name that comes again is the last."""
-        seen, name = {quota.name}, quota.parent
+        visited, name = {quota.name}, quota.parent
         while True:
             yield name
             above = self.quotas.get(name)
-            if name == ROOT_QUOTA or name in seen or above is None:
+            if name == ROOT_QUOTA or name in visited or above is None:
                 return
-            seen.add(name)
+            visited.add(name)
             name = above.parent
 
     def has_cycle_through(self, quota: Quota) -> bool:
@@ -135,16 +135,16 @@ class QuotaTree:
 
 def total(amounts: list[Amounts]) -> dict[str, int]:
     """Sum by resource, of any size: a caller that needs 64 bits compares with INT64_MAX."""
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for one in amounts:
         for name, value in one.items():
-            found[name] = found.get(name, 0) + value
-    return found
+            sums[name] = sums.get(name, 0) + value
+    return sums
 
 
-def amounts_of(given: Any, what: str) -> dict[str, int]:
+def amounts_of(resource_list: Any, what: str) -> dict[str, int]:
     """Amounts of a resource list; QuantityError names the field."""
-    return {name: _amount(name, value, f"{what}.{name}") for name, value in _mapping(given, what).items()}
+    return {name: _amount(name, value, f"{what}.{name}") for name, value in _mapping(resource_list, what).items()}
 
 
 def _amount(name: str, value: Any, what: str) -> int:
@@ -154,10 +154,10 @@ def _amount(name: str, value: Any, what: str) -> int:
 
 
 def _names(annotations: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    found = _json(annotations, key, [])
-    if not isinstance(found, list) or not all(isinstance(n, str) for n in found):
+    names = _json(annotations, key, [])
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise UsageError(f"{_path(key)}: is not a list of names", fix='Write a JSON list, such as ["shop"].')
-    return tuple(found)
+    return tuple(names)
 
 
 def _json(annotations: Mapping[str, Any], key: str, absent: Any) -> Any:
@@ -174,9 +174,9 @@ def _path(annotation: str) -> str:
     return f"metadata.annotations[{annotation}]"
 
 
-def _mapping(given: Any, what: str) -> Mapping[str, Any]:
-    if given is None:
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if value is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise UsageError(f"{what}: is not an object", fix="Correct the ElasticQuota.")
-    return given
+    return value

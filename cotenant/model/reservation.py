@@ -226,9 +226,9 @@ class Reservation:
     status: ReservationStatus = ReservationStatus()
 
     @classmethod
-    def parse(cls, given: Json) -> Reservation:
+    def parse(cls, body: Json) -> Reservation:
         """Of the object as JSON; UsageError or QuantityError names the Reservation and the field."""
-        meta, spec = given.get("metadata") or {}, given.get("spec") or {}
+        meta, spec = body.get("metadata") or {}, body.get("spec") or {}
         name = str(meta.get("name") or "")
         what = f"reservation {name}"
         template = _object(spec.get("template"), f"{what}: template")
@@ -251,7 +251,7 @@ class Reservation:
             unschedulable=bool(spec.get("unschedulable")),
             pre_allocation=bool(spec.get("preAllocation")),
             taints=tuple(_taint(one) for one in spec.get("taints") or ()),
-            status=_status(given.get("status") or {}, what),
+            status=_status(body.get("status") or {}, what),
         )
 
     @classmethod
@@ -327,12 +327,12 @@ class Reservation:
     @property
     def owner_labels(self) -> frozenset[tuple[str, str] | None]:
         """Labels (key, value) of which a pod must have one to be named by an owner; None: it may be any pod."""
-        found: set[tuple[str, str] | None] = set()
+        labels: set[tuple[str, str] | None] = set()
         for owner in self.owners:
             required = owner.selector.requirements if owner.selector and owner.selector.requirements else ()
             single = [r for r in required if r.operator is Operator.IN and len(r.values) == 1]
-            found.add((single[0].key, min(single[0].values)) if single else None)
-        return frozenset(found)
+            labels.add((single[0].key, min(single[0].values)) if single else None)
+        return frozenset(labels)
 
     @property
     def open_to_owners(self) -> bool:
@@ -348,27 +348,27 @@ def affinity_of(pod: PodIdentity) -> Affinity:
     if not text:
         return Affinity()
     try:
-        given = msgspec.json.decode(text)
-        terms = (given.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get(
+        affinity = msgspec.json.decode(text)
+        terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get(
             "reservationSelectorTerms"
         ) or ()
         return Affinity(
-            str(given.get("name") or ""),
-            {str(k): str(v) for k, v in (given.get("reservationSelector") or {}).items()},
+            str(affinity.get("name") or ""),
+            {str(k): str(v) for k, v in (affinity.get("reservationSelector") or {}).items()},
             tuple(LabelSelector.parse({"matchExpressions": t.get("matchExpressions") or []}) for t in terms),
-            tuple(toleration(one) for one in given.get("tolerations") or ()),
+            tuple(toleration(one) for one in affinity.get("tolerations") or ()),
         )
     except (msgspec.MsgspecError, UnicodeError, UsageError, AttributeError, TypeError):
         return Affinity()
 
 
-def toleration(given: Json) -> Toleration:
+def toleration(body: Json) -> Toleration:
     """Of a pod's `tolerations`."""
     return Toleration(
-        str(given.get("key") or ""),
-        str(given.get("operator") or "Equal"),
-        str(given.get("value") or ""),
-        str(given.get("effect") or ""),
+        str(body.get("key") or ""),
+        str(body.get("operator") or "Equal"),
+        str(body.get("value") or ""),
+        str(body.get("effect") or ""),
     )
 
 
@@ -387,93 +387,93 @@ def moment_of(text: Any, what: str) -> float | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+        parsed = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     except ValueError as error:
         raise UsageError(f"{what}: {shown(text)} is not a moment", fix='Write "2026-11-20T18:00:00Z".') from error
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
-def _object(given: Any, what: str) -> Json:
-    if given is None:
+def _object(value: Any, what: str) -> Json:
+    if value is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{what} is {type(given).__name__}, not an object", fix="Look at the indentation.")
-    return given
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what} is {type(value).__name__}, not an object", fix="Look at the indentation.")
+    return value
 
 
-def _ttl(given: Any, what: str) -> float:
-    return DEFAULT_TTL_SECONDS if given is None else seconds_of(str(given), f"{what}: ttl")
+def _ttl(ttl: Any, what: str) -> float:
+    return DEFAULT_TTL_SECONDS if ttl is None else seconds_of(str(ttl), f"{what}: ttl")
 
 
-def _policy(given: Any, what: str) -> AllocatePolicy:
-    if given not in (None, *AllocatePolicy):
-        raise UsageError(f"{what}: allocatePolicy {shown(given)} is unknown", fix="Write Aligned or Restricted.")
-    return AllocatePolicy.RESTRICTED if given == AllocatePolicy.RESTRICTED else AllocatePolicy.ALIGNED
+def _policy(policy: Any, what: str) -> AllocatePolicy:
+    if policy not in (None, *AllocatePolicy):
+        raise UsageError(f"{what}: allocatePolicy {shown(policy)} is unknown", fix="Write Aligned or Restricted.")
+    return AllocatePolicy.RESTRICTED if policy == AllocatePolicy.RESTRICTED else AllocatePolicy.ALIGNED
 
 
-def _owner(given: Any, what: str) -> Owner:
-    entry = _object(given, what)
+def _owner(body: Any, what: str) -> Owner:
+    entry = _object(body, what)
     chosen = entry.get("labelSelector")
-    named, controller = entry.get("object"), entry.get("controller")
+    reference, controller = entry.get("object"), entry.get("controller")
     return Owner(
-        _reference(named, "") if named is not None else None,
+        _reference(reference, "") if reference is not None else None,
         _reference(controller, "") if controller is not None else None,
         LabelSelector.parse(chosen, f"{what}.labelSelector") if chosen is not None else None,
     )
 
 
-def _reference(given: Json, namespace: str) -> Reference:
+def _reference(body: Json, namespace: str) -> Reference:
     return Reference(
-        str(given.get("kind") or ""),
-        str(given.get("name") or ""),
-        str(given.get("namespace") or namespace),
-        str(given.get("uid") or ""),
-        str(given.get("apiVersion") or ""),
-        bool(given.get("controller")),
+        str(body.get("kind") or ""),
+        str(body.get("name") or ""),
+        str(body.get("namespace") or namespace),
+        str(body.get("uid") or ""),
+        str(body.get("apiVersion") or ""),
+        bool(body.get("controller")),
     )
 
 
-def _is_object(wanted: Reference, pod: PodIdentity) -> bool:
+def _is_object(reference: Reference, pod: PodIdentity) -> bool:
     return (
-        (not wanted.uid or wanted.uid == pod.uid)
-        and (not wanted.name or wanted.name == pod.name)
-        and (not wanted.namespace or wanted.namespace == pod.namespace)
-        and wanted.kind in ("", "Pod")
-        and wanted.api_version in ("", "v1")
+        (not reference.uid or reference.uid == pod.uid)
+        and (not reference.name or reference.name == pod.name)
+        and (not reference.namespace or reference.namespace == pod.namespace)
+        and reference.kind in ("", "Pod")
+        and reference.api_version in ("", "v1")
     )
 
 
-def _is_controller(wanted: Reference, has: Reference, pod: PodIdentity) -> bool:
+def _is_controller(reference: Reference, has: Reference, pod: PodIdentity) -> bool:
     return (
-        (not wanted.uid or wanted.uid == has.uid)
-        and (not wanted.name or wanted.name == has.name)
-        and (not wanted.kind or wanted.kind == has.kind)
-        and (not wanted.api_version or wanted.api_version == has.api_version)
-        and (not wanted.namespace or wanted.namespace == pod.namespace)
-        and (not wanted.controlling or has.controlling)
+        (not reference.uid or reference.uid == has.uid)
+        and (not reference.name or reference.name == has.name)
+        and (not reference.kind or reference.kind == has.kind)
+        and (not reference.api_version or reference.api_version == has.api_version)
+        and (not reference.namespace or reference.namespace == pod.namespace)
+        and (not reference.controlling or has.controlling)
     )
 
 
-def _tolerates(given: Toleration, taint: Taint) -> bool:
-    if given.effect and given.effect != taint.effect:
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
         return False
-    if not given.key:
-        return given.operator == "Exists"
-    return given.key == taint.key and (given.operator == "Exists" or given.value == taint.value)
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    return toleration.key == taint.key and (toleration.operator == "Exists" or toleration.value == taint.value)
 
 
-def _taint(given: Json) -> Taint:
-    return Taint(str(given.get("key") or ""), str(given.get("value") or ""), str(given.get("effect") or ""))
+def _taint(body: Json) -> Taint:
+    return Taint(str(body.get("key") or ""), str(body.get("value") or ""), str(body.get("effect") or ""))
 
 
-def _status(given: Json, what: str) -> ReservationStatus:
-    phase = given.get("phase")
+def _status(body: Json, what: str) -> ReservationStatus:
+    phase = body.get("phase")
     return ReservationStatus(
         Phase(phase) if phase in list(Phase) else Phase.PENDING,
-        str(given.get("nodeName") or ""),
-        parse_room(given.get("allocatable") or {}, what),
-        parse_room(given.get("allocated") or {}, what),
-        tuple(_reference(one, "") for one in given.get("currentOwners") or ()),
+        str(body.get("nodeName") or ""),
+        parse_room(body.get("allocatable") or {}, what),
+        parse_room(body.get("allocated") or {}, what),
+        tuple(_reference(one, "") for one in body.get("currentOwners") or ()),
         tuple(
             Condition(
                 str(one.get("type") or ""),
@@ -482,6 +482,6 @@ def _status(given: Json, what: str) -> ReservationStatus:
                 str(one.get("message") or ""),
                 str(one.get("lastTransitionTime") or ""),
             )
-            for one in given.get("conditions") or ()
+            for one in body.get("conditions") or ()
         ),
     )

@@ -56,16 +56,16 @@ class LabelSelector:
     requirements: tuple[Requirement, ...] | None = ()
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any] | None, what: str = "selector") -> LabelSelector:
+    def parse(cls, body: Mapping[str, Any] | None, what: str = "selector") -> LabelSelector:
         """Selector of an object's field; None (the field is absent) selects nothing, {} selects all.
 
         Raises UsageError, `what` names the place in it. Unknown fields are ignored.
         """
-        if given is None:
+        if body is None:
             return cls(None)
-        if not isinstance(given, Mapping):
-            raise _refusal(what, given, "is not an object")
-        labels, expressions = given.get("matchLabels"), given.get("matchExpressions")
+        if not isinstance(body, Mapping):
+            raise _refusal(what, body, "is not an object")
+        labels, expressions = body.get("matchLabels"), body.get("matchExpressions")
         if not isinstance(labels, Mapping | None):
             raise _refusal(f"{what}.matchLabels", labels, "is not an object of texts")
         if not isinstance(expressions, list | tuple | None):
@@ -84,17 +84,17 @@ def _equal(key: str, value: object, what: str) -> Requirement:
     return Requirement(_key(key, what), Operator.IN, _values([value], f"{what}[{key}]"))
 
 
-def _expression(given: object, what: str) -> Requirement:
-    if not isinstance(given, Mapping):
-        raise _refusal(what, given, "is not an object")
-    operator, values = given.get("operator"), given.get("values") or []
+def _expression(body: object, what: str) -> Requirement:
+    if not isinstance(body, Mapping):
+        raise _refusal(what, body, "is not an object")
+    operator, values = body.get("operator"), body.get("values") or []
     if operator not in list(Operator):
         raise _refusal(f"{what}.operator", operator, f"is none of {', '.join(Operator)}")
     if not isinstance(values, list | tuple):
         raise _refusal(f"{what}.values", values, "is not a list")
     if bool(values) is not (operator in (Operator.IN, Operator.NOT_IN)):
         raise _refusal(f"{what}.values", values, f"{'must be empty' if values else 'needs a value'} for {operator}")
-    return Requirement(_key(given.get("key"), what), Operator(operator), _values(values, f"{what}.values"))
+    return Requirement(_key(body.get("key"), what), Operator(operator), _values(values, f"{what}.values"))
 
 
 def _key(key: object, what: str) -> str:
@@ -111,5 +111,5 @@ def _values(values: Sequence[object], what: str) -> frozenset[str]:
     return frozenset(str(v) for v in values)
 
 
-def _refusal(what: str, given: object, because: str) -> UsageError:
-    return UsageError(f"{what}: {shown(given)} {because}", fix=_FIX)
+def _refusal(what: str, value: object, because: str) -> UsageError:
+    return UsageError(f"{what}: {shown(value)} {because}", fix=_FIX)

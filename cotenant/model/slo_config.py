@@ -102,13 +102,15 @@ class SloConfig:
         layers: dict[SloKey, Layers] = {}
         unread, findings = set(), list(_strangers(texts))
         for key in (k for k in SloKey if k.value in texts):
-            found, wrong = parse(key, texts[key.value])
-            kept = self.layers.get(key) if found is None else found
-            findings += (Finding(w.key, w.deviation, w.fix, kept=found is None and kept is not None) for w in wrong)
-            if kept is None:
+            parsed, wrong = parse(key, texts[key.value])
+            in_force = self.layers.get(key) if parsed is None else parsed
+            findings += (
+                Finding(w.key, w.deviation, w.fix, kept=parsed is None and in_force is not None) for w in wrong
+            )
+            if in_force is None:
                 unread.add(key)
             else:
-                layers[key] = kept
+                layers[key] = in_force
         return SloConfig(layers, frozenset(unread), tuple(findings), texts)
 
     def first_match(self, key: SloKey, labels: Mapping[str, str]) -> int | None:
@@ -156,12 +158,12 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[Finding, ...]]:
     """What a key's text says, and what is wrong with it; None when it cannot be used. Never raises."""
     form = FORMS[key]
     try:
-        given = _decoded(text)
+        document = _decoded(text)
     except ValueError as error:
         deviation = Deviation("$", text, f"is not JSON: {error}")
         return None, (Finding(key.value, deviation, "Write a JSON object; `cotenant check slo-config` shows where."),)
-    wrong = list(_deviations(form, given))
-    layers = None if any(d.fatal for d in wrong) else _layers(form, given)
+    wrong = list(_deviations(form, document))
+    layers = None if any(d.fatal for d in wrong) else _layers(form, document)
     if layers is not None:
         wrong += _contradictions(form, layers)
         layers = None if any(d.fatal for d in wrong) else layers
@@ -180,17 +182,17 @@ def _decoded(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _deviations(form: Form, given: Any) -> Iterator[Deviation]:
-    if not isinstance(given, dict):
-        yield Deviation("$", given, "is not an object")
+def _deviations(form: Form, document: Any) -> Iterator[Deviation]:
+    if not isinstance(document, dict):
+        yield Deviation("$", document, "is not an object")
         return
-    entries = given.get(form.entries, [])
-    own = {k: v for k, v in given.items() if k != form.entries}
+    entries = document.get(form.entries, [])
+    own = {k: v for k, v in document.items() if k != form.entries}
     if form.cluster:
         yield from deviations(own.pop(form.cluster, {}), form.kind, f"$.{form.cluster}")
-        known = (form.cluster, form.entries)
+        allowed = (form.cluster, form.entries)
         yield from (
-            Deviation(below("$", k), v, f"is not read here{meant(k, known)}", fatal=False) for k, v in own.items()
+            Deviation(below("$", k), v, f"is not read here{meant(k, allowed)}", fatal=False) for k, v in own.items()
         )
     else:
         yield from deviations(own, form.kind)
@@ -217,15 +219,17 @@ def _entry_deviations(form: Form, entry: Any, path: str) -> Iterator[Deviation]:
     yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
 
 
-def _layers(form: Form, given: dict[str, Any]) -> Layers:
-    cluster = given.get(form.cluster, {}) if form.cluster else {k: v for k, v in given.items() if k != form.entries}
+def _layers(form: Form, document: dict[str, Any]) -> Layers:
+    cluster = (
+        document.get(form.cluster, {}) if form.cluster else {k: v for k, v in document.items() if k != form.entries}
+    )
     entries = (
         Entry(
             entry.get("name", ""),
             LabelSelector.parse(entry.get("nodeSelector")),
             {k: v for k, v in entry.items() if k not in _PROFILE},
         )
-        for entry in given.get(form.entries, [])
+        for entry in document.get(form.entries, [])
     )
     return Layers(cluster, tuple(entries))
 
@@ -249,9 +253,9 @@ def _fix(form: Form, deviation: Deviation) -> str:
 
 def _strangers(texts: Mapping[str, str]) -> Iterator[Finding]:
     """Keys nobody reads that look like a misspelt one; others may belong to an extension."""
-    known = [key.value for key in SloKey]
+    key_names = [key.value for key in SloKey]
     for name in texts:
-        guess = "" if name in known else meant(name, known)
+        guess = "" if name in key_names else meant(name, key_names)
         if guess:
             deviation = Deviation("data", name, f"is not a key of slo-controller-config{guess}", fatal=False)
             yield Finding(name, deviation, f"Rename or remove the key {shown(name)}.")

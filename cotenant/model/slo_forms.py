@@ -156,12 +156,12 @@ def _caches(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
 
 def _applications(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
     """Host applications have a name each, and a path that stays below its base."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for index, app in enumerate(values.get("applications", [])):
         here, name = f"{path}.applications[{index}]", app.get("name", "")
-        if not name or name in seen:
+        if not name or name in names:
             yield Deviation(f"{here}.name", name, "is taken by another application" if name else "is empty")
-        seen.add(name)
+        names.add(name)
         for key, value in app.get("cgroupPath", {}).items():
             if isinstance(value, str) and ".." in value.split("/"):
                 yield Deviation(f"{here}.cgroupPath.{key}", value, "leads out of its base")
@@ -172,9 +172,9 @@ def _overcommitted(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
     for name in ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent"):
         percent = values.get(name)
         if isinstance(percent, int) and percent > WHOLE_PERCENT:
-            words = f"percent of a node's capacity is more than the node has ({WHOLE_PERCENT})"
+            problem = f"percent of a node's capacity is more than the node has ({WHOLE_PERCENT})"
             fix = f"Set {path}.{name} to at most {WHOLE_PERCENT}, unless nodes are to be overcommitted."
-            yield Deviation(f"{path}.{name}", percent, words, fatal=False, fix=fix)
+            yield Deviation(f"{path}.{name}", percent, problem, fatal=False, fix=fix)
 
 
 FORMS: Final[Mapping[SloKey, Form]] = {

@@ -106,5 +106,5 @@ def _plain(column: Column, cells: npt.NDArray[Any]) -> list[Any]:
         return [str(c) for c in cells]
     if column.kind is Kind.LIST:
         return [[None if np.isnan(v) else float(v) for v in c] for c in cells]
-    whole = column.kind in WHOLE
-    return [(int(c) if whole else float(c)) if np.isfinite(c) else None for c in cells]
+    is_integer = column.kind in WHOLE
+    return [(int(c) if is_integer else float(c)) if np.isfinite(c) else None for c in cells]

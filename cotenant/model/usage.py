@@ -125,8 +125,8 @@ class TimeGrid:
 
     def last(self, slots: int) -> TimeGrid:
         """The last `slots` slots (all of them when there are fewer)."""
-        kept = min(slots, self.size)
-        return TimeGrid(self.end_seconds - kept * self.step_seconds, self.step_seconds, kept)
+        count = min(slots, self.size)
+        return TimeGrid(self.end_seconds - count * self.step_seconds, self.step_seconds, count)
 
     def following(self, slots: int) -> TimeGrid:
         """The `slots` slots right after this grid: a forecast's horizon."""

@@ -94,8 +94,8 @@ class OidcSettings(Section, frozen=True):
 
     def __post_init__(self) -> None:
         """ValueError for an issuer that anybody on the way could speak for."""
-        found = urlsplit(self.issuer)
-        if self.issuer and found.scheme != "https" and found.hostname not in LOOPBACK_NAMES:
+        url = urlsplit(self.issuer)
+        if self.issuer and url.scheme != "https" and url.hostname not in LOOPBACK_NAMES:
             raise ValueError(f"the issuer {self.issuer!r} is not https")
 
 

@@ -84,8 +84,8 @@ def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -
         default = defaults.get(info.name, _default(info))
         path = f"{prefix}{info.name}"
         if section := section_of(info.type):
-            given = msgspec.structs.asdict(default) if isinstance(default, msgspec.Struct) else {}
-            yield from _walk(section, f"{path}.", given)
+            section_defaults = msgspec.structs.asdict(default) if isinstance(default, msgspec.Struct) else {}
+            yield from _walk(section, f"{path}.", section_defaults)
         else:
             metas = [
                 m for t in _parts(info.type) for m in getattr(t, "__metadata__", ()) if isinstance(m, msgspec.Meta)
@@ -124,7 +124,7 @@ def _domain(annotation: Any, metas: list[msgspec.Meta]) -> str:
     """The values a setting may take, in words: "whole number >= 1, <= 90", "one of a, b"."""
     names = [name for part in _parts(annotation) if (name := _type_words(part))]
     limits = [
-        words.format(limit) for m in metas for key, words in _LIMITS.items() if (limit := getattr(m, key)) is not None
+        phrase.format(limit) for m in metas for key, phrase in _LIMITS.items() if (limit := getattr(m, key)) is not None
     ]
     return ", ".join([" or ".join(dict.fromkeys(names)), *limits])
 

@@ -37,10 +37,12 @@ reference only: a setting ending in `_file` names the file that holds the secret
 
 def markdown(root: type[msgspec.Struct]) -> str:
     """One table per room and group: key, default, unit, domain, meaning, environment variable."""
-    known = catalogue(root)
+    settings = catalogue(root)
     pages = [_INTRODUCTION]
     for path, section in sections(root):
-        pages.append("\n".join(_section(path, section, [s for p, s in known.items() if p.rpartition(".")[0] == path])))
+        pages.append(
+            "\n".join(_section(path, section, [s for p, s in settings.items() if p.rpartition(".")[0] == path]))
+        )
     return "\n".join(pages)
 
 

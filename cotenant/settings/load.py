@@ -71,17 +71,17 @@ def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) ->
 
 def join(root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[RootT]:
     """`root` with what a settings file (`document.parse`), the environment and the flags say in place of its values."""
-    known = catalogue(type(root))
+    settings = catalogue(type(root))
     groups = {path for path, _ in sections(type(root))}
-    given = dict(_from_file(tree, "", known, groups))
-    given |= dict(_from_env(env, known))
+    overrides = dict(_from_file(tree, "", settings, groups))
+    overrides |= dict(_from_env(env, settings))
     for path, value in flags.items():
-        setting, key = _find(path, known)
-        whole = {**_mapping(given.get(setting.path), setting), key: value} if key else value
-        given[setting.path] = _Given(whole, Origin(Source.FLAG, f"flag {path}"))
-    values = {path: _convert(known[path], g) for path, g in given.items()}
-    origins = {path: given[path].origin if path in given else Origin(Source.DEFAULT) for path in known}
-    return Loaded(_build(root, "", values, given), origins)
+        setting, key = _find(path, settings)
+        flag_value = {**_mapping(overrides.get(setting.path), setting), key: value} if key else value
+        overrides[setting.path] = _Given(flag_value, Origin(Source.FLAG, f"flag {path}"))
+    values = {path: _convert(settings[path], g) for path, g in overrides.items()}
+    origins = {path: overrides[path].origin if path in overrides else Origin(Source.DEFAULT) for path in settings}
+    return Loaded(_build(root, "", values, overrides), origins)
 
 
 def value_at(settings: msgspec.Struct, path: str) -> Any:
@@ -104,24 +104,26 @@ def _read(file: Path) -> str:
         raise SettingsError(f"settings file {file} is not UTF-8: byte {error.start}") from error
 
 
-def _from_file(tree: Tree, prefix: str, known: Mapping[str, Setting], groups: set[str]) -> Iterator[tuple[str, _Given]]:
+def _from_file(
+    tree: Tree, prefix: str, settings: Mapping[str, Setting], groups: set[str]
+) -> Iterator[tuple[str, _Given]]:
     for key, value in tree.children.items():
         path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
         if "." in key:
             raise SettingsError(f"{where}: the key {key!r} has a dot", fix="Nest the keys: `room:`, below it `key:`.")
-        if path in known:
+        if path in settings:
             yield path, _Given(plain(value), Origin(Source.FILE, where))
         elif path not in groups:
-            raise _unknown(path, where, [*known, *groups])
+            raise _unknown(path, where, [*settings, *groups])
         elif isinstance(value, Tree):
-            yield from _from_file(value, f"{path}.", known, groups)
+            yield from _from_file(value, f"{path}.", settings, groups)
         elif value is not None:
             raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
 
 
-def _from_env(env: Mapping[str, str], known: Mapping[str, Setting]) -> Iterator[tuple[str, _Given]]:
+def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterator[tuple[str, _Given]]:
     """Variables COTENANT_ROOM__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
-    by_name = {setting.env: path for path, setting in known.items()}
+    by_name = {setting.env: path for path, setting in settings.items()}
     for name, value in env.items():
         if name.startswith(ENV_PREFIX) and "__" in name:
             if name not in by_name:
@@ -129,30 +131,30 @@ def _from_env(env: Mapping[str, str], known: Mapping[str, Setting]) -> Iterator[
             yield by_name[name], _Given(value, Origin(Source.ENV, name))
 
 
-def _find(path: str, known: Mapping[str, Setting]) -> tuple[Setting, str]:
+def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
     """The setting that a flag names, and the key when it names one entry of a map ("room.headers.X-Scope")."""
-    if path in known:
-        return known[path], ""
-    for setting in known.values():
+    if path in settings:
+        return settings[path], ""
+    for setting in settings.values():
         if setting.container is dict and path.startswith(f"{setting.path}."):
             return setting, path.removeprefix(f"{setting.path}.")
-    raise _unknown(path, "a flag", known)
+    raise _unknown(path, "a flag", settings)
 
 
-def _unknown(name: str, where: str, known: Iterable[str]) -> SettingsError:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+def _unknown(name: str, where: str, names: Iterable[str]) -> SettingsError:
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return SettingsError(f"{where}: unknown setting {name!r}{hint}", fix=_LIST_FIX)
 
 
-def _convert(setting: Setting, given: _Given) -> Any:
-    value = _split(setting, given)
+def _convert(setting: Setting, override: _Given) -> Any:
+    value = _split(setting, override)
     try:
         converted = msgspec.convert(value, setting.type, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        raise _outside(setting, given) from error
+        raise _outside(setting, override) from error
     if not _finite(converted):
-        raise _outside(setting, given)
+        raise _outside(setting, override)
     return converted
 
 
@@ -165,31 +167,31 @@ def _finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _split(setting: Setting, given: _Given) -> Any:
+def _split(setting: Setting, override: _Given) -> Any:
     """Text for a list or map: "a,b" or YAML flow style "[a, b]", "{k: v}"."""
-    value = given.value
+    value = override.value
     if not isinstance(value, str) or setting.container is None:
         return value
     if value.lstrip().startswith(("[", "{")):
-        tree = parse(f"value: {value}", given.origin.where)
+        tree = parse(f"value: {value}", override.origin.where)
         return plain(tree.children["value"]) if set(tree.children) == {"value"} else value
     return [part.strip() for part in value.split(",") if part.strip()] if setting.container is list else value
 
 
-def _mapping(given: _Given | None, setting: Setting) -> dict[str, Any]:
+def _mapping(override: _Given | None, setting: Setting) -> dict[str, Any]:
     """The entries that a map has before a flag adds one."""
-    value = setting.default if given is None else _split(setting, given)
+    value = setting.default if override is None else _split(setting, override)
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _outside(setting: Setting, given: _Given) -> SettingsError:
-    shown = repr(masked(setting.path, given.value))
+def _outside(setting: Setting, override: _Given) -> SettingsError:
+    shown = repr(masked(setting.path, override.value))
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     unit = f" ({setting.unit})" if setting.unit else ""
-    return SettingsError(f"{given.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}")
+    return SettingsError(f"{override.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}")
 
 
-def _build(default: Any, prefix: str, values: Mapping[str, Any], given: Mapping[str, _Given]) -> Any:
+def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapping[str, _Given]) -> Any:
     """The section with the given values in place of its defaults; unchanged sections are kept as they are."""
     changed: dict[str, Any] = {}
     for info in msgspec.structs.fields(default):
@@ -197,9 +199,11 @@ def _build(default: Any, prefix: str, values: Mapping[str, Any], given: Mapping[
         if path in values:
             changed[info.name] = values[path]
         elif section_of(info.type) and any(p.startswith(f"{path}.") for p in values):
-            changed[info.name] = _build(getattr(default, info.name), f"{path}.", values, given)
+            changed[info.name] = _build(getattr(default, info.name), f"{path}.", values, overrides)
     try:
         return msgspec.structs.replace(default, **changed)
     except (ValueError, TypeError) as error:  # a section's own check of values that do not fit together
-        places = ", ".join(sorted({given[prefix + name].origin.where for name in changed if prefix + name in given}))
+        places = ", ".join(
+            sorted({overrides[prefix + name].origin.where for name in changed if prefix + name in overrides})
+        )
         raise SettingsError(f"{places}: {prefix.rstrip('.')} settings do not fit together: {error}") from error
