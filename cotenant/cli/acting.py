@@ -59,10 +59,10 @@ def open_ledger(settings: Settings) -> Ledger:
 
 def one(standings: dict[str, Standing], id_: str) -> Standing:
     """The change of that id, or of its unambiguous beginning."""
-    found = [s for key, s in standings.items() if key.startswith(id_)]
-    if len(found) != 1:
-        raise UsageError(f"{len(found)} changes begin with {id_!r}", fix="`cotenant recs changes` lists them.")
-    return found[0]
+    matches = [s for key, s in standings.items() if key.startswith(id_)]
+    if len(matches) != 1:
+        raise UsageError(f"{len(matches)} changes begin with {id_!r}", fix="`cotenant recs changes` lists them.")
+    return matches[0]
 
 
 def recommended(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
@@ -71,10 +71,10 @@ def recommended(settings: Settings, cluster: str | None, names: list[str]) -> li
     from cotenant.pipeline.explain import Explanations
 
     explanations = Explanations(open_store(settings, cluster))
-    found = [r for name in names for r in explanations.of_workload(name)]
-    if not found:
+    recommendations = [r for name in names for r in explanations.of_workload(name)]
+    if not recommendations:
         raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
-    return found
+    return recommendations
 
 
 def requested_millicores(settings: Settings, cluster: str | None) -> int:

@@ -38,12 +38,12 @@ def verify(
     settings = session_of(ctx).load(flags).settings
     ledger = open_ledger(settings)
     head = None if offline else _anchored(settings, ledger)
-    found = ledger.verify(head)
-    if found.wrong_seq is not None:
-        sys.stdout.write(f"WRONG at row {found.wrong_seq} of ledger {ledger.id}: {found.why}\n")
+    verification = ledger.verify(head)
+    if verification.wrong_seq is not None:
+        sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
         raise typer.Exit(EXIT_FINDINGS)
     against = f", and its row {head.seq} is the head that the cluster keeps of it" if head else ""
-    sys.stdout.write(f"{found.rows} rows of ledger {ledger.id} are what was written{against}\n")
+    sys.stdout.write(f"{verification.rows} rows of ledger {ledger.id} are what was written{against}\n")
 
 
 @app.command(epilog=examples("cotenant audit export -o csv > audit.csv", "cotenant audit export -o json"))
@@ -59,10 +59,10 @@ def _anchored(settings: Settings, ledger: Ledger) -> Anchor | None:
     from cotenant.edges.kube import connect
 
     try:
-        found = anchored(connect(settings.kube), ledger, settings.manager.namespace)
+        anchor_lookup = anchored(connect(settings.kube), ledger, settings.manager.namespace)
     except ClusterError as error:
         message(f"the cluster was not asked: {error}", style="yellow")
         return None
-    if found.head is None:
-        message(f"{unkept(ledger, found)} Only the chain itself was looked at.", style="yellow")
-    return found.head
+    if anchor_lookup.head is None:
+        message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was looked at.", style="yellow")
+    return anchor_lookup.head

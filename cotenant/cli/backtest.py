@@ -129,7 +129,7 @@ def backtest(
     if place is not None:
         _keep(place, contents, ledger)
     if not quiet:
-        _say(contents, kept=place is not None)
+        _say(contents, saved=place is not None)
 
 
 def _plan(horizon: Horizon, known_share: float) -> Plan:
@@ -144,13 +144,13 @@ def _contenders(baselines: str | None, metric: Resource, horizon: Horizon) -> li
     from forecasting.backtest.contenders import PathContender
     from forecasting.backtest.engine import EngineContender
 
-    asked = [b.strip() for b in baselines.split(",")] if baselines else list(DEFAULT)
-    for name in asked:
+    requested = [b.strip() for b in baselines.split(",")] if baselines else list(DEFAULT)
+    for name in requested:
         if name not in SHORT_NAMES:
             raise UsageError(f"there is no baseline {name!r}", fix=f"There are: {', '.join(SHORT_NAMES)}.")
-    names = dict.fromkeys([BASELINE, *asked])
-    found: list[Contender] = [PathContender(by_name(name)) for name in names]
-    return [EngineContender(metric), *found] if horizon is Horizon.DAY else found
+    names = dict.fromkeys([BASELINE, *requested])
+    contenders: list[Contender] = [PathContender(by_name(name)) for name in names]
+    return [EngineContender(metric), *contenders] if horizon is Horizon.DAY else contenders
 
 
 def _series(
@@ -199,9 +199,9 @@ def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress
     from cotenant.backtest.frontiers import frontier
 
     progress.stage("Frontier", 1)
-    found = frontier(next(series.shards()), pods, settings.node_peak)
+    computed = frontier(next(series.shards()), pods, settings.node_peak)
     progress.advance()
-    return (found,)
+    return (computed,)
 
 
 def _contents(series: Series, ledger: Ledger, frontiers: tuple[Frontier, ...]) -> Contents:
@@ -211,12 +211,12 @@ def _contents(series: Series, ledger: Ledger, frontiers: tuple[Frontier, ...]) -
     from forecasting.backtest.engine import ENGINE
 
     plan = ledger.plan
-    words = (
+    description = (
         f"{len(ledger.names)} series, {len(ledger.origins)} origins; {plan.history_days} days of history, "
         f"{plan.horizon_hours} hours ahead in steps of {plan.step_seconds // 60} minutes."
     )
     now = int(SystemClock().now_seconds())
-    return Contents(series.title, words, now, ENGINE, table(ledger), curves(ledger), frontiers)
+    return Contents(series.title, description, now, ENGINE, table(ledger), curves(ledger), frontiers)
 
 
 def _write(contents: Contents, output: BacktestFormat, file: Path | None, *, headers: bool) -> None:
@@ -248,7 +248,7 @@ def _keep(store: Store, contents: Contents, ledger: Ledger) -> None:
     store.write_document(BACKTEST, report)
 
 
-def _say(contents: Contents, *, kept: bool) -> None:
+def _say(contents: Contents, *, saved: bool) -> None:
     """The outcome in a line or two."""
     first = next(iter(contents.scores.rows()))
     if first["contender"] == contents.ours and first["vs_b14"] is not None:
@@ -256,5 +256,5 @@ def _say(contents: Contents, *, kept: bool) -> None:
             f"loss {first['rel_wql']:.3f} x B1's (seasonal naive day, empirical residuals); {first['vs_b14']:.3f} x "
             f"B14's, 95 % interval {first['vs_b14_low']:.3f}..{first['vs_b14_high']:.3f}"
         )
-    if kept:
+    if saved:
         message("the report is kept with the results: the dashboard's Forecast page links to it")

@@ -34,31 +34,31 @@ Points = Sequence[tuple[float, float]]
 
 def lines(curves: Mapping[str, Points], axes: tuple[str, str], label: str, *, ideal: Points = ()) -> str:
     """One line a name; a single point is a dot. Axes run over what there is."""
-    known = {n: [p for p in ps if all(map(math.isfinite, p))] for n, ps in curves.items()}
-    everything = [p for ps in known.values() for p in ps] + list(ideal)
+    finite = {n: [p for p in ps if all(map(math.isfinite, p))] for n, ps in curves.items()}
+    everything = [p for ps in finite.values() for p in ps] + list(ideal)
     if not everything:
         return '<p class="dim">Nothing to draw.</p>'
     box = _Box(everything)
     drawn = [*box.grid(axes), _path("ideal", box, ideal)]
-    for place, points in enumerate(known.values()):
+    for place, points in enumerate(finite.values()):
         colour = place % len(COLOURS)
         drawn.append(_path(f"s{colour}", box, points) if len(points) > 1 else "")
         dots = points if len(points) <= 12 else []
         drawn += [f'<circle class="d{colour}" cx="{box.x(x):.1f}" cy="{box.y(y):.1f}" r="3.2"/>' for x, y in dots]
     view = f'viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return f'<svg class="chart" {view} role="img" aria-label="{text(label)}">{"".join(drawn)}</svg>{legend(known)}'
+    return f'<svg class="chart" {view} role="img" aria-label="{text(label)}">{"".join(drawn)}</svg>{legend(finite)}'
 
 
-def frontier(found: Frontier) -> str:
+def frontier(chart: Frontier) -> str:
     """Savings against violations: ours as a thick line, every static predictor beside it."""
-    ordered = sorted(found.curves, key=lambda c: not c.ours)
+    ordered = sorted(chart.curves, key=lambda c: not c.ours)
     curves = {c.name: [(100 * p.violation, 100 * p.savings) for p in c.points] for c in ordered}
     inside = {n: [p for p in ps if p[0] <= MOST_VIOLATION and p[1] >= LEAST_SAVINGS] for n, ps in curves.items()}
     drawn = {n: ps for n, ps in inside.items() if ps}
     beyond = "; ".join(f"{n} ({ps[0][0]:.1f} % violations, {ps[0][1]:.0f} % of the savings)"
                        for n, ps in curves.items() if ps and not inside[n])  # fmt: skip
     outside = f'<p class="dim">Outside the drawing: {text(beyond)}.</p>' if beyond else ""
-    return lines(drawn, ("violations, %", "share of the oracle's savings, %"), found.title) + outside
+    return lines(drawn, ("violations, %", "share of the oracle's savings, %"), chart.title) + outside
 
 
 def legend(names: Mapping[str, object]) -> str:
@@ -104,5 +104,5 @@ def _ticks(values: Sequence[float]) -> list[float]:
 
 
 def _path(name: str, box: _Box, points: Points) -> str:
-    words = [f"{'M' if i == 0 else 'L'}{box.x(x):.1f} {box.y(y):.1f}" for i, (x, y) in enumerate(points)]
-    return f'<path class="{name}" d="{"".join(words)}"/>' if words else ""
+    commands = [f"{'M' if i == 0 else 'L'}{box.x(x):.1f} {box.y(y):.1f}" for i, (x, y) in enumerate(points)]
+    return f'<path class="{name}" d="{"".join(commands)}"/>' if commands else ""

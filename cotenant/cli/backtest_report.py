@@ -66,15 +66,15 @@ def _charts(contents: Contents) -> str:
     """Coverage by level and, of one level, by hour of the day."""
     rows = list(contents.curves.rows())
     names = _drawn(rows, contents.ours)
-    held = {n: [(r["level"], r["coverage"]) for r in rows if r["contender"] == n] for n in names}
-    held = {n: [(x, y) for x, y in ps if y is not None] for n, ps in held.items()}
+    coverage = {n: [(r["level"], r["coverage"]) for r in rows if r["contender"] == n] for n in names}
+    coverage = {n: [(x, y) for x, y in ps if y is not None] for n, ps in coverage.items()}
     hours = {
         r["contender"]: [(hour, share) for hour, share in enumerate(r["by_hour"]) if share is not None]
         for name in names
         for r in rows
         if r["contender"] == name and r["level"] == DRAWN_LEVEL
     }
-    levels = lines(held, ("level", "share at or below"), "Coverage of each level", ideal=((0, 0), (1, 1)))
+    levels = lines(coverage, ("level", "share at or below"), "Coverage of each level", ideal=((0, 0), (1, 1)))
     ideal = ((0, DRAWN_LEVEL), (23, DRAWN_LEVEL))
     by_hour = lines(hours, ("hour, UTC", "share at or below q95"), "Coverage of q95 by hour", ideal=ideal)
     return (
@@ -90,8 +90,8 @@ def _drawn(rows: Sequence[dict[str, Any]], ours: str) -> list[str]:
     for name in dict.fromkeys(r["contender"] for r in rows):
         shares = [r["coverage"] for r in rows if r["contender"] == name and r["coverage"] is not None]
         spread[name] = float(np.ptp(shares)) if shares else 0.0
-    kept = [name for name, width in spread.items() if width > 0]
-    return sorted(kept, key=lambda name: name != ours)[:MOST_LINES]
+    varying = [name for name, width in spread.items() if width > 0]
+    return sorted(varying, key=lambda name: name != ours)[:MOST_LINES]
 
 
 def _tables(scores: Table) -> Iterator[str]:

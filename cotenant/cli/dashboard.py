@@ -65,10 +65,10 @@ def acting(settings: Settings, store: Store) -> dict[str, Any]:
     """What makes a dashboard act: desks, and who sits at them where nobody is asked who they are."""
     from cotenant.cli.desk import at_this_machine, desk_of, plan_desk_of
 
-    found: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings, store=store)}
+    arguments: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings, store=store)}
     if settings.access.mode is Mode.NONE:
-        found["people"] = at_this_machine(settings.kube)
-    return found
+        arguments["people"] = at_this_machine(settings.kube)
+    return arguments
 
 
 def serve_store(
@@ -104,9 +104,11 @@ def serve_store(
         )
 
 
-def manifest(*found: Recommendation) -> str:
+def manifest(*recommendations: Recommendation) -> str:
     """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
     from cotenant.cli.writing import as_yaml
     from recommender.manifests import server_side_apply
 
-    return "---\n".join(as_yaml(file) for file in server_side_apply(found, {r.container for r in found}))
+    return "---\n".join(
+        as_yaml(file) for file in server_side_apply(recommendations, {r.container for r in recommendations})
+    )

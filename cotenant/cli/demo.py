@@ -89,16 +89,16 @@ def demo(
     from cotenant.edges.clock import SystemClock
     from profiler.synthetic import SyntheticSpec
 
-    wish = Wish(apply, remove, yes, fake_nodes, remove_store, once and cluster is not None, speed, interval)
+    options = Wish(apply, remove, yes, fake_nodes, remove_store, once and cluster is not None, speed, interval)
     if cluster is None:
-        wish.require_cluster()
+        options.require_cluster()
         if store is not None:
             raise UsageError("--store needs --cluster", fix="Without it the demo leaves nothing behind.")
     else:
         flags = {"kube.kubeconfig": cluster, "kube.context": context, "store.url": store}
         now_seconds = int(SystemClock().now_seconds())
         spec = SyntheticSpec(nodes, workloads or DEFAULT_WORKLOADS, days, seed, now_seconds)
-        run(session_of(ctx).load(flags).settings, spec, wish)
+        run(session_of(ctx).load(flags).settings, spec, options)
         return
     session = session_of(ctx)
     quiet = {} if session.debug else {"telemetry.log_level": "warning"}
@@ -147,10 +147,10 @@ def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[St
     store = Store((folder / "store").as_uri(), CLUSTER)
     with bars() as progress:
         # The demo's clock stands at the end of its history, so that every run shows the same.
-        made = fill(store, spec, progress)
-        inventory = made.inventory
-        demand = demand_of(made, (w.ref for w in inventory.workloads if w.autoscaler))
-        del made  # a gigabyte of usage that is in the store now
+        generated = fill(store, spec, progress)
+        inventory = generated.inventory
+        demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
+        del generated  # a gigabyte of usage that is in the store now
         clock = FixedClock(inventory.time_seconds)
         spikes(store, inventory, spec.seed, progress)
         analysis = corridor.analyse(store, settings, clock, progress)

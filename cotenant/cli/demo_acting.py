@@ -94,11 +94,11 @@ def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
 
 def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
     """A settings file by which commands in another terminal reach the demo's store, cluster and ledger."""
-    found = cluster.settings
+    settings = cluster.settings
     document = {
         "store": {"url": store.url},
-        "kube": {"kubeconfig": found.kube.kubeconfig},
-        "actions": {"ledger": found.actions.ledger},
+        "kube": {"kubeconfig": settings.kube.kubeconfig},
+        "actions": {"ledger": settings.actions.ledger},
     }
     path = folder / CONFIG
     path.write_bytes(msgspec.json.encode(document))  # JSON is YAML

@@ -57,7 +57,7 @@ class Wish:
 
     def require_cluster(self) -> None:
         """UsageError for words that mean nothing without a cluster."""
-        words = {
+        flags = {
             "--apply": self.apply,
             "--remove": self.remove,
             "--yes": self.insist,
@@ -66,9 +66,9 @@ class Wish:
             "--speed": self.speed != 1.0,
             "--interval": self.interval_seconds is not None,
         }
-        given = [word for word, meant in words.items() if meant]
-        if given:
-            raise UsageError(f"{', '.join(given)} needs --cluster", fix="Add --cluster KUBECONFIG.")
+        stray = [word for word, meant in flags.items() if meant]
+        if stray:
+            raise UsageError(f"{', '.join(stray)} needs --cluster", fix="Add --cluster KUBECONFIG.")
 
     @property
     def pause_seconds(self) -> float:
@@ -76,7 +76,7 @@ class Wish:
         return self.interval_seconds or max(INTERVAL_SECONDS / self.speed, SHORTEST_SECONDS)
 
 
-def run(settings: Settings, spec: SyntheticSpec, wish: Wish) -> None:
+def run(settings: Settings, spec: SyntheticSpec, options: Wish) -> None:
     """Show, apply and keep alive, or remove; the outcome on stdout, one kind a line."""
     from cotenant.edges.kube import connect
     from cotenant.edges.store import Store
@@ -85,30 +85,30 @@ def run(settings: Settings, spec: SyntheticSpec, wish: Wish) -> None:
     client = connect(settings.kube)
     store = Store(store_url(settings.store, os.environ), client.access.cluster)
     try:
-        if wish.remove:
-            _remove(client, store, wish)
+        if options.remove:
+            _remove(client, store, options)
         else:
-            _create(client, store, spec, wish)
+            _create(client, store, spec, options)
     finally:
         client.close()
 
 
-def _create(client: KubeClient, store: Store, spec: SyntheticSpec, wish: Wish) -> None:
+def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Wish) -> None:
     from cotenant.sim import demo, objects, on_cluster, resident
 
-    fake = resident.fake_nodes(spec) if wish.fake_nodes else ()
-    made = resident.resident(spec, _nodes(client, fake))
-    spaces, workloads = list(objects.namespaces(made.inventory)), list(objects.workloads(made.inventory))
+    fake = resident.fake_nodes(spec) if options.fake_nodes else ()
+    generated = resident.resident(spec, _nodes(client, fake))
+    spaces, workloads = list(objects.namespaces(generated.inventory)), list(objects.workloads(generated.inventory))
     nodes = list(objects.nodes(fake, fake=True))
-    _tell(f"{client.access.server}: {'apply' if wish.apply else 'would apply'}", [*nodes, *spaces, *workloads])
-    if not wish.insist:
+    _tell(f"{client.access.server}: {'apply' if options.apply else 'would apply'}", [*nodes, *spaces, *workloads])
+    if not options.insist:
         on_cluster.require_test_cluster(client)
     on_cluster.require_own_namespaces(client, spaces)
     demo.require_synthetic(store)
-    if not wish.apply:
+    if not options.apply:
         message("Nothing was written. Add --apply to do it.")
         return
-    standing = resident.as_it_stands(made, store.cluster, spec.end_seconds)
+    standing = resident.as_it_stands(generated, store.cluster, spec.end_seconds)
     with bars() as progress:
         for name, intents in _stages(nodes, spaces, workloads):
             on_cluster.apply_all(client, intents, progress, name)
@@ -117,7 +117,7 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, wish: Wish) -
         f"Done: {spec.days} days of history of cluster {store.cluster} are in {store.url}.\n"
         "`cotenant demo --cluster FILE --remove --apply` takes the demo out again."
     )
-    _live(client, standing, wish)
+    _live(client, standing, options)
 
 
 def _nodes(client: KubeClient, fake: Sequence[Node]) -> list[Node]:
@@ -126,25 +126,25 @@ def _nodes(client: KubeClient, fake: Sequence[Node]) -> list[Node]:
 
     coming = {node.name: node for node in fake}
     try:
-        there = {node.name: node for node in agent.nodes_of(client)}
+        existing = {node.name: node for node in agent.nodes_of(client)}
     except UsageError:
         if not coming:
             raise
-        there = {}
-    return [node for _, node in sorted({**there, **coming}.items())]
+        existing = {}
+    return [node for _, node in sorted({**existing, **coming}.items())]
 
 
 def _stages(nodes: list[Apply], spaces: list[Apply], workloads: list[Apply]) -> list[tuple[str, list[Apply]]]:
     """Nodes before their status, namespaces before what lies in them."""
-    whole = [intent for intent in nodes if not intent.subresource]
+    bodies = [intent for intent in nodes if not intent.subresource]
     statuses = [intent for intent in nodes if intent.subresource]
     bare = [intent for intent in workloads if intent.address.resource == "pods"]
     others = [intent for intent in workloads if intent.address.resource != "pods"]
-    stages = [("Nodes", whole), ("Capacity of nodes", statuses), ("Namespaces", spaces), ("Workloads", others)]
+    stages = [("Nodes", bodies), ("Capacity of nodes", statuses), ("Namespaces", spaces), ("Workloads", others)]
     return [(name, intents) for name, intents in [*stages, ("Pods", bare)] if intents]
 
 
-def _live(client: KubeClient, standing: SyntheticCluster, wish: Wish) -> None:
+def _live(client: KubeClient, standing: SyntheticCluster, options: Wish) -> None:
     """Report what the pods use: once when they are placed, or until Ctrl-C."""
     from cotenant.edges.clock import SystemClock
     from cotenant.sim import agent, present
@@ -152,28 +152,30 @@ def _live(client: KubeClient, standing: SyntheticCluster, wish: Wish) -> None:
     if not agent.has_fake_nodes(client):
         message("No node here is fake, so what pods use is for the nodes' own agents, or for Prometheus, to say.")
         return
-    made = agent.Agent(client, present.curves(standing), SystemClock(), agent.Pace(wish.pause_seconds, wish.speed))
-    if wish.once:
+    demo_agent = agent.Agent(
+        client, present.curves(standing), SystemClock(), agent.Pace(options.pause_seconds, options.speed)
+    )
+    if options.once:
         _wait_placed(client, standing.inventory)
-        _tell_round(made)
+        _tell_round(demo_agent)
         return
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    message(f"Reporting what the pods use, every {wish.pause_seconds:g} s.   (Ctrl-C ends it; the workloads stay)")
-    _rounds(made, wish.pause_seconds, ended.wait)
+    message(f"Reporting what the pods use, every {options.pause_seconds:g} s.   (Ctrl-C ends it; the workloads stay)")
+    _rounds(demo_agent, options.pause_seconds, ended.wait)
 
 
 def _rounds(agent: Agent, pause_seconds: float, wait: Callable[[float], bool]) -> None:
     """Round after round until `wait` says that it is over; one that fails is told and tried again."""
     while True:
-        begun = time.monotonic()
+        started = time.monotonic()
         _tell_round(agent)
-        left = begun + pause_seconds - time.monotonic()
-        while left > 0:  # in slices, so that Python runs a signal's handler
-            if wait(min(left, 1.0)):
+        remaining = started + pause_seconds - time.monotonic()
+        while remaining > 0:  # in slices, so that Python runs a signal's handler
+            if wait(min(remaining, 1.0)):
                 return
-            left = begun + pause_seconds - time.monotonic()
+            remaining = started + pause_seconds - time.monotonic()
         if wait(0):
             return
 
@@ -191,39 +193,41 @@ def _words(error: CotenantError) -> str:
     return f"{error.message} {error.fix}".rstrip()
 
 
-def _line(told: Told) -> str:
+def _line(summary: Told) -> str:
     from cotenant.model.resource import Resource
 
-    moment = datetime.fromtimestamp(told.of_day_seconds, UTC)
-    cpu, memory = f"{told.usage[Resource.CPU] / 1000:.1f} cores", human(Kind.BYTES, told.usage[Resource.MEMORY])
-    others = "" if told.reported == told.nodes else f" ({told.nodes - told.reported} have an agent of their own)"
-    return f"{moment:%a %H:%M} UTC  {told.reported} nodes{others}, {told.pods} pods use {cpu}, {memory} memory"
+    moment = datetime.fromtimestamp(summary.of_day_seconds, UTC)
+    cpu, memory = f"{summary.usage[Resource.CPU] / 1000:.1f} cores", human(Kind.BYTES, summary.usage[Resource.MEMORY])
+    others = (
+        "" if summary.reported == summary.nodes else f" ({summary.nodes - summary.reported} have an agent of their own)"
+    )
+    return f"{moment:%a %H:%M} UTC  {summary.reported} nodes{others}, {summary.pods} pods use {cpu}, {memory} memory"
 
 
 def _wait_placed(client: KubeClient, inventory: Inventory) -> None:
     """Until every pod that is asked for has a node or cannot get one, or no more come."""
     from cotenant.sim import on_cluster
 
-    wanted = sum(on_cluster.pods_wanted(workload) for workload in inventory.workloads)
-    seen, since = (0, 0), time.monotonic()
+    expected = sum(on_cluster.pods_wanted(workload) for workload in inventory.workloads)
+    last, since = (0, 0), time.monotonic()
     while time.monotonic() - since < PATIENCE_SECONDS:
-        found = on_cluster.pending(client)
-        if sum(found) >= wanted and not found[0]:
+        pending = on_cluster.pending(client)
+        if sum(pending) >= expected and not pending[0]:
             return
-        if found != seen:
-            seen, since = found, time.monotonic()
+        if pending != last:
+            last, since = pending, time.monotonic()
         time.sleep(0.1)
 
 
-def _remove(client: KubeClient, store: Store, wish: Wish) -> None:
+def _remove(client: KubeClient, store: Store, options: Wish) -> None:
     from cotenant.sim import demo, on_cluster
 
-    if wish.remove_store:
+    if options.remove_store:
         demo.require_synthetic(store)
-    if not wish.apply:
+    if not options.apply:
         message(
             "Would delete every namespace and node labelled cotenant.dev/demo=true, and the NodeMetrics that the demo"
-            f" wrote{f', and cluster {store.cluster} from {store.url}' if wish.remove_store else ''}."
+            f" wrote{f', and cluster {store.cluster} from {store.url}' if options.remove_store else ''}."
             " Add --apply to do it."
         )
         return
@@ -233,7 +237,7 @@ def _remove(client: KubeClient, store: Store, wish: Wish) -> None:
         _wait_gone(client)
         progress.advance()
     typer.echo(f"deleted {count} namespaces, nodes and NodeMetrics of the demo")
-    if wish.remove_store:
+    if options.remove_store:
         store.remove()
         typer.echo(f"removed cluster {store.cluster} from {store.url}")
     elif store.read_inventory() is not None:
@@ -245,10 +249,10 @@ def _wait_gone(client: KubeClient) -> None:
     from cotenant.sim import on_cluster
 
     deadline = time.monotonic() + GONE_SECONDS
-    while (left := on_cluster.leaving(client)) and time.monotonic() < deadline:
+    while (leaving := on_cluster.leaving(client)) and time.monotonic() < deadline:
         time.sleep(0.2)
-    if left:
-        message(f"The cluster is still deleting {len(left)} namespaces, such as {left[0]}.")
+    if leaving:
+        message(f"The cluster is still deleting {len(leaving)} namespaces, such as {leaving[0]}.")
 
 
 def _tell(head: str, intents: list[Apply]) -> None:

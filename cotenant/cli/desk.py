@@ -158,8 +158,8 @@ def at_this_machine(settings: KubeSettings) -> Callable[[], Someone]:
         name, groups = person.name, person.groups
     except ClusterError as error:
         message(f"the cluster does not say who you are: {error}. {error.fix}", style="yellow")
-    found = Someone(name, groups, grants=(Grant(Role.ADMIN),))
-    return lambda: found
+    someone = Someone(name, groups, grants=(Grant(Role.ADMIN),))
+    return lambda: someone
 
 
 def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendation]]:
@@ -168,8 +168,8 @@ def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendat
     from cotenant.pipeline.explain import document_name
 
     def recommended(workload: WorkloadRef) -> Sequence[Recommendation]:
-        found = store.read_document(document_name(workload.namespace), list[Recommendation]) or []
-        return [r for r in found if r.container.workload == workload]
+        recommendations = store.read_document(document_name(workload.namespace), list[Recommendation]) or []
+        return [r for r in recommendations if r.container.workload == workload]
 
     return recommended
 

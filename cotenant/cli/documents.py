@@ -18,12 +18,12 @@ def documents(file: str) -> list[Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}", fix="Give the path of a YAML or JSON file.") from error
     try:
-        found = [document for document in yaml.safe_load_all(text) if document is not None]
+        parsed = [document for document in yaml.safe_load_all(text) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a day that no calendar has
         raise UsageError(f"{file} is not YAML: {error}", fix="Look at the line that is named.") from error
-    if not found:
+    if not parsed:
         raise UsageError(f"{file} holds no object", fix="Give a file with an object in YAML or JSON.")
-    return found
+    return parsed
 
 
 def mapping(value: Any) -> dict[str, Any]:

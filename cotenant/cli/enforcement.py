@@ -92,15 +92,15 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
     bounds = _bounds(settings)
     client = connect(settings.kube)
     try:
-        found = ask(client, bounds.now_seconds)
+        history = ask(client, bounds.now_seconds)
     finally:
         client.close()
-    told = _kept(opened, with_lanes(found, settings, bounds), bounds)
-    if told.trouble:
-        raise (ClusterForbidden if told.forbidden else ClusterUnreachable)(told.trouble, fix=told.fix)
-    agents = "an unknown number of" if told.agents is None else f"{told.agents}"
-    message(f"{len(found.acts)} series of Events from {agents} agents")
-    for note in told.notes:
+    gathering = _kept(opened, with_lanes(history, settings, bounds), bounds)
+    if gathering.trouble:
+        raise (ClusterForbidden if gathering.forbidden else ClusterUnreachable)(gathering.trouble, fix=gathering.fix)
+    agents = "an unknown number of" if gathering.agents is None else f"{gathering.agents}"
+    message(f"{len(history.acts)} series of Events from {agents} agents")
+    for note in gathering.notes:
         message(note)
 
 
@@ -130,19 +130,21 @@ def import_(
             raise UsageError(
                 f"{file} is no file that is there", fix="Name an agent's actions.jsonl, or a recording of it."
             )
-        found = recounted(file, settings) if recorded(file) else Found(tuple(logged(file, node)))
-        acts += found.acts
-        lanes += found.lanes
-        message(f"{file}: {len(found.acts)} acts")
+        imported = recounted(file, settings) if recorded(file) else Found(tuple(logged(file, node)))
+        acts += imported.acts
+        lanes += imported.lanes
+        message(f"{file}: {len(imported.acts)} acts")
     bounds = _bounds(settings)
     nodes = {act.node for act in acts}
-    told = Gathering(bounds.now_seconds, sources=(f"import of {', '.join(sorted({f.name for f in files}))}",))
+    gathering = Gathering(bounds.now_seconds, sources=(f"import of {', '.join(sorted({f.name for f in files}))}",))
     opened = _store(settings, cluster)
     before = opened.read_document("enforcement", Gathering)
     if before is None or not before.agents:
         dry = {act.node for act in acts if act.dry}
-        told = Gathering(told.gathered_seconds, sources=told.sources, agents=len(nodes) or None, dry_agents=len(dry))
-    _kept(opened, Found(tuple(acts), tuple(lanes), told), bounds)
+        gathering = Gathering(
+            gathering.gathered_seconds, sources=gathering.sources, agents=len(nodes) or None, dry_agents=len(dry)
+        )
+    _kept(opened, Found(tuple(acts), tuple(lanes), gathering), bounds)
     old = sum(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
     if old:
         message(f"{old} acts are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
@@ -213,7 +215,7 @@ def _bounds(settings: Settings) -> Keep:
     return Keep(SystemClock().now_seconds(), settings.manager.enforcement_days)
 
 
-def _kept(store: Store, found: Found, bounds: Any) -> Gathering:
+def _kept(store: Store, history: Found, bounds: Any) -> Gathering:
     from cotenant.pipeline.enforcement import keep
 
-    return keep(store, found, bounds)
+    return keep(store, history, bounds)

@@ -112,13 +112,13 @@ def _once(settings: Settings, output: Format, *, headers: bool) -> None:
 
     quiet = msgspec.structs.replace(settings.telemetry, log_level="error", log_format="console")
     configure_logging(quiet)
-    with assembled(settings, os.environ) as made:
-        agent = made.agent
+    with assembled(settings, os.environ) as assembly:
+        agent = assembly.agent
         agent.look_twice()
         if agent.wrong:
-            said = "; ".join((agent.wrong, *agent.parts.sources.read().notes))
+            problem = "; ".join((agent.wrong, *agent.parts.sources.read().notes))
             raise NodeUnreadable(
-                f"the node could not be looked at: {said}", fix="Set enforcer.cgroup_base and cgroup_root."
+                f"the node could not be looked at: {problem}", fix="Set enforcer.cgroup_base and cgroup_root."
             )
         rows = [msgspec.to_builtins(action) for action in agent.parts.teller.actions]
         notes = agent.parts.sources.read().notes

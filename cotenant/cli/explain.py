@@ -80,13 +80,13 @@ def explain(
         _explain_node(settings, _Question(workload, node, cluster, from_cluster), output)
         return
     place = open_store(settings, cluster)
-    found = [r for r in _of_workload(place, workload) if container in (None, r.container.container)]
-    if not found:
+    recommendations = [r for r in _of_workload(place, workload) if container in (None, r.container.container)]
+    if not recommendations:
         raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
     if output is not DocumentFormat.TABLE:
-        print_document(found, output)
+        print_document(recommendations, output)
         return
-    for recommendation in found:
+    for recommendation in recommendations:
         lines = describe(recommendation, settings.recommender.prices.currency)
         sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -101,33 +101,33 @@ class _Question:
     live: bool
 
 
-def _explain_node(settings: Settings, asked: _Question, output: DocumentFormat) -> None:
+def _explain_node(settings: Settings, question: _Question, output: DocumentFormat) -> None:
     from cotenant.cli.explain_node import describe as describe_node
     from cotenant.cli.explain_node import from_cluster, from_store
 
-    if asked.word != "node" or asked.name is None:
-        raise UsageError(f"{asked.word} {asked.name or ''} is no node", fix="Write cotenant explain node NAME.")
-    if asked.live:
-        found = from_cluster(settings, asked.name, SystemClock().now_seconds())
+    if question.word != "node" or question.name is None:
+        raise UsageError(f"{question.word} {question.name or ''} is no node", fix="Write cotenant explain node NAME.")
+    if question.live:
+        explanation = from_cluster(settings, question.name, SystemClock().now_seconds())
     else:
-        found = from_store(open_store(settings, asked.cluster), asked.name)
+        explanation = from_store(open_store(settings, question.cluster), question.name)
     if output is not DocumentFormat.TABLE:
-        print_document(found, output)
+        print_document(explanation, output)
         return
-    sys.stdout.writelines(f"{line}\n" for line in describe_node(found))
+    sys.stdout.writelines(f"{line}\n" for line in describe_node(explanation))
 
 
 def _explain_node_slo(
-    settings: Settings, node: str, given: tuple[str | None, str | None], output: DocumentFormat
+    settings: Settings, node: str, inputs: tuple[str | None, str | None], output: DocumentFormat
 ) -> None:
     from cotenant.cli.explain_node_slo import Given, explained
     from cotenant.cli.explain_node_slo import describe as describe_slo
 
-    found = explained(settings, node, Given(*given))
+    explanation = explained(settings, node, Given(*inputs))
     if output is not DocumentFormat.TABLE:
-        print_document(found, output)
+        print_document(explanation, output)
         return
-    sys.stdout.writelines(f"{line}\n" for line in describe_slo(found))
+    sys.stdout.writelines(f"{line}\n" for line in describe_slo(explanation))
 
 
 def _of_workload(store: Store, workload: str) -> list[Recommendation]:
@@ -152,17 +152,18 @@ def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
     yield ""
 
 
-def _head(found: Recommendation, currency: str) -> Iterator[str]:
+def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
     """What it rests on, how bad it is, what it would cost and save."""
-    profile = f" ({found.profile})" if found.profile else ""
-    role = "" if found.role is ContainerRole.MAIN else f", {found.role} container"
+    profile = f" ({recommendation.profile})" if recommendation.profile else ""
+    role = "" if recommendation.role is ContainerRole.MAIN else f", {recommendation.role} container"
+    days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
     yield (
-        f"strategy {visible(found.strategy)}{profile}, {found.window_seconds / DAY_SECONDS:.1f} days of history, "
-        f"{found.replicas} pods{role}, severity {found.severity}, settings {found.settings_digest}"
+        f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
+        f"{recommendation.replicas} pods{role}, severity {recommendation.severity}, settings {digest}"
     )
-    if found.monthly_saving is not None:
-        word = "saves" if found.monthly_saving >= 0 else "costs"
-        yield f"{word} {abs(found.monthly_saving):,.2f} {visible(currency)} a month over all pods"
+    if recommendation.monthly_saving is not None:
+        word = "saves" if recommendation.monthly_saving >= 0 else "costs"
+        yield f"{word} {abs(recommendation.monthly_saving):,.2f} {visible(currency)} a month over all pods"
 
 
 def _value(value: Value) -> Iterator[str]:
@@ -192,9 +193,9 @@ def _input(value: float | int | str) -> str:
     return visible(str(value))
 
 
-def _backtest(found: Recommendation) -> list[str]:
+def _backtest(recommendation: Recommendation) -> list[str]:
     """What the last days would have been, beside what they were."""
-    tried = found.backtest
+    tried = recommendation.backtest
     if tried is None:
         return []
     rows = [
@@ -220,14 +221,14 @@ def _part(title: str, lines: Sequence[str]) -> Iterator[str]:
         yield from (f"  {visible(line)}" for line in lines)
 
 
-def _apply(found: Recommendation) -> Iterator[str]:
+def _apply(recommendation: Recommendation) -> Iterator[str]:
     """What applying it does to the pods, and the line that does it; or why there is none."""
     from recommender.patches import kubectl_command, refusal, resources
 
-    if not resources(found):
+    if not resources(recommendation):
         yield "nothing to apply"
-    elif why := refusal(found):
+    elif why := refusal(recommendation):
         yield visible(f"no patch: {why}")
     else:
-        yield f"to apply ({RESTARTS[found.restart]}):"
-        yield kubectl_command(found)
+        yield f"to apply ({RESTARTS[recommendation.restart]}):"
+        yield kubectl_command(recommendation)

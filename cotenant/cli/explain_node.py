@@ -40,32 +40,32 @@ def from_store(store: Store, node: str) -> NodeExplained:
     return node_explanations.of_node(store, node)
 
 
-def describe(found: NodeExplained) -> Iterator[str]:
+def describe(explanation: NodeExplained) -> Iterator[str]:
     """The explanation, line by line."""
-    yield visible(f"node {found.node}")
-    yield f"metric: {_age(found)}"
-    yield visible(f"strategy: {' < '.join(('defaults', *found.layers))}")
-    yield from (f"note: {visible(note)}" for note in found.notes)
-    for amount in found.amounts:
+    yield visible(f"node {explanation.node}")
+    yield f"metric: {_age(explanation)}"
+    yield visible(f"strategy: {' < '.join(('defaults', *explanation.layers))}")
+    yield from (f"note: {visible(note)}" for note in explanation.notes)
+    for amount in explanation.amounts:
         yield ""
         yield from _amount(amount)
     yield ""
 
 
-def _age(found: NodeExplained) -> str:
-    limit = f"nothing is lent when it is older than {found.degrade_seconds // 60} min"
-    if found.metric_age_seconds is None:
+def _age(explanation: NodeExplained) -> str:
+    limit = f"nothing is lent when it is older than {explanation.degrade_seconds // 60} min"
+    if explanation.metric_age_seconds is None:
         return f"none ({limit})"
-    return f"{max(found.metric_age_seconds, 0) / 60:.1f} min old ({limit})"
+    return f"{max(explanation.metric_age_seconds, 0) / 60:.1f} min old ({limit})"
 
 
-def _amount(found: AmountExplained) -> Iterator[str]:
-    kind = KINDS[found.resource]
-    shown = human(kind, found.amount) if not found.sentence else f"withdrawn [{found.reason}] {found.sentence}"
-    published = "" if found.published is None else f" (published now: {human(kind, found.published)})"
-    yield f"{found.name}: {shown}{published}"
-    yield f"  policy {found.policy}{f'; {found.note}' if found.note else ''}"
-    rows = [(line.sign, human(kind, line.amount), f"{line.amount} {found.unit}", line.words) for line in found.lines]
+def _amount(amount: AmountExplained) -> Iterator[str]:
+    kind = KINDS[amount.resource]
+    shown = human(kind, amount.amount) if not amount.sentence else f"withdrawn [{amount.reason}] {amount.sentence}"
+    published = "" if amount.published is None else f" (published now: {human(kind, amount.published)})"
+    yield f"{amount.name}: {shown}{published}"
+    yield f"  policy {amount.policy}{f'; {amount.note}' if amount.note else ''}"
+    rows = [(line.sign, human(kind, line.amount), f"{line.amount} {amount.unit}", line.words) for line in amount.lines]
     yield from (f"  {line.rstrip()}" for line in aligned(rows, (False, True, True, False)))
-    yield f"  {found.formula}" if found.sentence else f"  {found.formula} {found.unit}"
-    yield from (f"  {p.key} = {visible(p.value)}, from {visible(p.origin)}" for p in found.parameters)
+    yield f"  {amount.formula}" if amount.sentence else f"  {amount.formula} {amount.unit}"
+    yield from (f"  {p.key} = {visible(p.value)}, from {visible(p.origin)}" for p in amount.parameters)

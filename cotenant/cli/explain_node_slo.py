@@ -42,17 +42,17 @@ class Given:
     labels: str | None = None
 
 
-def explained(settings: Settings, node: str, given: Given) -> NodeSloExplained:
+def explained(settings: Settings, node: str, inputs: Given) -> NodeSloExplained:
     """From the cluster that the settings name, as far as the command line does not say it; nothing is written."""
-    if given.file is not None and given.labels is not None:
-        return _of(node, data_of(given.file), labels_of(given.labels), given.file)
+    if inputs.file is not None and inputs.labels is not None:
+        return _of(node, data_of(inputs.file), labels_of(inputs.labels), inputs.file)
     from cotenant.edges.kube import connect
 
     client = connect(settings.kube)
     try:
-        labels = _node_labels(client, node) if given.labels is None else labels_of(given.labels)
-        if given.file is not None:
-            return _of(node, data_of(given.file), labels, given.file)
+        labels = _node_labels(client, node) if inputs.labels is None else labels_of(inputs.labels)
+        if inputs.file is not None:
+            return _of(node, data_of(inputs.file), labels, inputs.file)
         namespace = settings.manager.namespace
         return _of(node, _cluster_data(client, namespace), labels, f"ConfigMap {namespace}/{SLO_CONFIG_MAP}")
     finally:
@@ -70,15 +70,15 @@ def _words(config: SloConfig) -> tuple[str, ...]:
     return tuple(f"{f}; {effect}" if f.fatal else str(f) for f in config.findings)
 
 
-def describe(found: NodeSloExplained) -> Iterator[str]:
+def describe(explanation: NodeSloExplained) -> Iterator[str]:
     """The explanation, line by line."""
-    yield visible(f"node {found.node}, configured by {found.source}")
-    yield from (f"finding: {visible(text)}" for text in found.findings)
-    keys = dict.fromkeys(origin.key for origin in found.values)
+    yield visible(f"node {explanation.node}, configured by {explanation.source}")
+    yield from (f"finding: {visible(text)}" for text in explanation.findings)
+    keys = dict.fromkeys(origin.key for origin in explanation.values)
     for key in keys:
         yield ""
         yield key
-        rows = [(o.field, _shown(o.value), o.layer) for o in found.values if o.key == key]
+        rows = [(o.field, _shown(o.value), o.layer) for o in explanation.values if o.key == key]
         yield from (f"  {visible(line.rstrip())}" for line in aligned(rows))
     yield ""
 
@@ -92,9 +92,9 @@ def data_of(file: str) -> dict[str, str]:
     from cotenant.cli.documents import documents, mapping
 
     maps = [d for d in documents(file) if isinstance(d, dict) and d.get("kind", "ConfigMap") == "ConfigMap"]
-    named = [d for d in maps if mapping(d.get("metadata")).get("name") == SLO_CONFIG_MAP]
-    found = (named or maps)[:1]
-    data = found[0].get("data") if found else None
+    matching = [d for d in maps if mapping(d.get("metadata")).get("name") == SLO_CONFIG_MAP]
+    first = (matching or maps)[:1]
+    data = first[0].get("data") if first else None
     if not isinstance(data, dict):
         raise UsageError(
             f"{file} holds no ConfigMap with data", fix=f"Save it by kubectl get configmap {SLO_CONFIG_MAP} -o yaml."
@@ -116,13 +116,13 @@ def labels_of(text: str) -> dict[str, str]:
 def _node_labels(client: KubeClient, node: str) -> Mapping[str, str]:
     from cotenant.edges.kube.objects import NodeObject
 
-    found = client.get(f"/api/v1/nodes/{node}", NodeObject)
-    if found is None:
+    node_object = client.get(f"/api/v1/nodes/{node}", NodeObject)
+    if node_object is None:
         raise NoData(f"there is no node {node}", fix="kubectl get nodes shows them; --labels answers without a node.")
-    return found.metadata.labels or {}
+    return node_object.metadata.labels or {}
 
 
 def _cluster_data(client: KubeClient, namespace: str) -> Mapping[str, str] | None:
     """Data of the cluster's ConfigMap; None when there is none."""
-    found = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", _ConfigMap)
-    return None if found is None else found.data or {}
+    config_map = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", _ConfigMap)
+    return None if config_map is None else config_map.data or {}

@@ -40,8 +40,8 @@ def in_words(error: Exception) -> CotenantError | None:
     if isinstance(error, ModuleNotFoundError):
         return _missing((error.name or "").partition(".")[0])
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        said = f"{error.filename}: {error.strerror}"
-        return UsageError(said, fix="Name a file that can be opened, or change its rights.")
+        problem = f"{error.filename}: {error.strerror}"
+        return UsageError(problem, fix="Name a file that can be opened, or change its rights.")
     return None
 
 

@@ -58,8 +58,8 @@ def findings(
 
 
 def _kinds(what: list[str] | None) -> list[str]:
-    known = [k.value for k in FindingKind]
-    unknown = [w for w in what or () if w not in known]
+    kinds = [k.value for k in FindingKind]
+    unknown = [w for w in what or () if w not in kinds]
     if unknown:
-        raise UsageError(f"--what {unknown[0]!r} is no kind of finding", fix=f"Write one of {', '.join(known)}.")
-    return what or known
+        raise UsageError(f"--what {unknown[0]!r} is no kind of finding", fix=f"Write one of {', '.join(kinds)}.")
+    return what or kinds

@@ -80,7 +80,7 @@ def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool) 
     client = connect(settings)
     try:
         with bars() as progress:
-            steps = [judged(seen) for seen in cluster.observe(client, manifests(names), progress)]
+            steps = [judged(observed) for observed in cluster.observe(client, manifests(names), progress)]
             if apply and not _refused(steps):
                 cluster.install(client, steps, progress)
     finally:

@@ -164,8 +164,8 @@ class LazyGroup(TyperGroup):
         except BrokenPipeError as error:
             raise typer.Exit(EXIT_READER_GONE) from error
         except Exception as error:
-            if known := in_words(error):
-                raise typer.Exit(report(known)) from error
+            if translated := in_words(error):
+                raise typer.Exit(report(translated)) from error
             if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own exceptions carry their exit code
             raise typer.Exit(report_unexpected(error)) from error

@@ -129,11 +129,11 @@ def _clock(client: KubeClient, at: str) -> Clock | None:
 def _run(settings: Settings, cluster: str | None, at: str) -> None:
     from cotenant.manager.run import run
 
-    made, metrics = _made(settings, cluster, at)
+    manager, metrics = _made(settings, cluster, at)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    run(made, settings, metrics, lambda: _wait(ended))
+    run(manager, settings, metrics, lambda: _wait(ended))
     message("The manager has ended; the Lease is free.")
 
 
@@ -144,20 +144,20 @@ def _wait(ended: threading.Event) -> None:
 
 
 def _once(settings: Settings, cluster: str | None, at: str, output: Format, *, headers: bool) -> None:
-    made, _ = _made(settings, cluster, at)
+    manager, _ = _made(settings, cluster, at)
     try:
-        found = made.settle()
+        actions = manager.settle()
     finally:
-        made.stop()
-    print_table(_rows(found), output, headers=headers)
-    states = made.board.states
+        manager.stop()
+    print_table(_rows(actions), output, headers=headers)
+    states = manager.board.states
     _summary(states)
     if any(state.standing.broken for state in states.values()):
         raise typer.Exit(1)
 
 
-def _rows(found: Mapping[str, list[dict[str, str]]]) -> Table:
-    return Table.from_rows(INTENTS, [{"feature": name, **row} for name, rows in found.items() for row in rows])
+def _rows(actions: Mapping[str, list[dict[str, str]]]) -> Table:
+    return Table.from_rows(INTENTS, [{"feature": name, **row} for name, rows in actions.items() for row in rows])
 
 
 def _summary(states: Mapping[str, FeatureState]) -> None:

@@ -79,10 +79,10 @@ def status(
 ) -> None:
     """Show, for every pod of this node, which values the agent holds there, what they go back to, and why."""
     settings = session_of(ctx).load({}).settings
-    found = read_status(url, file or Path(settings.enforcer.state_dir) / "status.json")
-    rows = list(status_rows(found))
+    node_status = read_status(url, file or Path(settings.enforcer.state_dir) / "status.json")
+    rows = list(status_rows(node_status))
     print_table(Table.from_rows(STATUS, rows), output, headers=not no_headers)
-    for line in _heading(found):
+    for line in _heading(node_status):
         message(line)
 
 
@@ -148,9 +148,9 @@ def _asked(url: str) -> bytes:
     return body
 
 
-def status_rows(found: NodeStatus) -> Iterator[dict[str, Any]]:
+def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
     """One row for each value and each finding; a pod of which nothing is held has one row."""
-    for pod in found.pods:
+    for pod in node_status.pods:
         base = {
             "pod": f"{pod.namespace}/{pod.name}",
             "qos": pod.qos or pod.kubernetes_qos,
@@ -158,29 +158,29 @@ def status_rows(found: NodeStatus) -> Iterator[dict[str, Any]]:
             "memory_bytes": pod.memory_bytes,
             "uid": pod.uid,
         }
-        rows = [base | _value(held) for held in pod.values]
-        rows += [base | {"why": f"{said.reason}: {said.message}"} for said in pod.verdicts]
+        rows = [base | _value(value) for value in pod.values]
+        rows += [base | {"why": f"{verdict.reason}: {verdict.message}"} for verdict in pod.verdicts]
         yield from rows or [base]
-    for held in found.others:
-        yield _value(held)
-    for said in found.verdicts:
-        yield {"why": f"{said.reason}: {said.message}"}
+    for value in node_status.others:
+        yield _value(value)
+    for verdict in node_status.verdicts:
+        yield {"why": f"{verdict.reason}: {verdict.message}"}
 
 
-def _value(held: Held) -> dict[str, Any]:
-    original = "" if held.original is None else str(held.original)
-    named = {"knob": held.knob, "value": str(held.value), "strategy": held.strategy, "why": held.why}
-    return named | {"cgroup": held.cgroup, "original": original}
+def _value(value: Held) -> dict[str, Any]:
+    original = "" if value.original is None else str(value.original)
+    cells = {"knob": value.knob, "value": str(value.value), "strategy": value.strategy, "why": value.why}
+    return cells | {"cgroup": value.cgroup, "original": original}
 
 
-def _heading(found: NodeStatus) -> Iterator[str]:
-    age = "" if found.policy_age_seconds is None else f", {found.policy_age_seconds:.0f} s old"
-    dry = "; dry run: nothing is written" if found.dry_run else ""
-    yield f"node {found.node} at {found.updated}: {found.mode}, policy from {found.policy_origin}{age}{dry}"
-    if found.ready:
-        yield f"not ready: {found.ready}"
-    yield from found.notes
-    for one in found.unsupported:
+def _heading(status: NodeStatus) -> Iterator[str]:
+    age = "" if status.policy_age_seconds is None else f", {status.policy_age_seconds:.0f} s old"
+    dry = "; dry run: nothing is written" if status.dry_run else ""
+    yield f"node {status.node} at {status.updated}: {status.mode}, policy from {status.policy_origin}{age}{dry}"
+    if status.ready:
+        yield f"not ready: {status.ready}"
+    yield from status.notes
+    for one in status.unsupported:
         yield f"{one.field}: {one.why}"
 
 
@@ -191,14 +191,14 @@ def _changes(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[dic
     for (path, knob), want in wants.items():
         old = before.get((path, knob))
         if old is None or old.value != want.value:
-            named = {"subject": path, "knob": knob, "value": str(want.value), "strategy": want.strategy}
-            yield base | named | {"action": "want", "why": want.why}
+            cells = {"subject": path, "knob": knob, "value": str(want.value), "strategy": want.strategy}
+            yield base | cells | {"action": "want", "why": want.why}
     for (path, knob), old in before.items():
         if (path, knob) not in wants:
             yield base | {"subject": path, "knob": knob, "strategy": old.strategy, "action": "give back"}
     for eviction in tick.decided.evictions:
-        named = {"subject": f"{eviction.namespace}/{eviction.name}", "strategy": eviction.strategy}
-        yield base | named | {"action": "evict", "why": eviction.why}
+        cells = {"subject": f"{eviction.namespace}/{eviction.name}", "strategy": eviction.strategy}
+        yield base | cells | {"action": "evict", "why": eviction.why}
     if not tick.same:
         yield base | {"action": "differs", "why": "not what was recorded"}
     before.clear()

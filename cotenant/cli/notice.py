@@ -80,8 +80,8 @@ def summarise(overview: Overview, rows: Table, findings: Table | None, currency:
     table = list(rows.rows())
     savings = [row["saving_month"] for row in table if row["saving_month"] is not None]
     severities = Counter(row["severity"] for row in table)
-    found = list(findings.rows()) if findings is not None else []
-    levels = [Severity(s) for s in (*severities, *(f["severity"] for f in found))]
+    finding_rows = list(findings.rows()) if findings is not None else []
+    levels = [Severity(s) for s in (*severities, *(f["severity"] for f in finding_rows))]
     ranked = sorted(table, key=lambda row: (-Severity(row["severity"]).rank, -(row["saving_month"] or 0)))
     names = tuple(Worst.__dataclass_fields__)[1:]
     return Summary(
@@ -90,7 +90,7 @@ def summarise(overview: Overview, rows: Table, findings: Table | None, currency:
         strategy=overview.strategy,
         containers=len(table),
         severities={s.value: severities[s.value] for s in reversed(Severity) if severities[s.value]},
-        findings=dict(Counter(f["finding"] for f in found)),
+        findings=dict(Counter(f["finding"] for f in finding_rows)),
         freed_millicores=-sum(row["cpu_delta_total"] or 0 for row in table),
         freed_bytes=-sum(row["memory_delta_total"] or 0 for row in table),
         saving_month=round(sum(savings), 2) if savings else None,
@@ -113,19 +113,19 @@ def worth_sending(summary: Summary, settings: NotifySettings) -> bool:
     return Severity(summary.worst_severity).rank >= Severity(settings.minimum_severity).rank
 
 
-def address(given: str | None, settings: NotifySettings) -> str:
+def address(option: str | None, settings: NotifySettings) -> str:
     """The receiver's address from the option (an address or a file) or the settings' file; empty when there is none.
 
     UsageError names the file, never what it holds.
     """
     from cotenant.edges.webhook import origin_of
 
-    place = given or settings.url_file
+    place = option or settings.url_file
     if not place:
         return ""
-    found = place if place.startswith(("http://", "https://")) else _read(place)
-    origin_of(found)
-    return found
+    url = place if place.startswith(("http://", "https://")) else _read(place)
+    origin_of(url)
+    return url
 
 
 def _read(place: str) -> str:
@@ -160,8 +160,8 @@ def _slack(summary: Summary) -> dict[str, Any]:
     counts = ", ".join(f"{n} {severity}" for severity, n in summary.severities.items()) or "none"
     lines = [f"{summary.containers} containers: *{counts}*", f"To free, net: *{_freed(summary)}*"]
     if summary.findings:
-        found = ", ".join(f"{n} {escaped(kind)}" for kind, n in summary.findings.items())
-        lines.append(f"Findings: {found}")
+        findings = ", ".join(f"{n} {escaped(kind)}" for kind, n in summary.findings.items())
+        lines.append(f"Findings: {findings}")
     blocks = [header(title), section(lines)]
     if summary.worst:
         blocks.append(section(_line(w) for w in summary.worst))

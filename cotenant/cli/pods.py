@@ -38,8 +38,8 @@ def pods(
     from dashboard.filters import literal
 
     table = open_store(session_of(ctx).load({"store.url": store}).settings, cluster).read_table(PODS)
-    named = urlencode([("node", literal(name)) for name in node or ()])
-    rows = chosen(table, namespace, "&".join(part for part in (named, query or "") if part))
+    node_filter = urlencode([("node", literal(name)) for name in node or ()])
+    rows = chosen(table, namespace, "&".join(part for part in (node_filter, query or "") if part))
     print_table(rows, output, headers=not no_headers)
     if not len(rows):
         message("no pod matches" if len(table) else "no pod ran")

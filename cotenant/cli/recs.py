@@ -62,9 +62,9 @@ def show(
 ) -> None:
     """What would be written, field by field, and how each guardrail comes out. Changes nothing."""
     settings = settings_of(ctx, store, kubeconfig, context)
-    found = recommended(settings, cluster, workloads)
+    recommendations = recommended(settings, cluster, workloads)
     with opened(settings) as actions:
-        for review in actions.review(found, approved_by, method):
+        for review in actions.review(recommendations, approved_by, method):
             _print(describe(review))
 
 
@@ -105,11 +105,11 @@ def apply(
     from cotenant.model.change import ChangeState
 
     settings = settings_of(ctx, store, kubeconfig, context)
-    found = recommended(settings, cluster, workloads)
+    recommendations = recommended(settings, cluster, workloads)
     requested = requested_millicores(settings, cluster)
     terms = Terms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
     with opened(settings) as actions:
-        reviews = actions.review(found, approved_by, method)
+        reviews = actions.review(recommendations, approved_by, method)
         good, bad = _sorted(actions, reviews, terms.overridden, dry_run)
         if not yes:
             message(f"dry run: {len(good)} workloads would be changed, {bad} would not; --yes does it")
@@ -239,12 +239,12 @@ def _sorted(
 def _tried(actions: Actions, review: Review) -> bool:
     from cotenant.actions.trying import tried
 
-    said = tried(actions, review)
-    if not said.accepted:
-        message(f"{review.workload}: the server refuses it: {said.words}. {said.fix}", style="yellow")
+    dry_run = tried(actions, review)
+    if not dry_run.accepted:
+        message(f"{review.workload}: the server refuses it: {dry_run.words}. {dry_run.fix}", style="yellow")
         return False
     message(f"{review.workload}: the server would take it")
-    for field in said.added:
+    for field in dry_run.added:
         message(f"  its admission would make of {field.pointer}: {field.new or 'nothing'}")
     return True
 
@@ -255,11 +255,11 @@ def _verified(actions: Actions, standing: Standing, revert: bool) -> Standing | 
     from cotenant.model.errors import NoData
 
     try:
-        found = verified(actions, standing)
+        checked = verified(actions, standing)
     except NoData as error:
         message(str(error))
         return None
-    return actions.roll_back(found) if revert and found.state is ChangeState.REGRESSED else found
+    return actions.roll_back(checked) if revert and checked.state is ChangeState.REGRESSED else checked
 
 
 def _named(standing: Standing, which: str) -> bool:

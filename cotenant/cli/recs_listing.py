@@ -80,13 +80,13 @@ def explain(
     from cotenant.cli.explain import describe
 
     settings = session_of(ctx).load({"store.url": store}).settings
-    found = recommended(settings, cluster, [workload])
+    recommendations = recommended(settings, cluster, [workload])
     if output is not DocumentFormat.TABLE:
-        print_document(found, output)
+        print_document(recommendations, output)
         return
-    for one in found:
+    for one in recommendations:
         sys.stdout.writelines(f"{line}\n" for line in describe(one, settings.recommender.prices.currency))
-    if hidden := _hidden(settings).get(found[0].container.workload):
+    if hidden := _hidden(settings).get(recommendations[0].container.workload):
         message(f"hidden: {_said(hidden)}")
 
 

@@ -50,9 +50,9 @@ def bundle(
     from cotenant.actions.bundling import bundled
 
     settings = settings_of(ctx, store, kubeconfig, context)
-    found = recommended(settings, cluster, workloads)
+    recommendations = recommended(settings, cluster, workloads)
     with opened(settings) as actions:
-        reviews = actions.review(found, approved_by, Method.BUNDLE)
+        reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
         files = bundled(actions, reviews, form, settings.recommender, secrets.token_hex(4))
     for path, text in files.items():
         save(folder, path, text)

@@ -116,17 +116,17 @@ def _saving_tiles(contents: Contents) -> str:
     counts = Counter(row["severity"] for row in rows)
     cpu, memory = (_freed(rows, name) for name in ("cpu_delta_total", "memory_delta_total"))
     money = [row["saving_month"] for row in rows if row["saving_month"] is not None]
-    found = [
+    tiles = [
         _tile("Containers to look at", str(counts["critical"] + counts["warning"]), _severities(counts, len(rows))),
         _tile("CPU requests to free", _cores(cpu), "net over all replicas"),
         _tile("Memory requests to free", human(Kind.BYTES, memory) or "0", "net over all replicas"),
     ]
     if money:
-        found.append(_tile("Saving a month", _money(sum(money), contents.currency), "by the price sheet"))
+        tiles.append(_tile("Saving a month", _money(sum(money), contents.currency), "by the price sheet"))
     if contents.findings is not None:
         severe = sum(s in ("critical", "warning") for s in contents.findings.columns["severity"])
-        found.append(_tile("Findings", str(len(contents.findings)), f"{severe} warning or critical"))
-    return "".join(found)
+        tiles.append(_tile("Findings", str(len(contents.findings)), f"{severe} warning or critical"))
+    return "".join(tiles)
 
 
 def _freed(rows: Iterable[Row], name: str) -> int:
@@ -135,10 +135,10 @@ def _freed(rows: Iterable[Row], name: str) -> int:
 
 
 def _severities(counts: Mapping[str, int], total: int) -> str:
-    words = ", ".join(f"{counts[s]} {s}" for s in ORDER if counts.get(s))
-    label = f"{total} containers: {words or 'none'}"
+    phrase = ", ".join(f"{counts[s]} {s}" for s in ORDER if counts.get(s))
+    label = f"{total} containers: {phrase or 'none'}"
     drawn = parts([(s.value, counts.get(s, 0)) for s in ORDER], label)
-    return f"{drawn}{text(words or 'no containers')}"
+    return f"{drawn}{text(phrase or 'no containers')}"
 
 
 def _tile(name: str, figure: str, note: str) -> str:
@@ -238,7 +238,7 @@ def _weight(row: Row) -> tuple[int, float]:
 
 def _row(row: Row, contents: Contents, lines: Mapping[WorkloadRef, Sequence[float | None]]) -> str:
     workload = WorkloadRef(row["namespace"], row["kind"], row["workload"])
-    found = contents.recommendations.get(ContainerRef(workload, row["container"]))
+    recommendation = contents.recommendations.get(ContainerRef(workload, row["container"]))
     usage = sparkline(lines[workload], f"CPU usage of {workload}, last 7 days") if workload in lines else ""
     container = text(ContainerRef(workload, row["container"]))
     return (
@@ -246,8 +246,8 @@ def _row(row: Row, contents: Contents, lines: Mapping[WorkloadRef, Sequence[floa
         f'<td class="who">{_name(row)}<br><span class="dim">{text(row["container"])}, '
         f"{row['replicas']} pods</span>{usage}</td>"
         f"{_change(row, 'cpu', Kind.MILLICORES)}{_change(row, 'memory', Kind.BYTES)}{_effect(row, contents.currency)}"
-        f'<td>{_backtest(row, found)}</td></tr><tr class="more"><td></td><td colspan="5">{_why(row, found)}</td></tr>'
-        "</tbody>"
+        f"<td>{_backtest(row, recommendation)}</td></tr>"
+        f'<tr class="more"><td></td><td colspan="5">{_why(row, recommendation)}</td></tr></tbody>'
     )
 
 
@@ -258,8 +258,8 @@ def _change(row: Row, resource: str, kind: Kind) -> str:
         for field in ("request", "limit")
     )
     highest = row[f"{resource}_observed_max"]
-    seen = f'<div class="dim">highest seen {text(human(kind, highest))}</div>' if highest is not None else ""
-    return f'<td class="num">{fields}{seen}</td>'
+    highest_seen = f'<div class="dim">highest seen {text(human(kind, highest))}</div>' if highest is not None else ""
+    return f'<td class="num">{fields}{highest_seen}</td>'
 
 
 def _action(resource: str, field: str) -> str:
@@ -292,41 +292,41 @@ def _effect(row: Row, currency: str) -> str:
     return f'<td class="num">{"".join(lines)}</td>'
 
 
-def _backtest(row: Row, found: Recommendation | None) -> str:
+def _backtest(row: Row, recommendation: Recommendation | None) -> str:
     """What the proposal would have done, in words; nothing where it was not tried."""
-    tried = found.backtest if found else None
-    if found is None or tried is None:
+    tried = recommendation.backtest if recommendation else None
+    if recommendation is None or tried is None:
         return '<span class="dim">not tried</span>'
-    words = [
+    lines = [
         f"{tried.oom_kills} OOM kills (now {tried.now_oom_kills})",
         f"{tried.throttled_minutes:.0f} min throttled (now {tried.now_throttled_minutes:.0f})",
     ]
     if tried.evictions:
-        words.append(f"{tried.evictions} times above the memory request")
+        lines.append(f"{tried.evictions} times above the memory request")
     if row["confidence"] is not None:
         confidence = row["confidence"]
-        words.append(f"confidence {confidence:.0%}")
-    words.append(RESTARTS[found.restart])
-    return "<br>".join(text(w) for w in words)
+        lines.append(f"confidence {confidence:.0%}")
+    lines.append(RESTARTS[recommendation.restart])
+    return "<br>".join(text(w) for w in lines)
 
 
-def _why(row: Row, found: Recommendation | None) -> str:
-    said = {row["cpu_reason"]: "CPU", row["memory_reason"]: "Memory"}
+def _why(row: Row, recommendation: Recommendation | None) -> str:
+    subjects = {row["cpu_reason"]: "CPU", row["memory_reason"]: "Memory"}
     if row["cpu_reason"] == row["memory_reason"]:
-        said = {row["cpu_reason"]: "CPU and memory"}
-    words = [f"<b>{subject}:</b> {text(_sentence(reason))}" for reason, subject in said.items() if reason]
-    return f'<div class="dim">{" ".join(words)}</div>{_details(found) if found else ""}'
+        subjects = {row["cpu_reason"]: "CPU and memory"}
+    sentences = [f"<b>{subject}:</b> {text(_sentence(reason))}" for reason, subject in subjects.items() if reason]
+    return f'<div class="dim">{" ".join(sentences)}</div>{_details(recommendation) if recommendation else ""}'
 
 
 def _sentence(reason: str) -> str:
     return SENTENCES[Reason(reason)] if reason in set(Reason) else reason
 
 
-def _details(found: Recommendation) -> str:
+def _details(recommendation: Recommendation) -> str:
     """Formula, rules that moved the amount and notes, folded."""
     pairs = [
         (f"{value.resource} {value.field}", line)
-        for value in found.values
+        for value in recommendation.values
         for kind in (Kind.MILLICORES if value.resource is Resource.CPU else Kind.BYTES,)
         for line in (
             value.formula,
@@ -335,9 +335,9 @@ def _details(found: Recommendation) -> str:
         )
         if line
     ]
-    pairs += [("note", note) for note in found.notes]
-    if found.trust and found.trust.because:
-        pairs.append(("confidence", " ".join(found.trust.because)))
+    pairs += [("note", note) for note in recommendation.notes]
+    if recommendation.trust and recommendation.trust.because:
+        pairs.append(("confidence", " ".join(recommendation.trust.because)))
     if not pairs:
         return ""
     body = "".join(f"<dt>{text(name)}</dt><dd>{text(line)}</dd>" for name, line in pairs)

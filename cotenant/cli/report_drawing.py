@@ -33,10 +33,10 @@ def text(value: object) -> str:
 
 def sparkline(values: Sequence[float | None], label: str) -> str:
     """A line from zero to the highest value; a gap is a gap."""
-    known = [v for v in values if v is not None and math.isfinite(v)]
-    if not known:
+    finite = [v for v in values if v is not None and math.isfinite(v)]
+    if not finite:
         return '<span class="dim">no usage</span>'
-    top = max(known) or 1.0
+    top = max(finite) or 1.0
     step = 120 / max(1, len(values) - 1)
     dots = [None if v is None or not math.isfinite(v) else (i * step, 23 - 21 * v / top) for i, v in enumerate(values)]
     return (
@@ -58,21 +58,21 @@ def parts(shares: Iterable[tuple[str, int]], label: str) -> str:
     """One bar of several counts beside each other, each with its name as class."""
     counts = [(name, count) for name, count in shares if count]
     total = sum(count for _, count in counts) or 1
-    found, at = [], 0.0
+    bars, at = [], 0.0
     for name, count in counts:
         width = 100 * count / total
-        found.append(f'<rect class="{name}" x="{at:.2f}" width="{width:.2f}" height="6"/>')
+        bars.append(f'<rect class="{name}" x="{at:.2f}" width="{width:.2f}" height="6"/>')
         at += width
     return (
         f'<svg class="bar tall" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="{text(label)}">'
-        f"{''.join(found)}</svg>"
+        f"{''.join(bars)}</svg>"
     )
 
 
 def heat(ratios: Sequence[Sequence[float]], label: str) -> str:
     """Seven rows of 24 hours, darker where more is used; hours never seen stay empty."""
-    known = [v for day in ratios for v in day if math.isfinite(v)]
-    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    finite = [v for day in ratios for v in day if math.isfinite(v)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     cells = []
     for d, day in enumerate(ratios):
         cells.append(f'<text x="30" y="{d * 22 + 15}" text-anchor="end">{DAYS[d]}</text>')
@@ -92,11 +92,11 @@ def heat(ratios: Sequence[Sequence[float]], label: str) -> str:
 def band(series: BandSeries, unit: float, label: str) -> str:
     """Usage and request of the last week, forecast of the next day, what can be allocated; `unit` divides amounts."""
     first = (series.ahead or series.times or [0])[0] - _SHOWN_DAYS * DAY_SECONDS
-    kept = [i for i, t in enumerate(series.times) if t >= first]
-    times = [series.times[i] for i in kept]
+    indices = [i for i, t in enumerate(series.times) if t >= first]
+    times = [series.times[i] for i in indices]
     if not times and not series.ahead:
         return '<p class="dim">No usage is stored.</p>'
-    usage, request = ([values[i] / unit for i in kept] for values in (series.usage, series.request))
+    usage, request = ([values[i] / unit for i in indices] for values in (series.usage, series.request))
     ahead = {q: [v / unit for v in values] for q, values in series.quantiles.items()}
     room = [series.allocatable / unit] * 2
     scale = _Scale.of([*times, *series.ahead], [*usage, *request, *room, *(v for vs in ahead.values() for v in vs)])
@@ -173,11 +173,11 @@ def _days(scale: _Scale) -> str:
 
 def _path(points: Sequence[Point | None]) -> str:
     """SVG path through the points, begun anew after a gap."""
-    words, pen = [], "M"
+    commands, pen = [], "M"
     for point in points:
         if point is None:
             pen = "M"
             continue
-        words.append(f"{pen}{point[0]:.1f} {point[1]:.1f}")
+        commands.append(f"{pen}{point[0]:.1f} {point[1]:.1f}")
         pen = "L"
-    return "".join(words)
+    return "".join(commands)

@@ -83,9 +83,9 @@ BACKTESTS: Final = Schema(
 )
 
 
-def plan_table(found: Sequence[Plan]) -> Table:
+def plan_table(plans: Sequence[Plan]) -> Table:
     """One row per plan."""
-    return Table.from_rows(RESERVATION_PLANS, [_plan(plan) for plan in found])
+    return Table.from_rows(RESERVATION_PLANS, [_plan(plan) for plan in plans])
 
 
 def score_table(plan: Plan) -> Table:
@@ -101,35 +101,38 @@ def _placed(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
     return f"{count - unplaced} of {count} pods: {placed or 'no node'}{more}"
 
 
-def preview_table(found: Preview, currency: str) -> Table:
+def preview_table(preview: Preview, currency: str) -> Table:
     """Question and answer, one a row."""
-    late = found.unplaced_then
+    late = preview.unplaced_then
     rows = [
-        ("fits now", _placed(found.count, found.unplaced, found.nodes)),
-        ("fits at the start", "no forecast of then" if late is None else _placed(found.count, late, found.nodes_then)),
-        ("held", f"{found.held_core_hours:.1f} core-hours, {found.held_cost:.2f} {currency}"),
+        ("fits now", _placed(preview.count, preview.unplaced, preview.nodes)),
+        (
+            "fits at the start",
+            "no forecast of then" if late is None else _placed(preview.count, late, preview.nodes_then),
+        ),
+        ("held", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),
         (
             "batch displaced",
-            f"at most {found.displaced_core_hours:.1f} core-hours, {found.displaced_cost:.2f} {currency}",
+            f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}",
         ),
-        *((f"quota left, {name}", _amount(name, left)) for name, left in sorted(found.quota_left.items())),
+        *((f"quota left, {name}", _amount(name, amount)) for name, amount in sorted(preview.quota_left.items())),
     ]
-    if found.expected:
-        one = found.expected
+    if preview.expected:
+        one = preview.expected
         rows.append(("back-test", f"{one.hit_ratio:.0%} used, {one.idle_core_hours:.1f} core-hours idle a day"))
-    rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in found.guards]
-    rows += [("note", note) for note in (*found.notes, found.without) if note]
+    rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
+    rows += [("note", note) for note in (*preview.notes, preview.without) if note]
     return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])
 
 
-def _amount(name: str, left: int) -> str:
-    return f"{left / 1000:g} cores" if name == "cpu" else f"{left / (1 << 30):.1f} GiB"
+def _amount(name: str, amount: int) -> str:
+    return f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / (1 << 30):.1f} GiB"
 
 
 def _plan(plan: Plan) -> dict[str, Any]:
     status = plan.status
     window = status.window or plan.window
-    said = [c.message for c in status.conditions if c.message and (c.status != "True" or c.type == "Reserved")]
+    messages = [c.message for c in status.conditions if c.message and (c.status != "True" or c.type == "Reserved")]
     return {
         "namespace": plan.namespace,
         "plan": plan.name,
@@ -143,7 +146,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
         "quantile": plan.quantile,
         "expected_hit": status.expected.hit_ratio if status.expected else None,
         "hit": status.score.hit_ratio if status.score else None,
-        "why": " ".join(said),
+        "why": " ".join(messages),
         "reserve_at": int(status.reserve_at_seconds) or None,
         "idle_core_hours": status.score.idle_core_hours if status.score else None,
     }

@@ -70,8 +70,8 @@ def unskip(
 def _do(
     ctx: typer.Context,
     flags: dict[str, str | None],
-    asked: tuple[str, str, bool],
-    made: Callable[[Plan, float, float], Patch],
+    arguments: tuple[str, str, bool],
+    patch_of: Callable[[Plan, float, float], Patch],
     deed: Deed,
 ) -> None:
     """As a dry run on the server, or for good through the desk, which writes it into the ledger."""
@@ -83,7 +83,7 @@ def _do(
     from cotenant.model.plan_desk import PlanRef
     from cotenant.model.reservation import moment_of
 
-    text, start, yes = asked
+    text, start, yes = arguments
     namespace, _, name = text.partition("/")
     at = moment_of(start, "--start")
     if not name or at is None:
@@ -95,7 +95,7 @@ def _do(
         message(f"reservationplans/{text}: written")
         return
     client = connect(settings.kube)
-    intent = made(plans.plan(client, namespace, name), at, SystemClock().now_seconds())
+    intent = patch_of(plans.plan(client, namespace, name), at, SystemClock().now_seconds())
     Writer(client, plans.FIELD_MANAGER).send(intent, dry_run=True)
     client.close()
     message(f"{intent.address}: {intent.why}; the API server would take it, nothing was written. Do it with --yes")

@@ -88,9 +88,9 @@ def list_(
     from cotenant.actions.plans import plans
     from cotenant.cli.reservation_rows import plan_table
 
-    found = plans(_client(settings), namespace or ())
-    print_table(plan_table(found), output, headers=not no_headers)
-    if not found:
+    listed = plans(_client(settings), namespace or ())
+    print_table(plan_table(listed), output, headers=not no_headers)
+    if not listed:
         message("no reservation plan; `cotenant reservations list --proposed` shows what the last scan proposes")
 
 
@@ -125,9 +125,9 @@ def scores(
     from cotenant.cli.reservation_rows import score_table
 
     name = _named(plan)
-    found = score_table(read(_client(_settings(ctx, kubeconfig, context)), *name))
-    print_table(found, output, headers=not no_headers)
-    if not len(found):
+    table = score_table(read(_client(_settings(ctx, kubeconfig, context)), *name))
+    print_table(table, output, headers=not no_headers)
+    if not len(table):
         message("no occurrence has ended yet")
 
 
@@ -152,8 +152,8 @@ def preview(
     name = _named(plan)
     settings = _settings(ctx, kubeconfig, context)
     client = _client(settings)
-    found = previewed(client, read(client, *name), _now(), settings, _ahead(settings))
-    print_table(preview_table(found, settings.recommender.prices.currency), output, headers=not no_headers)
+    plan_preview = previewed(client, read(client, *name), _now(), settings, _ahead(settings))
+    print_table(preview_table(plan_preview, settings.recommender.prices.currency), output, headers=not no_headers)
 
 
 @app.command(
@@ -329,7 +329,7 @@ def _when(schedule: str, zone: str, start: str, length: str) -> Recurrence | Spa
 
 
 def _decide(
-    settings: Settings, name: tuple[str, str], word: Decision, said: tuple[bool, str, str | None, bool]
+    settings: Settings, name: tuple[str, str], word: Decision, arguments: tuple[bool, str, str | None, bool]
 ) -> None:
     """As a dry run, or for good through the desk, which writes it into the ledger."""
     from cotenant.actions.plans import decided
@@ -338,7 +338,7 @@ def _decide(
     from cotenant.model.plan import Decision as Word
     from cotenant.model.plan_desk import PlanRef
 
-    once, reason, by, yes = said
+    once, reason, by, yes = arguments
     scope, who = Scope.ONCE if once else Scope.SERIES, by or _login()
     if not yes:
         client = _client(settings)
@@ -349,11 +349,11 @@ def _decide(
         desk.reject(_person(who), ref, reason, scope)
         message(f"reservationplans/{ref}: Rejected by {who}; written")
         return
-    found = desk.approve(_person(who), ref, scope, reason)
+    decided_plan = desk.approve(_person(who), ref, scope, reason)
     message(f"reservationplans/{ref}: Approved by {who}; written")
-    if found.status.window:
-        at = datetime.fromtimestamp(found.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        message(f"room for {found.count} pods will be reserved at {at}")
+    if decided_plan.status.window:
+        at = datetime.fromtimestamp(decided_plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        message(f"room for {decided_plan.count} pods will be reserved at {at}")
 
 
 def _ahead(settings: Settings) -> Ahead:

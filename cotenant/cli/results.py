@@ -59,5 +59,5 @@ def chosen(table: Table, namespaces: list[str] | None, query: str | None) -> Tab
     from dashboard import filters
 
     text = "&".join(part for part in (urlencode([("ns", n) for n in namespaces or ()]), query or "") if part)
-    wanted = filters.parse(text, table.schema)
-    return table.take(filters.select(filters.Indexed.of(table), wanted))
+    parsed = filters.parse(text, table.schema)
+    return table.take(filters.select(filters.Indexed.of(table), parsed))

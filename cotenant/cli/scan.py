@@ -99,13 +99,13 @@ def scan(
     }
     settings = session_of(ctx).load(flags).settings
     receiver = address(notify_url, settings.notify)
-    asked = None if offline else metric_source(settings, cluster)
-    if asked and not quiet:
-        message(f"asking {asked.source.describe()} ({asked.how})")
+    target = None if offline else metric_source(settings, cluster)
+    if target and not quiet:
+        message(f"asking {target.source.describe()} ({target.how})")
     with bars(quiet=quiet) as progress:
-        place = _pulled(settings, asked, progress) if asked else open_store(settings, cluster)
-        found = _analysed(place, settings, progress, asked)
-    rows = chosen(found, namespace, query)
+        place = _pulled(settings, target, progress) if target else open_store(settings, cluster)
+        table = _analysed(place, settings, progress, target)
+    rows = chosen(table, namespace, query)
     results = Results(place, settings, rows)
     if notify_dry_run:
         print_document(payload(_summary_of(results, namespace), settings.notify), DocumentFormat.JSON)
@@ -127,18 +127,18 @@ def is_partial(place: Store) -> bool:
     return bool(records and records[-1].unread_seconds)
 
 
-def _pairs(given: list[str] | None, separator: str, option: str) -> dict[str, str] | None:
+def _pairs(texts: list[str] | None, separator: str, option: str) -> dict[str, str] | None:
     """["A: b"] -> {"A": "b"}; None when the option was not given."""
-    if not given:
+    if not texts:
         return None
-    parts = [text.partition(separator) for text in given]
-    bad = next((text for text, part in zip(given, parts, strict=True) if not part[1] or not part[0].strip()), None)
+    parts = [text.partition(separator) for text in texts]
+    bad = next((text for text, part in zip(texts, parts, strict=True) if not part[1] or not part[0].strip()), None)
     if bad is not None:
         raise UsageError(f"{option} {bad!r} is not NAME{separator}VALUE")
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def _pulled(settings: Settings, asked: Asked, progress: Progress) -> Store:
+def _pulled(settings: Settings, target: Asked, progress: Progress) -> Store:
     """Pull what is new; an interruption keeps what was stored so far."""
     from cotenant.edges.clock import SystemClock
     from cotenant.edges.kube.overlay import overlay
@@ -147,32 +147,32 @@ def _pulled(settings: Settings, asked: Asked, progress: Progress) -> Store:
     from cotenant.model.usage import Signal
     from profiler.history import pull
 
-    place = Store(url_of(settings), asked.cluster)
-    pull(asked.source, place, settings.profiler, SystemClock(), progress)
+    place = Store(url_of(settings), target.cluster)
+    pull(target.source, place, settings.profiler, SystemClock(), progress)
     if place.span(Signal.CPU_USAGE_MEAN) is None:
         days = settings.profiler.window_days
         raise NoData(
-            f"{asked.source.describe()} answers, and holds no CPU usage of containers in the last {days:g} days",
+            f"{target.source.describe()} answers, and holds no CPU usage of containers in the last {days:g} days",
             fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what it lacks.",
         )
-    known = place.read_inventory()
-    if asked.live is not None and known is not None:
-        place.write_inventory(overlay(known, asked.live))
+    inventory = place.read_inventory()
+    if target.live is not None and inventory is not None:
+        place.write_inventory(overlay(inventory, target.live))
     return place
 
 
-def _analysed(store: Store, settings: Settings, progress: Progress, asked: Asked | None) -> Table:
+def _analysed(store: Store, settings: Settings, progress: Progress, target: Asked | None) -> Table:
     from cotenant.edges.clock import SystemClock
     from cotenant.model.views import RECOMMENDATIONS
     from cotenant.pipeline import corridor
 
-    server = _server_quantiles(store, settings, progress, asked) if asked else None
+    server = _server_quantiles(store, settings, progress, target) if target else None
     analysis = corridor.analyse(store, settings, SystemClock(), progress, server=server)
     corridor.publish(analysis, store, settings)
     return store.read_table(RECOMMENDATIONS)
 
 
-def _server_quantiles(store: Store, settings: Settings, progress: Progress, asked: Asked) -> ServerQuantiles | None:
+def _server_quantiles(store: Store, settings: Settings, progress: Progress, target: Asked) -> ServerQuantiles | None:
     """The server's own quantiles, for strategies that are defined by them (outside the query budget)."""
     from cotenant.edges.clock import SystemClock
     from profiler.prometheus.quantiles import Question
@@ -189,7 +189,7 @@ def _server_quantiles(store: Store, settings: Settings, progress: Progress, aske
         step_seconds=krr.step_seconds,
         pooled=(krr.cpu_request_percentile / 100, krr.cpu_limit_percentile / 100) if pooled else (),
     )
-    answer = asked.source.quantiles(question, inventory)
+    answer = target.source.quantiles(question, inventory)
     progress.advance()
     return answer
 
@@ -200,8 +200,8 @@ def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
 
     overview, findings = results.store.read_document("overview", Overview), results.table(FINDINGS)
     assert overview is not None, "the corridor wrote it in this run"
-    kept = chosen(findings, namespaces, None) if findings is not None else None
-    return summarise(overview, results.rows, kept, results.settings.recommender.prices.currency)
+    shown = chosen(findings, namespaces, None) if findings is not None else None
+    return summarise(overview, results.rows, shown, results.settings.recommender.prices.currency)
 
 
 def _summary(results: Results) -> None:
@@ -214,8 +214,8 @@ def _summary(results: Results) -> None:
     message(f"{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
     for note in overview.notes:
         message(f"note: {note}")
-    if found := results.table(FINDINGS):
-        message(f"{len(found)} findings beside them: cotenant findings.")
+    if findings := results.table(FINDINGS):
+        message(f"{len(findings)} findings beside them: cotenant findings.")
     message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
 
 

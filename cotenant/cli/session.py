@@ -40,8 +40,8 @@ class Session:
         from cotenant.settings.load import load
 
         options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
-        given = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
-        loaded = load(self.config or default_config(os.environ), os.environ, {**self.overrides, **given})
+        overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
+        loaded = load(self.config or default_config(os.environ), os.environ, {**self.overrides, **overrides})
         configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()))
         return loaded
 
@@ -85,8 +85,8 @@ def default_config(env: Mapping[str, str]) -> Path | None:
 
     The working directory is not searched: a file in a foreign checkout must not choose where a token is sent.
     """
-    if named := env.get("COTENANT_CONFIG"):
-        return Path(named)
+    if configured := env.get("COTENANT_CONFIG"):
+        return Path(configured)
     home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
     path = Path(home) / "cotenant" / "settings.yaml"
     return path if home and path.is_file() else None

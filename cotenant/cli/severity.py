@@ -33,13 +33,13 @@ class FailOn:
     def parse(cls, text: str) -> FailOn:
         """Read "severity=critical"; UsageError names what is wrong and the levels."""
         subject, equals, level = (part.strip() for part in text.partition("="))
-        known = {s.value: s for s in _LEVELS}
-        if subject != "severity" or not equals or level not in known:
+        levels = {s.value: s for s in _LEVELS}
+        if subject != "severity" or not equals or level not in levels:
             raise UsageError(
                 f"--fail-on {text!r} is not severity=LEVEL",
-                fix=f"Write --fail-on severity=LEVEL with LEVEL one of {', '.join(known)}.",
+                fix=f"Write --fail-on severity=LEVEL with LEVEL one of {', '.join(levels)}.",
             )
-        return cls(known[level])
+        return cls(levels[level])
 
     def findings(self, severities: Iterable[str]) -> int:
         """How many of the rows are at the threshold or above; unknown never is."""

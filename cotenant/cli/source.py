@@ -69,8 +69,8 @@ def metric_source(settings: Settings, cluster: str | None) -> Asked:
 def has_kubeconfig(settings: Settings, env: Mapping[str, str]) -> bool:
     """Whether the settings, the environment or the usual place name a cluster."""
     usual = Path(env.get("HOME", "/nonexistent")) / ".kube" / "config"
-    named = settings.kube.kubeconfig or settings.kube.context or env.get("KUBECONFIG")
-    return bool(named) or usual.is_file() or bool(env.get("KUBERNETES_SERVICE_HOST"))
+    configured = settings.kube.kubeconfig or settings.kube.context or env.get("KUBECONFIG")
+    return bool(configured) or usual.is_file() or bool(env.get("KUBERNETES_SERVICE_HOST"))
 
 
 def _connected(settings: Settings) -> tuple[KubeClient, Access]:
@@ -95,13 +95,13 @@ def _discovered(client: KubeClient, access: Access, settings: PrometheusSettings
     """The best candidate in the cluster, asked through the API server's proxy (directly from inside the cluster)."""
     from cotenant.edges.kube.discovery import find_prometheus
 
-    found = find_prometheus(client)
-    if not found:
+    candidates = find_prometheus(client)
+    if not candidates:
         raise NoData(
             f"no Service of the cluster {access.cluster} looks like a Prometheus",
             fix="Give --prometheus URL; kubectl port-forward helps when it is reachable only from inside.",
         )
-    best = found[0]
+    best = candidates[0]
     how = f"{best.flavour} {best.namespace}/{best.service}, found by its Service's labels"
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return msgspec.structs.replace(settings, url=best.cluster_url), how

@@ -79,7 +79,7 @@ def register(client: KubeClient, settings: Settings, url: str) -> None:
     from cotenant.edges.kube import Writer
     from cotenant.model.intent import Apply
 
-    template = [found.body for found in manifests(("webhooks",))]
+    template = [manifest.body for manifest in manifests(("webhooks",))]
     writer = Writer(client, "cotenant-install")
     for body in registered(template, settings.admission, settings.manager.namespace, url):
         writer.send(Apply(address_of(body), body))

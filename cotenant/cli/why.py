@@ -65,10 +65,12 @@ def why(
         raise UsageError("give the name of a pod, or --file", fix="cotenant why POD -n NAMESPACE")
     settings = session_of(ctx).load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
     space, _, name = pod.rpartition("/")
-    body, found = _explained(settings, (space or namespace, name), file, extender)
-    rows = [{"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*found.refusals, *found.scheduler)]
+    body, explanation = _explained(settings, (space or namespace, name), file, extender)
+    rows = [
+        {"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*explanation.refusals, *explanation.scheduler)
+    ]
     print_table(Table.from_rows(WHY, rows), output, headers=not no_headers)
-    _summary(body, found)
+    _summary(body, explanation)
 
 
 def _explained(
@@ -87,31 +89,31 @@ def _explained(
         body = pod_of(client, *name) if file is None else template_of(file, name[0])
         if mapping(body.get("spec")).get("nodeName"):
             return body, Explanation("/".join(name), 0, 0, [])
-        seen = look(client, settings.extender)
-        asked = extender_runs(client, settings.extender) if extender is None else extender
+        observed = look(client, settings.extender)
+        with_extender = extender_runs(client, settings.extender) if extender is None else extender
     finally:
         client.close()
     try:
         facts = facts_of(msgspec.convert(body, PodWire), settings.extender.load_aware)
     except msgspec.ValidationError as error:
         raise UsageError(f"{file or name[1]} is not a pod: {error}", fix="Check the file's indentation.") from error
-    others = refusals(body.get("spec") or {}, seen.nodes)
-    found = explained(seen.snapshot, facts, seen.moment, settings.extender, others, asked)
-    return body, msgspec.structs.replace(found, scheduler=scheduler_says(_condition(body)))
+    others = refusals(body.get("spec") or {}, observed.nodes)
+    explanation = explained(observed.snapshot, facts, observed.moment, settings.extender, others, with_extender)
+    return body, msgspec.structs.replace(explanation, scheduler=scheduler_says(_condition(body)))
 
 
 def template_of(file: Path, namespace: str) -> dict[str, Any]:
     """The pod of a manifest: itself, or the template of a Deployment, Job, CronJob and their like; UsageError."""
-    given, *more = documents(str(file))
-    found = given
-    while isinstance(found, dict) and "containers" not in (spec := mapping(found.get("spec"))):
-        found = spec.get("template") or spec.get("jobTemplate")
-    if more or not isinstance(found, dict):
-        words = "several objects" if more else "no pod and no pod template"
-        raise UsageError(f"{file} holds {words}", fix="Give one object in YAML or JSON.")
-    outer = mapping(given.get("metadata"))
+    manifest, *more = documents(str(file))
+    body = manifest
+    while isinstance(body, dict) and "containers" not in (spec := mapping(body.get("spec"))):
+        body = spec.get("template") or spec.get("jobTemplate")
+    if more or not isinstance(body, dict):
+        problem = "several objects" if more else "no pod and no pod template"
+        raise UsageError(f"{file} holds {problem}", fix="Give one object in YAML or JSON.")
+    outer = mapping(manifest.get("metadata"))
     meta = {"name": outer.get("name", ""), "namespace": outer.get("namespace") or namespace}
-    return {**found, "metadata": {**meta, **mapping(found.get("metadata"))}}
+    return {**body, "metadata": {**meta, **mapping(body.get("metadata"))}}
 
 
 def _condition(body: Mapping[str, Any]) -> str:
@@ -119,17 +121,19 @@ def _condition(body: Mapping[str, Any]) -> str:
     return next((str(c.get("message") or "") for c in conditions if c.get("type") == "PodScheduled"), "")
 
 
-def _summary(body: Mapping[str, Any], found: Explanation) -> None:
+def _summary(body: Mapping[str, Any], explanation: Explanation) -> None:
     from scheduler_ext.extender.stock import not_judged, waits_for
 
     spec = body.get("spec") or {}
     if node := spec.get("nodeName"):
-        message(f"{found.pod} is on {node}: nothing is in its way")
+        message(f"{explanation.pod} is on {node}: nothing is in its way")
         return
     if gates := waits_for(spec):
-        message(f"{found.pod} waits for its scheduling gates: {', '.join(gates)}; no scheduler looks at it before")
-    best = f"; best: {', '.join(found.best)}" if found.best else ""
-    message(f"{found.fits} of {found.nodes} nodes would take {found.pod}{best}")
-    for note in (*found.notes, not_judged(spec)):
+        message(
+            f"{explanation.pod} waits for its scheduling gates: {', '.join(gates)}; no scheduler looks at it before"
+        )
+    best = f"; best: {', '.join(explanation.best)}" if explanation.best else ""
+    message(f"{explanation.fits} of {explanation.nodes} nodes would take {explanation.pod}{best}")
+    for note in (*explanation.notes, not_judged(spec)):
         if note:
             message(f"note: {note}")

@@ -64,11 +64,11 @@ class Results:
     def recommendations(self, *, whole_workloads: bool = False) -> list[Recommendation]:
         """The recommendations behind the rows, in their order; with `whole_workloads` all containers of theirs."""
         refs = [_ref(row) for row in self.rows.rows()]
-        found = self._stored({ref.workload.namespace for ref in refs})
+        by_ref = self._stored({ref.workload.namespace for ref in refs})
         if not whole_workloads:
-            return [found[ref] for ref in refs if ref in found]
+            return [by_ref[ref] for ref in refs if ref in by_ref]
         workloads = {ref.workload for ref in refs}
-        return [r for ref, r in found.items() if ref.workload in workloads]
+        return [r for ref, r in by_ref.items() if ref.workload in workloads]
 
     def table(self, schema: Schema) -> Table | None:
         """Another table of the same run, None where it was never written."""
@@ -134,21 +134,21 @@ def _commands(results: Results) -> Iterator[str]:
     """One `kubectl patch` line per workload."""
     from recommender.patches import by_workload, kubectl_command
 
-    found = results.recommendations()
-    _say_refused(found)
-    return (line for own in by_workload(found).values() if (line := kubectl_command(*own)))
+    recommendations = results.recommendations()
+    _say_refused(recommendations)
+    return (line for own in by_workload(recommendations).values() if (line := kubectl_command(*own)))
 
 
 def _manifests(results: Results, output: ScanFormat) -> list[File]:
     from recommender.manifests import helm, kustomize, server_side_apply
 
-    found = results.recommendations()
-    _say_refused(found)
+    recommendations = results.recommendations()
+    _say_refused(recommendations)
     if output is ScanFormat.KUSTOMIZE:
-        return list(kustomize(found))
+        return list(kustomize(recommendations))
     if output is ScanFormat.HELM:
-        return list(helm(found, results.settings.recommender.patches))
-    chosen = {r.container for r in found}
+        return list(helm(recommendations, results.settings.recommender.patches))
+    chosen = {r.container for r in recommendations}
     return list(server_side_apply(results.recommendations(whole_workloads=True), chosen))
 
 
@@ -188,12 +188,12 @@ def _contents(results: Results) -> Contents:
     )
 
 
-def _say_refused(found: Iterable[Recommendation]) -> None:
+def _say_refused(recommendations: Iterable[Recommendation]) -> None:
     """On stderr: which changes cannot be written, and why."""
     from recommender.patches import refusal, resources
 
     refused: dict[str, list[str]] = defaultdict(list)
-    for recommendation in found:
+    for recommendation in recommendations:
         if resources(recommendation) and (why := refusal(recommendation)):
             refused[why].append(str(recommendation.container))
     for why, names in refused.items():

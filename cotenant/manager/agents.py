@@ -101,14 +101,14 @@ def _failed(error: CotenantError, now_seconds: float, fix: str, *, forbidden: bo
 
 def counted(client: KubeClient, acts: Iterable[Act], now_seconds: float) -> Gathering:
     """How many agents run: pods of the DaemonSet, and nodes that an agent outside of it told of."""
-    told = {act.node for act in acts if act.node}
+    reporting_nodes = {act.node for act in acts if act.node}
     try:
         pods = client.list("/api/v1/pods", PodWire, labelSelector=AGENT_PODS)
     except ClusterError:
-        return Gathering(now_seconds, sources=(SOURCE,), agents=len(told) or None, notes=(UNCOUNTED,))
+        return Gathering(now_seconds, sources=(SOURCE,), agents=len(reporting_nodes) or None, notes=(UNCOUNTED,))
     nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name}
     dry = sum(1 for pod in pods if pod.spec.node_name and _dry(pod))
-    return Gathering(now_seconds, sources=(SOURCE,), agents=len(nodes | told), dry_agents=dry)
+    return Gathering(now_seconds, sources=(SOURCE,), agents=len(nodes | reporting_nodes), dry_agents=dry)
 
 
 def _dry(pod: PodWire) -> bool:

@@ -69,19 +69,21 @@ class Colocating:
         if self._config is None:
             return Decision(notes=notes)
         computed = self._state.compute(now_seconds)
-        found = publish(self._state.facts, self._state.strategies, computed, self._written, now_seconds)
-        return Decision((*found, *self._zones(computed)), notes, self._before(found))
+        intents = publish(self._state.facts, self._state.strategies, computed, self._written, now_seconds)
+        return Decision((*intents, *self._zones(computed)), notes, self._before(intents))
 
     def _zones(self, computed: Computed) -> Iterator[Intent]:
         """Writes of NUMA zones, where an agent keeps a NodeResourceTopology of the node."""
         topologies = self._mirrors["topologies"]
         if topologies.error is not None or not topologies.wait_synced(0):
             return
-        known = [topology for _, topology in sorted(topologies.snapshot().items()) if topology.node in self._state]
-        if not known:
+        node_topologies = [
+            topology for _, topology in sorted(topologies.snapshot().items()) if topology.node in self._state
+        ]
+        if not node_topologies:
             return
         threshold = max((s.diff_threshold for s in self._state.strategies), default=0.0)
-        yield from publish_zones(known, self._state.offered(computed), self._state.zones, threshold)
+        yield from publish_zones(node_topologies, self._state.offered(computed), self._state.zones, threshold)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Remember when a node was last written: small moves wait for updateTimeThresholdSeconds."""
@@ -98,15 +100,15 @@ class Colocating:
         if fresh is self._foreseen:
             return
         self._foreseen = fresh
-        found = fresh.prod_peaks if fresh else {}
-        self._state.foresee({r: {n: _peak(p) for n, p in peaks.items()} for r, peaks in found.items()})
+        peaks_by_resource = fresh.prod_peaks if fresh else {}
+        self._state.foresee({r: {n: _peak(p) for n, p in peaks.items()} for r, peaks in peaks_by_resource.items()})
 
     def _configure(self) -> None:
         """Follow the ConfigMap's key; the first text that cannot be read after a start leaves no configuration."""
         text = (config_data(self._mirrors["config"]) or {}).get(CONFIG_KEY)
         if text == self._text:
             return
-        known = self._text is not None or self._config != ColocationConfig()
+        configured = self._text is not None or self._config != ColocationConfig()
         self._text, self._wrong = text, None
         findings = parse(SloKey.COLOCATION, text)[1] if text is not None else ()
         self._ineffective = tuple(finding for finding in findings if not finding.fatal)
@@ -115,21 +117,25 @@ class Colocating:
             self._state.configure(self._config)
         except CotenantError as error:
             self._wrong = error
-            self._config = self._config if known else None
+            self._config = self._config if configured else None
 
     def _before(self, intents: Sequence[Intent]) -> dict[Address, str]:
         """Amounts that stand on the nodes to be written."""
         amounts = {facts.node.name: facts.node.extended_allocatable for facts in self._state.facts}
-        return {i.address: msgspec.json.encode(there).decode() for i in intents if (there := amounts[i.address.name])}
+        return {
+            i.address: msgspec.json.encode(current).decode() for i in intents if (current := amounts[i.address.name])
+        }
 
     def _notes(self) -> tuple[Note, ...]:
         """What is wrong with the configuration, and with single nodes' own words."""
-        found = [Note(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes]
+        notes = [Note(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes]
         if self._wrong is not None:
-            kept = "The last good value stays in force." if self._config else "No good value is known: nothing is done."
-            text = f"{self._wrong.message}. {kept} {self._wrong.fix}"
-            found.append(Note(SUBJECT, "InvalidConfig", text, warning=True))
-        return (*found, *notes_of(self._ineffective))
+            consequence = (
+                "The last good value stays in force." if self._config else "No good value is known: nothing is done."
+            )
+            text = f"{self._wrong.message}. {consequence} {self._wrong.fix}"
+            notes.append(Note(SUBJECT, "InvalidConfig", text, warning=True))
+        return (*notes, *notes_of(self._ineffective))
 
     def _take(self, changes: Changes) -> None:
         """Bring the state up to what the mirrors show."""
@@ -146,10 +152,10 @@ class Colocating:
         for namespace, name in gone_pods:
             self._state.remove_pod(namespace, name)
 
-    def _take_nodes(self, nodes: list[WatchedNode], gone: set[Key]) -> None:
+    def _take_nodes(self, nodes: list[WatchedNode], removed: set[Key]) -> None:
         if nodes:
             self._state.upsert_nodes(n.node for n in nodes)
-        for _, name in gone:
+        for _, name in removed:
             self._state.remove_node(name)
             self._written.pop(name, None)
 
@@ -160,5 +166,5 @@ def _peak(peak: ProdPeak) -> PeakForecast:
 
 def _split(mirror: Mirror[Any], changed: set[Key]) -> tuple[list[Any], set[Key]]:
     """Changed objects that are there now, and the keys of those that are not."""
-    there = mirror.snapshot() if changed else {}
-    return [there[key] for key in changed if key in there], {key for key in changed if key not in there}
+    objects = mirror.snapshot() if changed else {}
+    return [objects[key] for key in changed if key in objects], {key for key in changed if key not in objects}

@@ -25,8 +25,8 @@ class ConfigMapObject(msgspec.Struct):
 
 def config_data(configs: Mirror[ConfigMapObject]) -> dict[str, str] | None:
     """The texts of slo-controller-config; None when there is no such ConfigMap."""
-    found = next((c for (_, name), c in configs.snapshot().items() if name == SLO_CONFIG_MAP), None)
-    return (found.data or {}) if found else None
+    config = next((c for (_, name), c in configs.snapshot().items() if name == SLO_CONFIG_MAP), None)
+    return (config.data or {}) if config else None
 
 
 class NodeSlos:
@@ -45,12 +45,12 @@ class NodeSlos:
         """One NodeSLO a node, where it differs from what the ConfigMap says for it."""
         self._config = self._config.updated(config_data(self._mirrors["config"]))
         nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
-        there = {name: slo for (_, name), slo in self._mirrors["nodeslos"].snapshot().items()}
+        slos = {name: slo for (_, name), slo in self._mirrors["nodeslos"].snapshot().items()}
         labelled = tuple(
             LabelledNode(n.owned, n.node.labels, n.node.annotations.get(NETWORK_BANDWIDTH_ANNOTATION, ""))
             for n in nodes.values()
         )
-        return decide(Configured(self._config, labelled, there))
+        return decide(Configured(self._config, labelled, slos))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirror shows what was written."""

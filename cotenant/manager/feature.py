@@ -91,8 +91,8 @@ def standing_of(error: Exception) -> Standing:
         NotLeader: Standing.STANDBY,
         NoData: Standing.NO_DATA,
     }
-    found = next((standing for kind, standing in kinds.items() if isinstance(error, kind)), None)
-    return found or (Standing.DEGRADED if isinstance(error, CotenantError) else Standing.FAILED)
+    first_match = next((standing for kind, standing in kinds.items() if isinstance(error, kind)), None)
+    return first_match or (Standing.DEGRADED if isinstance(error, CotenantError) else Standing.FAILED)
 
 
 def message_of(error: Exception) -> str:

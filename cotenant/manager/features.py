@@ -36,7 +36,7 @@ class Parts:
     metrics: Metrics | None = None
 
 
-def features(parts: Parts, wanted: Sequence[str]) -> list[Feature]:
+def features(parts: Parts, names: Sequence[str]) -> list[Feature]:
     """One of each wanted feature that can run here; node-metric needs a Prometheus."""
     makers: dict[str, Callable[[Parts], Feature]] = {
         "colocation": _colocating,
@@ -48,7 +48,7 @@ def features(parts: Parts, wanted: Sequence[str]) -> list[Feature]:
         "plans": _planning,
     }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
-    return [makers[name](parts) for name in wanted if name in makers and name not in missing]
+    return [makers[name](parts) for name in names if name in makers and name not in missing]
 
 
 def _colocating(parts: Parts) -> Feature:

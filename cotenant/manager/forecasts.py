@@ -76,34 +76,36 @@ def decide(view: Forecasted, now_seconds: float, settings: ManagerSettings) -> D
     intents: list[Apply] = []
     notes: list[Note] = []
     for outlook in view.results.nodes:
-        node, there = view.nodes.get(outlook.node), view.there.get(outlook.node)
+        node, published = view.nodes.get(outlook.node), view.there.get(outlook.node)
         if node is None or outlook.end_seconds <= now_seconds:
             continue  # the node is gone, or the run is so old that nothing of its horizon is left
-        if there is not None and not there.metadata.ours:
+        if published is not None and not published.metadata.ours:
             notes.append(Note(f"{PLURAL}/{outlook.node}", "NotOurs", "Somebody else made it; it is left alone."))
             continue
-        if why := news(outlook, there, now_seconds, settings):
+        if why := news(outlook, published, now_seconds, settings):
             address = Address(OWN_GROUP, PLURAL, outlook.node)
             intents.append(Apply(address, _body(outlook, node), why=why))
     return Decision(tuple(intents), tuple(notes), _before(intents, view.there))
 
 
-def _before(intents: Sequence[Apply], there: Mapping[str, UsageForecastObject]) -> dict[Address, str]:
+def _before(intents: Sequence[Apply], published: Mapping[str, UsageForecastObject]) -> dict[Address, str]:
     """Start and peaks of the forecasts to be replaced."""
-    known = {i.address: there.get(i.address.name) for i in intents}
-    return {address: _in_short(found) for address, found in known.items() if found is not None}
+    replaced = {i.address: published.get(i.address.name) for i in intents}
+    return {address: _in_short(forecast) for address, forecast in replaced.items() if forecast is not None}
 
 
-def _in_short(found: UsageForecastObject) -> str:
-    peaks = {r: series.peak for r in Resource if (series := found.series(r)) is not None}
-    return msgspec.json.encode({"start": found.spec.start, "peak": peaks}).decode()
+def _in_short(forecast: UsageForecastObject) -> str:
+    peaks = {r: series.peak for r in Resource if (series := forecast.series(r)) is not None}
+    return msgspec.json.encode({"start": forecast.spec.start, "peak": peaks}).decode()
 
 
-def news(outlook: NodeOutlook, there: UsageForecastObject | None, now_seconds: float, settings: ManagerSettings) -> str:
+def news(
+    outlook: NodeOutlook, published: UsageForecastObject | None, now_seconds: float, settings: ManagerSettings
+) -> str:
     """Why the CR must be written, in words; empty when it need not, or when it is too soon."""
-    if there is None:
+    if published is None:
         return "new node"
-    start, until = seconds_of(there.spec.start), seconds_of(there.spec.valid_until)
+    start, until = seconds_of(published.spec.start), seconds_of(published.spec.valid_until)
     if start is None or until is None:
         return "the published one cannot be read"
     if outlook.start_seconds - start < settings.forecast_interval_seconds:
@@ -111,18 +113,18 @@ def news(outlook: NodeOutlook, there: UsageForecastObject | None, now_seconds: f
     band = settings.forecast_dead_band_fraction
     reasons = {
         f"the published one ends {moment(until)}": until - now_seconds < settings.forecast_refresh_hours * HOUR_SECONDS,
-        "the settings behind it changed": outlook.settings_digest != there.spec.settings_digest,
-        f"it moved by more than {band:.0%} of its peak": _moved(outlook, there, start, band),
+        "the settings behind it changed": outlook.settings_digest != published.spec.settings_digest,
+        f"it moved by more than {band:.0%} of its peak": _moved(outlook, published, start, band),
     }
     return next((why for why, true in reasons.items() if true), "")
 
 
-def _moved(outlook: NodeOutlook, there: UsageForecastObject, start: int, band: float) -> bool:
+def _moved(outlook: NodeOutlook, published: UsageForecastObject, start: int, band: float) -> bool:
     """Whether any half hour that both cover, or the peak, differs by more than `band` of the published peak."""
-    if there.spec.step_seconds != outlook.step_seconds:
+    if published.spec.step_seconds != outlook.step_seconds:
         return True
     skip = (outlook.start_seconds - start) // outlook.step_seconds
-    return any(_apart(outlook.series.get(r), there.series(r), r, (skip, band)) for r in Resource)
+    return any(_apart(outlook.series.get(r), published.series(r), r, (skip, band)) for r in Resource)
 
 
 def _apart(new: SeriesOutlook | None, old: _Cpu | _Memory | None, resource: Resource, by: tuple[int, float]) -> bool:

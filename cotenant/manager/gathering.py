@@ -69,28 +69,28 @@ class Gatherer:
         """One look; whether something was kept."""
         now = self._clock.now_seconds()
         self._waiting |= self._mirror.changes()
-        acts, told = self._heard(now)
+        acts, gathering = self._heard(now)
         if not acts and now - self._kept_seconds < QUIET_SECONDS:
             return False
-        job = Job(self._settings, self._cluster, told, acts)
-        kept = self._child(msgspec.json.encode(job)) == 0
-        if kept:
-            if not told.trouble:  # otherwise nothing was read of what waits
+        job = Job(self._settings, self._cluster, gathering, acts)
+        stored = self._child(msgspec.json.encode(job)) == 0
+        if stored:
+            if not gathering.trouble:  # otherwise nothing was read of what waits
                 self._waiting.clear()
             self._kept_seconds = now
             self.kept += 1
-        return kept
+        return stored
 
     def _child(self, job: bytes) -> int:
         """The child's exit code; it is ended when it takes too long, or when we end."""
         give_up = time.monotonic() + CHILD_SECONDS
-        given: bytes | None = job
+        payload: bytes | None = job
         with subprocess.Popen([sys.executable, *CHILD], stdin=subprocess.PIPE) as child:  # noqa: S603
             while True:
                 try:
-                    child.communicate(given, timeout=POLL_SECONDS)
+                    child.communicate(payload, timeout=POLL_SECONDS)
                 except subprocess.TimeoutExpired:
-                    given = None  # it has it, or reads on
+                    payload = None  # it has it, or reads on
                     if self._stopping.is_set() or time.monotonic() > give_up:
                         child.kill()
                 else:

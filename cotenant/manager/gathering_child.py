@@ -40,27 +40,27 @@ def bounds_of(settings: Settings, now_seconds: float) -> Keep:
     return Keep(now_seconds, settings.manager.enforcement_days)
 
 
-def with_lanes(found: Found, settings: Settings, bounds: Keep) -> Found:
+def with_lanes(history: Found, settings: Settings, bounds: Keep) -> Found:
     """CPU over time of the nodes that did something, where a Prometheus is set; the acts are kept without it too."""
-    nodes = sorted({act.node for act in found.acts if act.node})[: bounds.nodes]
+    nodes = sorted({act.node for act in history.acts if act.node})[: bounds.nodes]
     if not nodes or not settings.profiler.prometheus.url:
-        return found
+        return history
     from profiler.enforcement import lanes
 
     now = bounds.now_seconds
     try:
-        made = lanes(settings.profiler.prometheus, nodes, now - 3600 * LANE_HOURS, now)
+        node_lanes = lanes(settings.profiler.prometheus, nodes, now - 3600 * LANE_HOURS, now)
     except SourceError as error:
         note = f"no CPU over time: {error.message}"
-        return replace(found, gathering=replace(found.gathering, notes=(*found.gathering.notes, note)))
-    return replace(found, lanes=tuple(made))
+        return replace(history, gathering=replace(history.gathering, notes=(*history.gathering.notes, note)))
+    return replace(history, lanes=tuple(node_lanes))
 
 
 def run(job: Job) -> Gathering:
     """Keep it. CotenantError when the store cannot be written."""
     bounds = bounds_of(job.settings, job.gathering.gathered_seconds)
-    found = with_lanes(Found(job.acts, gathering=job.gathering), job.settings, bounds)
-    return keep(Store(store_url(job.settings.store, os.environ), job.cluster), found, bounds)
+    history = with_lanes(Found(job.acts, gathering=job.gathering), job.settings, bounds)
+    return keep(Store(store_url(job.settings.store, os.environ), job.cluster), history, bounds)
 
 
 def main() -> int:

@@ -98,9 +98,9 @@ class Hub:
         """Drain the mirrors and hand what changed to every feature."""
         self._wake.clear()
         with self._lock:
-            found = {name: keys for name, mirror in self.mirrors.items() if (keys := mirror.changes())}
-        for runner in self._runners if found else ():
-            runner.hear(found)
+            changes = {name: keys for name, mirror in self.mirrors.items() if (keys := mirror.changes())}
+        for runner in self._runners if changes else ():
+            runner.hear(changes)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -183,11 +183,11 @@ class FeatureRunner:
 
     def hear(self, changes: Changes) -> None:
         """Objects changed; wakes the feature when it is concerned."""
-        wanted = {name: changes[name] for name in self.feature.needs if name in changes}
+        relevant = {name: changes[name] for name in self.feature.needs if name in changes}
         with self._lock:
-            for name, keys in wanted.items():
+            for name, keys in relevant.items():
                 self._heard.setdefault(name, set()).update(keys)
-        if wanted:
+        if relevant:
             self._wake.set()
 
     def run(self) -> None:
@@ -207,16 +207,16 @@ class FeatureRunner:
 
     def settle(self) -> list[dict[str, str]]:
         """Rounds until nothing is left to send, for a run that ends; what was sent, or would be, as audited."""
-        found: list[dict[str, str]] = []
+        actions: list[dict[str, str]] = []
         for _ in range(MOST_ROUNDS):
             state = self.round()
             self._around.board.report(state)
             decision = self.last.decision
             intents = [o.intent for o in self.last.outcomes] if self._settings.write else decision.intents
-            found += [action(self.feature.name, intent, decision.before) for intent in intents]
+            actions += [action(self.feature.name, intent, decision.before) for intent in intents]
             if not self.last.outcomes or not state.standing.works:
                 break
-        return found
+        return actions
 
     def round(self) -> FeatureState:
         """Decide and send once; never raises."""
@@ -233,16 +233,16 @@ class FeatureRunner:
         blocked = self._blocked()
         if blocked:
             return blocked
-        heard = self._take_heard()
-        for name, keys in heard.items():
+        changes = self._take_heard()
+        for name, keys in changes.items():
             self._sender.seen(self._around.hub.mirrors[name].path, keys)
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
-            decision = self.feature.decide(heard, self._around.clock.now_seconds())
+            decision = self.feature.decide(changes, self._around.clock.now_seconds())
         except BaseException:
-            self._give_back(heard)
+            self._give_back(changes)
             raise
-        self._took = time.monotonic() - begun
+        self._took = time.monotonic() - started
         self._around.audit.decided(self.feature.name, decision, self._took)
         self._around.board.tell(decision.notes)
         self.rounds += 1
@@ -286,13 +286,13 @@ class FeatureRunner:
     def _take_heard(self) -> dict[str, set[Key]]:
         self._around.hub.pass_on()
         with self._lock:
-            heard, self._heard = self._heard, {}
-        return heard
+            changes, self._heard = self._heard, {}
+        return changes
 
-    def _give_back(self, heard: Mapping[str, set[Key]]) -> None:
+    def _give_back(self, changes: Mapping[str, set[Key]]) -> None:
         """A decision that failed has not seen these changes."""
         with self._lock:
-            for name, keys in heard.items():
+            for name, keys in changes.items():
                 self._heard.setdefault(name, set()).update(keys)
 
     def _pause(self, standing: Standing) -> float:

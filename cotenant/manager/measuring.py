@@ -78,32 +78,32 @@ class Measuring:
         self._config = self._config.updated(config_data(self._mirrors["config"]))
         nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
         metrics: Mapping[tuple[str, str], NodeMetric] = self._mirrors["nodemetrics"].snapshot()
-        there = {name: metric for (_, name), metric in metrics.items()}
+        by_node = {name: metric for (_, name), metric in metrics.items()}
         uids = {name: node.owned.uid for (_, name), node in nodes.items()}
         view = View(uids, FIELD_MANAGER, policy_of(self._config), now_seconds)
         if due:
-            self._look(there, view)
-        made = steps(self._open.values(), there, view)
-        foreseen = outlooks(self._outlooks(there, now_seconds), there, view) if due else []
-        self._open = {name: report for name, report in self._open.items() if name not in there and name in uids}
-        return Decision((*made.specs, *made.statuses, *foreseen), self._notes)
+            self._look(by_node, view)
+        writes = steps(self._open.values(), by_node, view)
+        foreseen = outlooks(self._outlooks(by_node, now_seconds), by_node, view) if due else []
+        self._open = {name: report for name, report in self._open.items() if name not in by_node and name in uids}
+        return Decision((*writes.specs, *writes.statuses, *foreseen), self._notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirror shows what was written."""
 
-    def _look(self, there: Mapping[str, NodeMetric], view: View) -> None:
+    def _look(self, by_node: Mapping[str, NodeMetric], view: View) -> None:
         """Ask, if there is a node to ask for."""
-        wanted = set(unreported(view.nodes, there, view))
+        node_names = set(unreported(view.nodes, by_node, view))
         self._open, self._notes = {}, ()
-        if wanted:
-            seen = self._source.observe(int(view.now_seconds), view.policy, {})
-            pods: list[Pod] = [p for p in self._mirrors["pods"].snapshot().values() if p.node in wanted]
-            found = reports(seen, pods, view.policy, self._outlooks(there, view.now_seconds))
-            self._open = {r.node: r for r in found if r.node in wanted}
-            self._notes = tuple(_silent(sorted(wanted - self._open.keys())))
+        if node_names:
+            observed = self._source.observe(int(view.now_seconds), view.policy, {})
+            pods: list[Pod] = [p for p in self._mirrors["pods"].snapshot().values() if p.node in node_names]
+            node_reports = reports(observed, pods, view.policy, self._outlooks(by_node, view.now_seconds))
+            self._open = {r.node: r for r in node_reports if r.node in node_names}
+            self._notes = tuple(_silent(sorted(node_names - self._open.keys())))
         self._asked_seconds = view.now_seconds
 
-    def _outlooks(self, there: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
+    def _outlooks(self, by_node: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
         """Of the pipeline's last run, while its forecast reaches this far.
 
         Before the first run what was published before us stands, for as long as it could have been right.
@@ -112,7 +112,7 @@ class Measuring:
             results = self._results()
         except CotenantError:  # the features that publish its results say why there are none
             old = now_seconds - (self._begun_seconds or now_seconds) > FORECAST_SECONDS
-            return {} if old else {n: ProdOutlook(m.prod_reclaimable) for n, m in there.items() if m.prod_reclaimable}
+            return {} if old else {n: ProdOutlook(m.prod_reclaimable) for n, m in by_node.items() if m.prod_reclaimable}
         if now_seconds - results.computed_seconds > FORECAST_SECONDS:
             return {}
         return {node: ProdOutlook(reclaimable=amounts) for node, amounts in results.prod_reclaimable.items()}
@@ -123,13 +123,13 @@ def policy_of(config: SloConfig) -> CollectPolicy:
 
     The floors of Koordinator's agent hold here too: windows of a minute, reports every half minute.
     """
-    given, usual = config.values(SloKey.COLOCATION, None), CollectPolicy()
-    durations = (given.get("metricAggregatePolicy") or {}).get("durations") or ()
+    values, usual = config.values(SloKey.COLOCATION, None), CollectPolicy()
+    durations = (values.get("metricAggregatePolicy") or {}).get("durations") or ()
     return CollectPolicy(
-        max(60, given.get("metricAggregateDurationSeconds", usual.aggregate_seconds)),
-        max(30, given.get("metricReportIntervalSeconds", usual.report_seconds)),
+        max(60, values.get("metricAggregateDurationSeconds", usual.aggregate_seconds)),
+        max(30, values.get("metricReportIntervalSeconds", usual.report_seconds)),
         tuple(sum(int(n) * _UNITS[u] for n, u in _PIECES.findall(d)) for d in durations) or usual.durations_seconds,
-        given.get("metricMemoryCollectPolicy", usual.memory_policy),
+        values.get("metricMemoryCollectPolicy", usual.memory_policy),
     )
 
 

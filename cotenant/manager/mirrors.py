@@ -52,10 +52,10 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def mirrors_of(
-    client: KubeClient, settings: Settings, wanted: Iterable[str], wake: threading.Event
+    client: KubeClient, settings: Settings, features: Iterable[str], wake: threading.Event
 ) -> dict[str, Mirror[Any]]:
     """The mirrors that the wanted features read, not yet started; all of them set `wake`."""
-    needed = {name for feature in wanted for name in READ[feature]}
+    needed = {name for feature in features for name in READ[feature]}
     return {name: _made(name, client, settings, wake) for name in sorted(needed)}
 
 
@@ -102,7 +102,7 @@ def _reserving(name: str, client: KubeClient, wake: threading.Event) -> Mirror[A
         return Mirror(client, f"/apis/{OWN_GROUP}/swapguards", json, Guard.parse, wake, fieldSelector=one)
     if name == "priorityclasses":
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-        return Mirror(client, path, _PriorityClass, lambda found: found.value, wake)
+        return Mirror(client, path, _PriorityClass, lambda item: item.value, wake)
     return _pods(name, client, wake)
 
 

@@ -83,14 +83,14 @@ def decide(view: Configured) -> Decision:
         alike = (entries_of(view.config, node.labels), node.bandwidth)
         if alike not in renderings:
             renderings[alike] = render(view.config, *alike)
-        there = view.there.get(node.owned.name)
-        if there is not None and not there.metadata.ours:
+        live = view.there.get(node.owned.name)
+        if live is not None and not live.metadata.ours:
             foreign.append(node.owned.name)
             continue
-        wanted = _with_kept(renderings[alike], specs, there)
-        if why := difference(node.owned, there, wanted, specs):
+        rendering = _with_kept(renderings[alike], specs, live)
+        if why := difference(node.owned, live, rendering, specs):
             address = Address(SLO_GROUP, PLURAL, node.owned.name)
-            intents.append(Apply(address, _body(node.owned, wanted), why=why))
+            intents.append(Apply(address, _body(node.owned, rendering), why=why))
     notes = (*notes_of(view.config.findings), *_foreign(foreign), *_bandwidths(view.nodes))
     return Decision(tuple(intents), notes)
 
@@ -124,59 +124,59 @@ class _Specs:
         self._plain: dict[bytes, Mapping[str, Any]] = {}
         self._held: dict[tuple[bytes, str], bool] = {}
 
-    def plain(self, there: NodeSloObject) -> Mapping[str, Any]:
+    def plain(self, live: NodeSloObject) -> Mapping[str, Any]:
         """The spec as plain values."""
-        text = bytes(there.spec)
+        text = bytes(live.spec)
         if text not in self._plain:
             self._plain[text] = msgspec.json.decode(text) or {}
         return self._plain[text]
 
-    def hold(self, there: NodeSloObject, wanted: Rendering) -> bool:
+    def hold(self, live: NodeSloObject, rendering: Rendering) -> bool:
         """Whether every value of ours is there; what others added does not matter."""
-        key = bytes(there.spec), wanted.digest
+        key = bytes(live.spec), rendering.digest
         if key not in self._held:
-            self._held[key] = _holds(self.plain(there), wanted.spec)
+            self._held[key] = _holds(self.plain(live), rendering.spec)
         return self._held[key]
 
 
-def _with_kept(rendering: Rendering, specs: _Specs, there: NodeSloObject | None) -> Rendering:
+def _with_kept(rendering: Rendering, specs: _Specs, live: NodeSloObject | None) -> Rendering:
     """The rendering with the parts that only the NodeSLO itself still knows."""
-    if there is None or not rendering.keeps:
+    if live is None or not rendering.keeps:
         return rendering
-    spec = specs.plain(there)
+    spec = specs.plain(live)
     joined = {**rendering.spec, **{part: spec[part] for part in rendering.keeps if part in spec}}
     return Rendering(joined, _digest(joined))
 
 
-def difference(owned: Owned, there: NodeSloObject | None, wanted: Rendering, specs: _Specs) -> str:
+def difference(owned: Owned, live: NodeSloObject | None, rendering: Rendering, specs: _Specs) -> str:
     """Why the NodeSLO must be written, in words; empty when it need not."""
-    if there is None:
+    if live is None:
         return "new node"
-    metadata = there.metadata
-    if (metadata.annotations or {}).get(DIGEST_ANNOTATION) != wanted.digest:
+    metadata = live.metadata
+    if (metadata.annotations or {}).get(DIGEST_ANNOTATION) != rendering.digest:
         return "the configuration changed"
     if owned.uid not in [owner.uid for owner in metadata.owner_references or ()]:
         return "the node was replaced by another of the same name"
-    return "" if specs.hold(there, wanted) else "somebody changed it"
+    return "" if specs.hold(live, rendering) else "somebody changed it"
 
 
-def _holds(there: Any, wanted: Any) -> bool:
-    if isinstance(wanted, Mapping) and isinstance(there, Mapping):
-        return all(key in there and _holds(there[key], value) for key, value in wanted.items())
-    return bool(there == wanted)
+def _holds(live: Any, expected: Any) -> bool:
+    if isinstance(expected, Mapping) and isinstance(live, Mapping):
+        return all(key in live and _holds(live[key], value) for key, value in expected.items())
+    return bool(live == expected)
 
 
-def _body(owned: Owned, wanted: Rendering) -> dict[str, Any]:
+def _body(owned: Owned, rendering: Rendering) -> dict[str, Any]:
     return {
         "apiVersion": SLO_GROUP,
         "kind": "NodeSLO",
         "metadata": {
             "name": owned.name,
             "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-            "annotations": {DIGEST_ANNOTATION: wanted.digest},
+            "annotations": {DIGEST_ANNOTATION: rendering.digest},
             "ownerReferences": [owned.reference()],
         },
-        "spec": wanted.spec,
+        "spec": rendering.spec,
     }
 
 
@@ -208,8 +208,10 @@ def _foreign(nodes: list[str]) -> Iterable[Note]:
 def _bandwidths(nodes: Iterable[LabelledNode]) -> Iterable[Note]:
     """One note for each node whose annotated bandwidth is no quantity."""
     for node in nodes:
-        if node.bandwidth and (words := _wrong(node.bandwidth)):
-            text = f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {words}. Write bits per second, such as 10G."
+        if node.bandwidth and (problem := _wrong(node.bandwidth)):
+            text = (
+                f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {problem}. Write bits per second, such as 10G."
+            )
             yield Note(f"nodes/{node.owned.name}", "InvalidBandwidth", text, warning=True)
 
 

@@ -58,9 +58,9 @@ def run(job: Job) -> RunResults:
             clock,
             Silent(),
         )
-        known = store.read_inventory()
-        if live is not None and known is not None:
-            store.write_inventory(overlay(known, live))
+        inventory = store.read_inventory()
+        if live is not None and inventory is not None:
+            store.write_inventory(overlay(inventory, live))
     analysis = corridor.analyse(store, settings, clock, Silent())
     if job.keep:
         corridor.publish(analysis, store, settings)
@@ -88,12 +88,12 @@ def main() -> int:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     configure_logging(job.settings.telemetry)
     try:
-        found: RunResults | Failure = run(job)
+        outcome: RunResults | Failure = run(job)
     except CotenantError as error:
-        found = Failure(type(error).__name__, error.message, error.fix)
+        outcome = Failure(type(error).__name__, error.message, error.fix)
     with out:
-        out.write(msgspec.json.encode(found))
-    return int(isinstance(found, Failure))
+        out.write(msgspec.json.encode(outcome))
+    return int(isinstance(outcome, Failure))
 
 
 if __name__ == "__main__":

@@ -61,15 +61,15 @@ class Planning:
     def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - it looks at everything
         """What to write for all plans."""
         mirror = self._mirrors["plans"]
-        found: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
-        active = [plan for plan in found if near(plan, now_seconds, NEAR_SECONDS)]
-        version, buffers = self._buffers(found)
+        all_plans: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
+        active = [plan for plan in all_plans if near(plan, now_seconds, NEAR_SECONDS)]
+        version, buffers = self._buffers(all_plans)
         owners, unknown = self._owners(active)
         view = Planned(
-            plans=found,
+            plans=all_plans,
             reservations=tuple(one for one in self._mirrors["reservations"].snapshot().values()),
             owners=owners,
-            autoscalers=self._autoscalers(found, now_seconds),
+            autoscalers=self._autoscalers(all_plans, now_seconds),
             buffers=buffers,
             buffer_version=version,
             allocatable=self._allocatable(),
@@ -79,12 +79,12 @@ class Planning:
             settings_digest=self._digest,
         )
         view = self._with_proposals(view)
-        made = plans.decide(view, now_seconds, self._settings.plans)
+        decision = plans.decide(view, now_seconds, self._settings.plans)
         unread = [
             Note(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
             for (ns, name), why in mirror.refused.items()
         ]
-        return replace(made, notes=(*made.notes, *unknown, *unread))
+        return replace(decision, notes=(*decision.notes, *unknown, *unread))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""
@@ -100,7 +100,7 @@ class Planning:
 
     def _owners(self, active: Sequence[Plan]) -> tuple[dict[tuple[str, str, str], OwnerView], list[Note]]:
         """Workloads of these plans; one that cannot be asked for, of a kind of its own, is noted and stops no other."""
-        found: dict[tuple[str, str, str], OwnerView] = {}
+        owners: dict[tuple[str, str, str], OwnerView] = {}
         notes = []
         for plan in active:
             try:
@@ -111,8 +111,8 @@ class Planning:
                 where = f"reservationplans/{plan.namespace}/{plan.name}"
                 notes.append(Note(where, "OwnerUnreadable", f"{error.message}. {error.fix}", warning=True))
             else:
-                found |= {owner_key(plan): view} if view else {}
-        return found, notes
+                owners |= {owner_key(plan): view} if view else {}
+        return owners, notes
 
     def _owner(self, plan: Plan) -> OwnerView | None:
         """The plan's workload and its pods; None when it does not exist."""
@@ -120,10 +120,10 @@ class Planning:
         parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
         if not all(map(_names_an_object, parts)):
             return None
-        found = self._client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
-        if found is None:
+        body = self._client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
+        if body is None:
             return None
-        spec = found.get("spec") or {}
+        spec = body.get("spec") or {}
         selector = spec.get("selector") or {}
         pods = self._pods(plan.namespace, selector)
         return OwnerView(
@@ -139,27 +139,27 @@ class Planning:
             return []
         return list(self._client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=text))
 
-    def _autoscalers(self, found: Sequence[Plan], now_seconds: float) -> dict[tuple[str, str, str], Json]:
+    def _autoscalers(self, all_plans: Sequence[Plan], now_seconds: float) -> dict[tuple[str, str, str], Json]:
         """By (namespace, kind, name) of their target: where a plan needs them, and all of them now and then."""
-        wanted = any(plan.realisation is Realisation.REPLICA_FLOOR for plan in found)
-        if not wanted and now_seconds - self._swept < SWEEP_SECONDS:
+        required = any(plan.realisation is Realisation.REPLICA_FLOOR for plan in all_plans)
+        if not required and now_seconds - self._swept < SWEEP_SECONDS:
             return {}
         self._swept = now_seconds
         try:
             listed = self._client.list("/apis/autoscaling/v2/horizontalpodautoscalers", dict[str, Any])
         except ClusterForbidden:
-            if wanted:
+            if required:
                 raise
             return {}
-        made = {}
+        by_target = {}
         for one in listed:
             target = (one.get("spec") or {}).get("scaleTargetRef") or {}
-            made[one["metadata"]["namespace"], target.get("kind", ""), target.get("name", "")] = one
-        return made
+            by_target[one["metadata"]["namespace"], target.get("kind", ""), target.get("name", "")] = one
+        return by_target
 
-    def _buffers(self, found: Sequence[Plan]) -> tuple[str, dict[str, Json]]:
+    def _buffers(self, all_plans: Sequence[Plan]) -> tuple[str, dict[str, Json]]:
         """The served version of CapacityBuffer ("" for none) and ours by plan; asked only where a plan wants one."""
-        if not any(plan.realisation is Realisation.CAPACITY_BUFFER for plan in found):
+        if not any(plan.realisation is Realisation.CAPACITY_BUFFER for plan in all_plans):
             return "", {}
         group = self._client.get(f"/apis/{BUFFER_GROUP}") or {}
         version = (group.get("preferredVersion") or {}).get("version", "")
@@ -175,8 +175,8 @@ class Planning:
     def _allocatable(self) -> dict[str, int]:
         """Of all nodes; nothing while they are not known, and then no budget is checked."""
         total: dict[str, int] = {}
-        for seen in self._mirrors["nodes"].snapshot().values():
-            for resource, amount in seen.node.allocatable.items():
+        for watched in self._mirrors["nodes"].snapshot().values():
+            for resource, amount in watched.node.allocatable.items():
                 total[resource.value] = total.get(resource.value, 0) + amount
         return total
 
@@ -188,16 +188,20 @@ class Planning:
         pods = self._mirrors.get("pods")
         if pods is None or not pods.wait_synced(0):
             return None
-        held = self._mirrors["reservations"].snapshot().values()
-        asked = dict.fromkeys((one.status.node for one in held if plans.standing(one)), 0)
-        if not asked:
+        reservations = self._mirrors["reservations"].snapshot().values()
+        millicores_by_node = dict.fromkeys((one.status.node for one in reservations if plans.standing(one)), 0)
+        if not millicores_by_node:
             return {}
         for pod in pods.snapshot().values():
-            if pod.node in asked and pod.running:
-                asked[pod.node] += pod.batch_millicores
-        nodes = [seen.node for seen in self._mirrors["nodes"].snapshot().values() if seen.node.name in asked]
+            if pod.node in millicores_by_node and pod.running:
+                millicores_by_node[pod.node] += pod.batch_millicores
+        nodes = [
+            watched.node
+            for watched in self._mirrors["nodes"].snapshot().values()
+            if watched.node.name in millicores_by_node
+        ]
         offered = {node.name: node.extended_allocatable.get(BATCH_CPU, 0) for node in nodes}
-        return {node: (batch / 1000, offered.get(node, 0) / 1000) for node, batch in asked.items()}
+        return {node: (batch / 1000, offered.get(node, 0) / 1000) for node, batch in millicores_by_node.items()}
 
 
 def _waits(pod: Json) -> bool:

@@ -94,11 +94,11 @@ def decide(view: Planned, now_seconds: float, settings: PlanSettings) -> Decisio
             by_key.setdefault(key, []).append(one)
     for plan in view.plans:
         try:
-            made = _one(view, plan, by_key.get(plan.key, []), proposed.get(_ref(plan)), now_seconds, settings)
+            plan_intents = _one(view, plan, by_key.get(plan.key, []), proposed.get(_ref(plan)), now_seconds, settings)
         except CotenantError as error:
             notes.append(Note(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
             continue
-        intents += made
+        intents += plan_intents
     intents += _orphans(view, by_key)
     if settings.propose:
         intents += _proposals(view, now_seconds)
@@ -122,45 +122,45 @@ def owner_key(plan: Plan) -> tuple[str, str, str]:
 def _one(
     view: Planned,
     plan: Plan,
-    there: Sequence[Reservation],
+    reservations: Sequence[Reservation],
     proposal: Proposal | None,
     now_seconds: float,
     settings: PlanSettings,
 ) -> list[Intent]:  # fmt: skip
-    seen = _seen(view, plan, there, proposal, settings)
-    made = step(plan, seen, now_seconds, settings)
-    stepped = replace(plan, status=made.status)
-    intents = _realised(view, stepped, made, there, settings)
-    body = status_body(made.status, plan.generation)
+    observed = _seen(view, plan, reservations, proposal, settings)
+    next_step = step(plan, observed, now_seconds, settings)
+    stepped = replace(plan, status=next_step.status)
+    intents = _realised(view, stepped, next_step, reservations, settings)
+    body = status_body(next_step.status, plan.generation)
     if body != status_body(plan.status, plan.generation):
         intents.append(_status(plan, body))
     return intents
 
 
 def _seen(
-    view: Planned, plan: Plan, there: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
+    view: Planned, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
 ) -> Seen:  # fmt: skip
     owner = view.owners.get(owner_key(plan))
     others = [p for p in view.plans if p.key != plan.key and p.status.phase and p.status.phase.holds]
-    held: dict[str, int] = {}
+    reserved: dict[str, int] = {}
     for other in others:
         for name, amount in other.per_pod.items():
-            held[name] = held.get(name, 0) + amount * other.status.count
+            reserved[name] = reserved.get(name, 0) + amount * other.status.count
     situation = Situation(
         source=plan.source,
         wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
-        held=held,
+        held=reserved,
         allocatable=view.allocatable,
         quota_left=view.quota_left.get(plan.namespace, {}),
         skill=proposal.skill if proposal else None,
     )
     return Seen(
-        look=_look(view, plan, there, owner),
+        look=_look(view, plan, reservations, owner),
         lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
         guards=judge(situation, settings),
         outlook=outlook(plan, proposal) if proposal else None,
         expected=proposal.expected if proposal and plan.source is Source.FORECAST else None,
-        units=_units(plan, there),
+        units=_units(plan, reservations),
         price_per_core_hour=view.price_per_core_hour,
         settings_digest=view.settings_digest,
     )
@@ -168,32 +168,34 @@ def _seen(
 
 def outlook(plan: Plan, proposal: Proposal) -> Outlook:
     """The forecast at a plan's own quantile."""
-    wanted = np.array(proposal.at(plan.quantile), dtype=np.int64)
+    quantile_pods = np.array(proposal.at(plan.quantile), dtype=np.int64)
     median = np.array(proposal.median, dtype=np.int64)
-    return Outlook(proposal.start_seconds, proposal.step_seconds, wanted, median)
+    return Outlook(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
 
 
-def _look(view: Planned, plan: Plan, there: Sequence[Reservation], owner: OwnerView | None) -> Look:
+def _look(view: Planned, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> Look:
     """What is there of the plan's room; for an autoscaler's floor, replicas above its own minimum."""
     pending = owner.pending if owner else 0
     want = plan.status.count
     if plan.realisation is Realisation.REPLICA_FLOOR:
         remembered = realise.floor_of(view.autoscalers.get(owner_key(plan), {}))
         mine = remembered if remembered and remembered.plan == plan.key else None
-        held = mine.floor - (mine.original or 1) if mine else 0
-        used = min(held, max(0, owner.running - (mine.original or 1))) if mine and owner else 0
-        return Look(held, used, pending, complete=0 < held == used)
+        reserved = mine.floor - (mine.original or 1) if mine else 0
+        used = min(reserved, max(0, owner.running - (mine.original or 1))) if mine and owner else 0
+        return Look(reserved, used, pending, complete=0 < reserved == used)
     if plan.realisation is Realisation.CAPACITY_BUFFER:
         buffer = view.buffers.get(plan.key) or {}
-        held = int((buffer.get("spec") or {}).get("replicas") or 0)
-        return Look(held, held if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=held >= want > 0)
-    present = [one for one in there if _of_present(plan, one)]
+        reserved = int((buffer.get("spec") or {}).get("replicas") or 0)
+        return Look(
+            reserved, reserved if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=reserved >= want > 0
+        )
+    present = [one for one in reservations if _of_present(plan, one)]
     used = sum(bool(one.status.owners) for one in present)
     free = sum(standing(one) for one in present)
     waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
     released = plan.status.phase is PlanPhase.RELEASED
-    held = used + free + (waiting if released else 0)
-    return Look(held, used, max(0, pending - free), used + free >= want > 0, _lent(view, present))
+    reserved = used + free + (waiting if released else 0)
+    return Look(reserved, used, max(0, pending - free), used + free >= want > 0, _lent(view, present))
 
 
 def standing(one: Reservation) -> bool:
@@ -210,7 +212,9 @@ def _lent(view: Planned, mine: Iterable[Reservation]) -> float | None:
     for one in view.reservations:
         if one.status.node in total and standing(one):
             total[one.status.node] += one.size.get("cpu", 0) / 1000
-    lent = {node: lent_cores(held, *view.batch.get(node, (0.0, 0.0))) for node, held in total.items()}
+    lent = {
+        node: lent_cores(reserved_cores, *view.batch.get(node, (0.0, 0.0))) for node, reserved_cores in total.items()
+    }
     return sum(lent[node] * cores / total[node] for node, cores in free if cores)
 
 
@@ -219,7 +223,7 @@ def _of_present(plan: Plan, one: Reservation) -> bool:
     return window is not None and one.name.startswith(realise.unit_name(plan, window, 0).removesuffix("0"))
 
 
-def _units(plan: Plan, there: Iterable[Reservation]) -> tuple[Unit, ...]:
+def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[Unit, ...]:
     return tuple(
         Unit(
             one.name,
@@ -227,16 +231,16 @@ def _units(plan: Plan, there: Iterable[Reservation]) -> tuple[Unit, ...]:
             one.status.phase.value,
             ", ".join(f"{o.namespace}/{o.name}" for o in one.status.owners),
         )
-        for one in sorted(there, key=lambda r: r.name)
+        for one in sorted(reservations, key=lambda r: r.name)
         if _of_present(plan, one)
     )
 
 
 def _realised(
-    view: Planned, plan: Plan, made: Step, there: Sequence[Reservation], settings: PlanSettings
+    view: Planned, plan: Plan, next_step: Step, reservations: Sequence[Reservation], settings: PlanSettings
 ) -> list[Intent]:  # fmt: skip
     """Objects that make the room; the two other kinds of a plan that changed its realisation are taken back."""
-    window, want = plan.status.window, made.want
+    window, want = plan.status.window, next_step.want
     kind = plan.realisation
     if kind is Realisation.CAPACITY_BUFFER and want and not view.buffer_version:
         raise CotenantError(
@@ -245,7 +249,7 @@ def _realised(
     owner = view.owners.get(owner_key(plan))
     until = _expires(plan, window, settings) if window else 0.0
     count = want if kind is Realisation.RESERVATION else 0
-    intents = realise.reservations(plan, count, until, owner.owner if owner else None, there)
+    intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
     scaler = view.autoscalers.get(owner_key(plan))
     floor = want if kind is Realisation.REPLICA_FLOOR else 0
     if scaler:
@@ -277,18 +281,18 @@ def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
 def _orphans(view: Planned, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
     """What plans that are gone left behind."""
     keys = {plan.key for plan in view.plans}
-    made: list[Intent] = []
+    intents: list[Intent] = []
     for key in sorted(by_key.keys() - keys):
         for one in by_key[key]:
             ours = one.labels.get(MANAGED_BY_LABEL) == MANAGED_BY
             if ours and realise.free(one) and not one.deleting:
                 address = Address(SCHEDULING_GROUP, "reservations", one.name)
-                made.append(Delete(address, one.uid, why="its plan is gone"))
+                intents.append(Delete(address, one.uid, why="its plan is gone"))
     for (namespace, _, _), scaler in sorted(view.autoscalers.items()):
         remembered = realise.floor_of(scaler)
         if remembered and remembered.plan not in keys:
-            made.append(realise.restore(scaler, remembered, namespace))
-    return made
+            intents.append(realise.restore(scaler, remembered, namespace))
+    return intents
 
 
 def _ref(plan: Plan) -> WorkloadRef:
@@ -301,17 +305,17 @@ def _name(plan: Plan) -> str:
 
 def _proposals(view: Planned, now_seconds: float) -> list[Intent]:
     """New plans, and what the forecast says now of those that hold nothing yet."""
-    there = {(p.namespace, p.name): p for p in view.plans}
-    made: list[Intent] = []
+    by_name = {(p.namespace, p.name): p for p in view.plans}
+    intents: list[Intent] = []
     for proposal in view.proposals:
-        plan = there.get((proposal.workload.namespace, proposal_name(proposal.workload)))
+        plan = by_name.get((proposal.workload.namespace, proposal_name(proposal.workload)))
         if plan is None and proposal.ready:
-            made.append(proposed(proposal, proposal.quantile))
+            intents.append(proposed(proposal, proposal.quantile))
         elif plan is not None and proposal.window and _moves(plan, now_seconds):
             again = proposed(proposal, plan.quantile)
             if _differs(plan, again):
-                made.append(again)
-    return made
+                intents.append(again)
+    return intents
 
 
 def _moves(plan: Plan, now_seconds: float) -> bool:
@@ -330,8 +334,8 @@ def _edited_until(plan: Plan) -> float:
     return float(text) if text.isdecimal() else 0.0
 
 
-def _differs(plan: Plan, wanted: Apply) -> bool:
-    spec = wanted.body["spec"]
+def _differs(plan: Plan, intent: Apply) -> bool:
+    spec = intent.body["spec"]
     window = span_body(plan.window) if plan.window else None
     return bool(spec["window"] != window or spec["amount"]["count"] != plan.count)
 

@@ -90,9 +90,9 @@ class Recommendations:
 
     def _look(self, results: RunResults) -> None:
         path = f"/apis/{ANALYSIS_GROUP}/{PLURAL}"
-        found = self._client.list(path, RecommendationObject)
-        self._there = {(r.metadata.namespace, r.metadata.name): r for r in found}
-        kinds = {w.kind for w in results.workloads} | {r.workload.kind for r in found}
+        published = self._client.list(path, RecommendationObject)
+        self._there = {(r.metadata.namespace, r.metadata.name): r for r in published}
+        kinds = {w.kind for w in results.workloads} | {r.workload.kind for r in published}
         self._owners, self._notes = self._owned(kinds)
         self._looked = results
 
@@ -106,13 +106,13 @@ class Recommendations:
         ]
         for kind in sorted(kinds & APIS.keys()):
             try:
-                found = self._client.list(f"/apis/{APIS[kind]}/{kind.lower()}s", _OwnerObject)
+                objects = self._client.list(f"/apis/{APIS[kind]}/{kind.lower()}s", _OwnerObject)
             except ClusterForbidden as error:
                 notes.append(Note(f"{kind}s", "Forbidden", f"{error.message} {error.fix}", warning=True))
                 continue
             owners |= {
                 WorkloadRef(m.namespace, kind, m.name): Owned(APIS[kind], kind, m.name, m.uid)
-                for m in (thing.metadata for thing in found)
+                for m in (thing.metadata for thing in objects)
             }
         return owners, tuple(notes)
 
@@ -139,14 +139,14 @@ class Forecasts:
         """One forecast a node, when the run is new or a node of that name was replaced."""
         results = self._results()
         nodes: Mapping[tuple[str, str], WatchedNode] = self._nodes.snapshot()
-        named = frozenset(node.owned.uid for node in nodes.values())
-        if self._done is not None and self._done[0] is results and self._done[1] == named:
+        uids = frozenset(node.owned.uid for node in nodes.values())
+        if self._done is not None and self._done[0] is results and self._done[1] == uids:
             return Decision()
-        found = self._client.list(f"/apis/{OWN_GROUP}/{forecasts.PLURAL}", UsageForecastObject)
+        published = self._client.list(f"/apis/{OWN_GROUP}/{forecasts.PLURAL}", UsageForecastObject)
         owners = {name: node.owned for (_, name), node in nodes.items()}
-        there = {f.metadata.name: f for f in found}
-        decision = forecasts.decide(Forecasted(results, there, owners), now_seconds, self._settings)
-        self._done = None if decision.intents else (results, named)
+        by_node = {f.metadata.name: f for f in published}
+        decision = forecasts.decide(Forecasted(results, by_node, owners), now_seconds, self._settings)
+        self._done = None if decision.intents else (results, uids)
         return decision
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:

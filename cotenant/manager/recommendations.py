@@ -115,56 +115,56 @@ def decide(view: Recommended, now_seconds: float, settings: ManagerSettings) -> 
         if owner is None:
             continue  # gone, or of a kind that nobody let us list: Kubernetes could never collect its CR
         key = (ref.namespace, object_name(ref))
-        there = view.there.get(key)
-        if there is not None and not there.metadata.ours:
+        published = view.there.get(key)
+        if published is not None and not published.metadata.ours:
             notes.append(Note(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Somebody else made it; it is left alone."))
             continue
-        intents += _write(advice, owner, there, (now_seconds, settings))
-    for there in view.there.values():
-        if there.metadata.ours and there.workload not in advised and there.workload in view.owners:
-            intents += _without_advice(there, view.owners[there.workload], now_seconds)
+        intents += _write(advice, owner, published, (now_seconds, settings))
+    for published in view.there.values():
+        if published.metadata.ours and published.workload not in advised and published.workload in view.owners:
+            intents += _without_advice(published, view.owners[published.workload], now_seconds)
     return Decision(tuple(intents), tuple(notes), _before(intents, view.there))
 
 
-def _before(intents: Sequence[Apply], there: Mapping[tuple[str, str], RecommendationObject]) -> dict[Address, str]:
+def _before(intents: Sequence[Apply], published: Mapping[tuple[str, str], RecommendationObject]) -> dict[Address, str]:
     """Amounts that are published of the workloads to be written."""
-    known = {i.address: there.get((i.address.namespace, i.address.name)) for i in intents}
-    return {a: msgspec.json.encode(r.amounts()).decode() for a, r in known.items() if r is not None}
+    replaced = {i.address: published.get((i.address.namespace, i.address.name)) for i in intents}
+    return {a: msgspec.json.encode(r.amounts()).decode() for a, r in replaced.items() if r is not None}
 
 
 def _write(
     advice: WorkloadAdvice,
     owner: Owned,
-    there: RecommendationObject | None,
+    published: RecommendationObject | None,
     at: tuple[float, ManagerSettings],
 ) -> Iterator[Apply]:
     """The object when it is not there or carries old evidence; its status when that says something else."""
     now_seconds, settings = at
-    why = _news(advice, there, now_seconds, settings)
+    why = _news(advice, published, now_seconds, settings)
     states = _states(advice, now_seconds, settings)
     address = Address(ANALYSIS_GROUP, PLURAL, object_name(advice.ref), advice.namespace)
     label, evidence = _label(states), _evidence_of(advice)
-    if there is None or not _owned_by(there, owner) or (why and _marks(there) != (label, evidence)):
-        missing = "new workload" if there is None else "new owner"
+    if published is None or not _owned_by(published, owner) or (why and _marks(published) != (label, evidence)):
+        missing = "new workload" if published is None else "new owner"
         yield Apply(address, _body(address, owner, label, evidence), why=why or missing)
-    if there is not None and why:
-        yield Apply(address, _status(address, _containers(advice), states, there, now_seconds), "status", why=why)
+    if published is not None and why:
+        yield Apply(address, _status(address, _containers(advice), states, published, now_seconds), "status", why=why)
 
 
 def _news(
-    advice: WorkloadAdvice, there: RecommendationObject | None, now_seconds: float, settings: ManagerSettings
+    advice: WorkloadAdvice, published: RecommendationObject | None, now_seconds: float, settings: ManagerSettings
 ) -> str:
     """Why the CR must be written again, in words; empty when it need not."""
-    if there is None:
+    if published is None:
         return ""
-    before, after = there.amounts(), {c.name: c.amounts for c in advice.containers}
-    if _said(there) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds, settings)}:
+    before, after = published.amounts(), {c.name: c.amounts for c in advice.containers}
+    if _said(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds, settings)}:
         return "its state changed"
     if before.keys() != after.keys():
         return "its containers changed"
-    if _digest(there) != advice.settings_digest:
+    if _digest(published) != advice.settings_digest:
         return "the settings behind it changed"
-    return _movement(before, after, now_seconds - (seconds_of(there.status.update_time) or 0), settings)
+    return _movement(before, after, now_seconds - (seconds_of(published.status.update_time) or 0), settings)
 
 
 def _movement(
@@ -190,19 +190,22 @@ def _movement(
     return ""
 
 
-def _without_advice(there: RecommendationObject, owner: Owned, now_seconds: float) -> Iterator[Apply]:
+def _without_advice(published: RecommendationObject, owner: Owned, now_seconds: float) -> Iterator[Apply]:
     """Mark stale, once, what history no longer covers; its last amounts stay readable."""
     states = [
         _State("Ready", False, "Stale", "The history holds nothing of this workload any more."),
         _State("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
         _State("Withheld", False, "None", "Nothing is withheld."),
     ]
-    if _said(there) == {(s.type, s.true, s.reason) for s in states}:
+    if _said(published) == {(s.type, s.true, s.reason) for s in states}:
         return
-    address, why = Address(ANALYSIS_GROUP, PLURAL, there.metadata.name, there.metadata.namespace), "no history any more"
-    kept = [_container(name, amounts) for name, amounts in there.amounts().items()]
-    yield Apply(address, _body(address, owner, STALE, _marks(there)[1]), why=why)
-    yield Apply(address, _status(address, kept, states, there, now_seconds), "status", why=why)
+    address, why = (
+        Address(ANALYSIS_GROUP, PLURAL, published.metadata.name, published.metadata.namespace),
+        "no history any more",
+    )
+    containers = [_container(name, amounts) for name, amounts in published.amounts().items()]
+    yield Apply(address, _body(address, owner, STALE, _marks(published)[1]), why=why)
+    yield Apply(address, _status(address, containers, states, published, now_seconds), "status", why=why)
 
 
 def _states(advice: WorkloadAdvice, now_seconds: float, settings: ManagerSettings) -> list[_State]:
@@ -211,12 +214,12 @@ def _states(advice: WorkloadAdvice, now_seconds: float, settings: ManagerSetting
     some = any(c.amounts for c in advice.containers)
     stale = now_seconds - advice.end_seconds > settings.recommendation_stale_hours * HOUR_SECONDS
     reason = camel(withheld[0][2]) if withheld else "None"
-    said = "; ".join(f"{name} {resource}: {SENTENCES[Reason(code)]}" for name, resource, code in withheld)
+    message = "; ".join(f"{name} {resource}: {SENTENCES[Reason(code)]}" for name, resource, code in withheld)
     ready = (True, "Computed") if some and not stale else (False, "Stale" if stale else reason)
     return [
         _State("Ready", *ready, "Requests computed from history." if ready[0] else "No amounts to use now."),
         _State("Stale", stale, "HistoryEnded" if stale else "Fresh", f"History ends {moment(advice.end_seconds)}."),
-        _State("Withheld", bool(withheld), reason, said or "Nothing is withheld."),
+        _State("Withheld", bool(withheld), reason, message or "Nothing is withheld."),
     ]
 
 
@@ -262,7 +265,7 @@ def _status(
     address: Address,
     containers: list[dict[str, Any]],
     states: list[_State],
-    there: RecommendationObject,
+    published: RecommendationObject,
     now_seconds: float,
 ) -> dict[str, Any]:
     return {
@@ -271,16 +274,16 @@ def _status(
         "metadata": {"name": address.name, "namespace": address.namespace},
         "status": {
             "updateTime": moment(now_seconds),
-            "conditions": [_condition(state, there, now_seconds) for state in states],
+            "conditions": [_condition(state, published, now_seconds) for state in states],
             "podStatus": {"containerStatuses": containers},
         },
     }
 
 
-def _condition(state: _State, there: RecommendationObject, now_seconds: float) -> dict[str, str]:
+def _condition(state: _State, published: RecommendationObject, now_seconds: float) -> dict[str, str]:
     """The time of transition stays while the status stays, as Kubernetes' conventions want it."""
     status = str(state.true)
-    before = next((c for c in there.status.conditions or () if c.type == state.type), None)
+    before = next((c for c in published.status.conditions or () if c.type == state.type), None)
     since = before.last_transition_time if before and before.status == status else ""
     return {
         "type": state.type,
@@ -300,34 +303,34 @@ def _container(name: str, amounts: Mapping[Resource, int]) -> dict[str, Any]:
 
 
 def _amounts(resources: Mapping[str, str | int]) -> dict[Resource, int]:
-    found = {}
+    amounts = {}
     for resource in Resource:
         if resource.value in resources:
             try:
-                found[resource] = parse_amount(resource, resources[resource.value])
+                amounts[resource] = parse_amount(resource, resources[resource.value])
             except QuantityError:
                 continue  # written by somebody else; the next write puts it right
-    return found
+    return amounts
 
 
-def _said(there: RecommendationObject) -> set[tuple[str, bool, str]]:
-    found = there.status.conditions or ()
-    return {(c.type, c.status == "True", c.reason) for c in found if c.type in CONDITIONS}
+def _said(published: RecommendationObject) -> set[tuple[str, bool, str]]:
+    conditions = published.status.conditions or ()
+    return {(c.type, c.status == "True", c.reason) for c in conditions if c.type in CONDITIONS}
 
 
-def _marks(there: RecommendationObject) -> tuple[str, str]:
+def _marks(published: RecommendationObject) -> tuple[str, str]:
     """(state label, evidence) as published."""
-    meta = there.metadata
+    meta = published.metadata
     return (meta.labels or {}).get(STATE_LABEL, ""), (meta.annotations or {}).get(EVIDENCE_ANNOTATION, "")
 
 
-def _digest(there: RecommendationObject) -> str:
+def _digest(published: RecommendationObject) -> str:
     """Settings digest in the evidence; empty when it cannot be read."""
     try:
-        return str(msgspec.json.decode(_marks(there)[1], type=dict[str, Any]).get("settings", ""))
+        return str(msgspec.json.decode(_marks(published)[1], type=dict[str, Any]).get("settings", ""))
     except msgspec.MsgspecError:
         return ""
 
 
-def _owned_by(there: RecommendationObject, owner: Owned) -> bool:
-    return [r.uid for r in there.metadata.owner_references or ()] == [owner.uid]
+def _owned_by(published: RecommendationObject, owner: Owned) -> bool:
+    return [r.uid for r in published.metadata.owner_references or ()] == [owner.uid]

@@ -87,14 +87,16 @@ class Reserving:
         guard = self._guard()
         ids = {swap.id for swap in guard.swaps}
         self._noticed = {id_: self._noticed.get(id_, now_seconds) for id_ in ids}
-        settled = {i for i, seen in self._noticed.items() if now_seconds - seen >= self._settings.swap_settle_seconds}
+        settled = {i for i, since in self._noticed.items() if now_seconds - since >= self._settings.swap_settle_seconds}
         reserved = tuple(self._mirrors["reserved-pods"].snapshot().values())
         classes = {name: value for (_, name), value in self._mirrors["priorityclasses"].snapshot().items()}
         ours = (name for name in classes if name.startswith(LOWER_CLASS_PREFIX))
         self._classes = {name: self._classes.get(name, now_seconds) for name in ours}
         lingered = self._lingered(guard, reserved, now_seconds)
         return ReservationView(
-            reservations={name: found for (_, name), found in self._mirrors["reservations"].snapshot().items()},
+            reservations={
+                name: reservation for (_, name), reservation in self._mirrors["reservations"].snapshot().items()
+            },
             guard=guard,
             pending=tuple(self._mirrors["pending-pods"].snapshot().values()),
             reserved=reserved,
@@ -116,11 +118,13 @@ class Reserving:
             for s in guard.swaps
             if s.owner
         }
-        self._landed = {uid: self._landed.get(uid, now_seconds) for found in uids.values() for uid in found}
+        self._landed = {uid: self._landed.get(uid, now_seconds) for pod_uids in uids.values() for uid in pod_uids}
         patience = self._settings.swap_linger_seconds
         undone = {s.id for s in guard.swaps if s.owner is None and now_seconds - self._noticed[s.id] >= patience}
         sure = {
-            i for i, found in uids.items() if found and all(now_seconds - self._landed[u] >= patience for u in found)
+            i
+            for i, pod_uids in uids.items()
+            if pod_uids and all(now_seconds - self._landed[u] >= patience for u in pod_uids)
         }
         return frozenset(sure | undone)
 
@@ -134,27 +138,27 @@ class Reserving:
         return frozenset(name for _, name in mirror.snapshot())
 
     def _pods_on(self, node: str) -> tuple[PodView, ...]:
-        found = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=f"spec.nodeName={node}")
-        return tuple(PodView.parse(pod) for pod in found)
+        pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=f"spec.nodeName={node}")
+        return tuple(PodView.parse(pod) for pod in pods)
 
     def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[Note]:
         """What people should know: Reservations that cannot be read or held, hand-overs that failed."""
         refused = self._mirrors["reservations"].refused
-        found = [Note(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()]
+        notes = [Note(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()]
         for name, outcome in plan.outcomes:
             late = outcome == "TimedOut"
-            found.append(Note(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
+            notes.append(Note(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
         living = [r for r in view.reservations.values() if not r.status.phase.ended]
-        found += [Note(f"reservations/{r.name}", "Impossible", w, warning=True) for r in living if (w := impossible(r))]
-        return found
+        notes += [Note(f"reservations/{r.name}", "Impossible", w, warning=True) for r in living if (w := impossible(r))]
+        return notes
 
 
 def guard_of(mirror: Mirror[Any]) -> Guard:
     """The one SwapGuard; an unreadable one stops everything, for a guess could give room away twice (ValueError)."""
     if ("", SWAP_GUARD) in mirror.refused:
         raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refused['', SWAP_GUARD]}")
-    found = mirror.snapshot().get(("", SWAP_GUARD))
-    return found if isinstance(found, Guard) else Guard()
+    guard = mirror.snapshot().get(("", SWAP_GUARD))
+    return guard if isinstance(guard, Guard) else Guard()
 
 
 class ReservationMetrics:
@@ -207,10 +211,10 @@ class ReservationMetrics:
         self._shown = set(living)
 
     def _one(self, name: str, reservation: Reservation, view: ReservationView, elapsed: float) -> None:
-        held = standing_room(view, reservation.uid)
-        cores = held.get("cpu", 0) / 1000
+        reserved = standing_room(view, reservation.uid)
+        cores = reserved.get("cpu", 0) / 1000
         self._held.labels(name).set(cores)
-        self._held_bytes.labels(name).set(held.get("memory", 0))
+        self._held_bytes.labels(name).set(reserved.get("memory", 0))
         self._allocated.labels(name).set(reservation.status.allocated.get("cpu", 0) / 1000)
         self._age.labels(name).set(view.now_seconds - reservation.created_seconds)
         self._tax.labels(name).inc(max(0.0, elapsed) * cores)

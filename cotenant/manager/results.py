@@ -125,7 +125,7 @@ def collect(analysis: Analysis) -> RunResults:
         workloads=advice(analysis.recommendations, _figures(analysis)),
         nodes=outlooks(analysis.node_forecasts, analysis.settings_digest, analysis.history.window),
         prod_reclaimable=_prod_reclaimable(analysis),
-        prod_peaks={r: _prod_peaks(found) for r, found in analysis.prod_peaks.items()},
+        prod_peaks={r: _prod_peaks(peaks) for r, peaks in analysis.prod_peaks.items()},
         proposals=analysis.proposals,
     )
 
@@ -134,56 +134,58 @@ def advice(
     recommendations: Iterable[Recommendation], figures: Mapping[WorkloadRef, dict[str, float]]
 ) -> tuple[WorkloadAdvice, ...]:
     """Recommendations joined by workload, in the order of their names."""
-    found: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
+    by_workload: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
     for recommendation in recommendations:
-        found[recommendation.container.workload].append(recommendation)
-    return tuple(_workload(ref, found[ref], figures.get(ref, {})) for ref in sorted(found))
+        by_workload[recommendation.container.workload].append(recommendation)
+    return tuple(_workload(ref, by_workload[ref], figures.get(ref, {})) for ref in sorted(by_workload))
 
 
 def outlooks(
     forecasts: Mapping[Resource, Forecasts[NodeRef]], digest: str, history: TimeGrid
 ) -> tuple[NodeOutlook, ...]:
     """One outlook per node with a forecast of at least one resource; the others have nothing to publish."""
-    found: dict[str, dict[Resource, SeriesOutlook]] = defaultdict(dict)
+    by_node: dict[str, dict[Resource, SeriesOutlook]] = defaultdict(dict)
     for resource, forecast in forecasts.items():
         finite = np.isfinite(forecast.quantiles).all(axis=(1, 2)) & np.isfinite(forecast.peak).all(axis=1)
         for i in np.flatnonzero(finite).tolist():
-            found[forecast.refs[i].name][resource] = _series(forecast, i)
+            by_node[forecast.refs[i].name][resource] = _series(forecast, i)
     grids = [forecast.grid for forecast in forecasts.values()]
     return tuple(
         NodeOutlook(
             node=name,
             start_seconds=grids[0].start_seconds,
             step_seconds=grids[0].step_seconds,
-            series=found[name],
+            series=by_node[name],
             settings_digest=digest,
             history_start_seconds=history.start_seconds,
             history_end_seconds=history.end_seconds,
         )
-        for name in sorted(found)
+        for name in sorted(by_node)
     )
 
 
-def _workload(ref: WorkloadRef, found: list[Recommendation], figures: dict[str, float]) -> WorkloadAdvice:
-    first = found[0]
+def _workload(ref: WorkloadRef, recommendations: list[Recommendation], figures: dict[str, float]) -> WorkloadAdvice:
+    first = recommendations[0]
     return WorkloadAdvice(
         namespace=ref.namespace,
         kind=ref.kind,
         name=ref.name,
-        containers=tuple(_container(r) for r in found),
+        containers=tuple(_container(r) for r in recommendations),
         settings_digest=first.settings_digest,
-        record_digest=hashlib.sha256(msgspec.json.encode(found, order="deterministic")).hexdigest()[:12],
+        record_digest=hashlib.sha256(msgspec.json.encode(recommendations, order="deterministic")).hexdigest()[:12],
         start_seconds=first.end_seconds - first.window_seconds,
         end_seconds=first.end_seconds,
         figures=figures,
     )
 
 
-def _container(found: Recommendation) -> ContainerAdvice:
-    requests = {v.resource: v for v in found.values if v.field is Field.REQUEST}
-    limits = [v for v in found.values if v.field is Field.LIMIT and v.action is Action.SET and v.amount is not None]
+def _container(recommendation: Recommendation) -> ContainerAdvice:
+    requests = {v.resource: v for v in recommendation.values if v.field is Field.REQUEST}
+    limits = [
+        v for v in recommendation.values if v.field is Field.LIMIT and v.action is Action.SET and v.amount is not None
+    ]
     return ContainerAdvice(
-        name=found.container.container,
+        name=recommendation.container.container,
         amounts={r: v.amount for r, v in requests.items() if v.amount is not None},
         limits={v.resource: v.amount for v in limits if v.amount is not None},
         withheld={r: v.reason.value for r, v in requests.items() if v.amount is None},
@@ -205,21 +207,21 @@ def _series(forecast: Forecasts[NodeRef], row: int) -> SeriesOutlook:
 
 def _whole(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list[int]:
     """Rounded up: a forecast is never published below what was computed."""
-    whole: list[int] = np.ceil(values.astype(np.float64)).astype(np.int64).tolist()
-    return whole
+    integers: list[int] = np.ceil(values.astype(np.float64)).astype(np.int64).tolist()
+    return integers
 
 
 def _figures(analysis: Analysis) -> dict[WorkloadRef, dict[str, float]]:
     """p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples."""
-    made: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
+    figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
     for resource, portraits in analysis.portraits.items():
         p95, variation = portraits.percentile(HIGH), _variation(portraits)
         for ref, high, cv in zip(portraits.refs, p95.tolist(), variation.tolist(), strict=True):
             if np.isfinite(high):
-                made[ref][f"{resource}_p95"] = round(high)
+                figures[ref][f"{resource}_p95"] = round(high)
             if np.isfinite(cv):
-                made[ref][f"{resource}_cv"] = round(cv, 3)
-    return dict(made)
+                figures[ref][f"{resource}_cv"] = round(cv, 3)
+    return dict(figures)
 
 
 def _variation(portraits: Portraits[WorkloadRef]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -231,19 +233,19 @@ def _variation(portraits: Portraits[WorkloadRef]) -> np.ndarray[tuple[int, ...],
     return ratio
 
 
-def _prod_peaks(found: NodePeaks[NodeRef]) -> dict[str, ProdPeak]:
+def _prod_peaks(peaks: NodePeaks[NodeRef]) -> dict[str, ProdPeak]:
     """Nodes without a finite peak have none."""
     return {
         name: ProdPeak(peak.peak, peak.violation if math.isfinite(peak.violation) else None, peak.origins)
-        for name, peak in prod_peaks(found).items()
+        for name, peak in prod_peaks(peaks).items()
         if math.isfinite(peak.peak)
     }
 
 
 def _prod_reclaimable(analysis: Analysis) -> dict[str, dict[Resource, int]]:
     """The term of the mid formula that rests on the forecast, as the reclaimable rows show it."""
-    found: dict[str, dict[Resource, int]] = defaultdict(dict)
+    by_node: dict[str, dict[Resource, int]] = defaultdict(dict)
     for row in analysis.reclaimable:
         if "prod_reclaimable" in row.terms:
-            found[row.node][row.resource] = row.terms["prod_reclaimable"]
-    return dict(found)
+            by_node[row.node][row.resource] = row.terms["prod_reclaimable"]
+    return dict(by_node)

@@ -72,16 +72,16 @@ class Manager:
         self._events = self._recorder(client)
         self.board = Board(settings.manager.namespace, audit, self._events)
         wake = threading.Event()
-        wanted = [name for name in NAMES if name not in settings.manager.features_off]
-        self.mirrors = mirrors_of(client, settings, wanted, wake)
+        names = [name for name in NAMES if name not in settings.manager.features_off]
+        self.mirrors = mirrors_of(client, settings, names, wake)
         self.hub = Hub(self.mirrors, wake)
         self.pipeline = Pipeline(settings, options.cluster, self.leadership)
         self.gatherer = self._listener(client, options.cluster)
-        self._piped = bool({"recommendations", "forecasts", "plans"} & set(wanted))
+        self._piped = bool({"recommendations", "forecasts", "plans"} & set(names))
         around = Surroundings(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)
-        made = features(Parts(client, settings, self.mirrors, self.pipeline.results, metrics), wanted)
-        told: list[Feature] = [self.board] if settings.manager.write else []
-        self.runners = [self._runner(feature, client, around) for feature in (*made, *told)]
+        working = features(Parts(client, settings, self.mirrors, self.pipeline.results, metrics), names)
+        reporters: list[Feature] = [self.board] if settings.manager.write else []
+        self.runners = [self._runner(feature, client, around) for feature in (*working, *reporters)]
         self._metrics = metrics
 
     def start(self) -> None:

@@ -91,11 +91,11 @@ class Sender:
     def seen(self, collection: str, keys: Iterable[tuple[str, str]]) -> None:
         """These objects' changes have arrived: what was written to them is in the next view."""
         if self._awaited:
-            named = set(keys)
+            key_set = set(keys)
             self._awaited = {
                 place: until
                 for place, until in self._awaited.items()
-                if not (_within(place[0], collection) and (place[0].namespace, place[0].name) in named)
+                if not (_within(place[0], collection) and (place[0].namespace, place[0].name) in key_set)
             }
 
     def due(self, intents: Sequence[Intent]) -> list[Intent]:
@@ -103,8 +103,8 @@ class Sender:
         now = self._now()
         self._awaited = {place: until for place, until in self._awaited.items() if until > now}
         self._refused = {p: r for p, r in self._refused.items() if now - r.until < LONGEST_REFUSAL_SECONDS}
-        held = self._awaited.keys() | {place for place, refusal in self._refused.items() if refusal.until > now}
-        return [intent for intent in intents if place_of(intent) not in held]
+        blocked = self._awaited.keys() | {place for place, refusal in self._refused.items() if refusal.until > now}
+        return [intent for intent in intents if place_of(intent) not in blocked]
 
     def refusal(self, intents: Sequence[Intent]) -> Exception | None:
         """Why one of these was refused when it was last sent, if one was."""
@@ -123,8 +123,8 @@ class Sender:
                 outcomes += self._batch(rest[:1])
                 if not isinstance(outcomes[-1].error, ClusterNamespaceGone):
                     break
-                gone = rest[0].address.namespace
-                rest = [intent for intent in rest if intent.address.namespace != gone]
+                namespace = rest[0].address.namespace
+                rest = [intent for intent in rest if intent.address.namespace != namespace]
             if isinstance(outcomes[-1].error, ENDING):
                 break
             if isinstance(outcomes[-1].error, ClusterObjectGone) or not isinstance(outcomes[-1].error, WITHOUT_RIGHT):

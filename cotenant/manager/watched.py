@@ -55,35 +55,35 @@ class _ResourceStatus(msgspec.Struct, rename="camel"):
 
 def watched_node(wire: NodeWire) -> WatchedNode:
     """A Node object as decisions see it; QuantityError for an amount that cannot be read."""
-    seen = node_of(wire)
+    observed = node_of(wire)
     node = Node(
-        name=seen.name,
-        capacity=_amounts(seen.capacity),
-        allocatable=_amounts(seen.allocatable),
-        labels={sys.intern(k): sys.intern(v) for k, v in seen.labels.items()},
-        annotations={k: v for k, v in seen.annotations.items() if k.startswith(NODE_ANNOTATIONS)},
-        extended_capacity=_extended(seen.capacity),
-        extended_allocatable=_extended(seen.allocatable),
+        name=observed.name,
+        capacity=_amounts(observed.capacity),
+        allocatable=_amounts(observed.allocatable),
+        labels={sys.intern(k): sys.intern(v) for k, v in observed.labels.items()},
+        annotations={k: v for k, v in observed.annotations.items() if k.startswith(NODE_ANNOTATIONS)},
+        extended_capacity=_extended(observed.capacity),
+        extended_allocatable=_extended(observed.allocatable),
     )
-    return WatchedNode(Owned("v1", "Node", seen.name, seen.uid), node)
+    return WatchedNode(Owned("v1", "Node", observed.name, observed.uid), node)
 
 
 def watched_pod(wire: PodWire) -> Pod:
     """A Pod object as the sums over nodes need it; one that has ended has an end."""
-    seen = pod_of(wire)
+    observed = pod_of(wire)
     return Pod(
-        namespace=seen.namespace,
-        name=seen.name,
+        namespace=observed.namespace,
+        name=observed.name,
         workload=_NOBODY,
-        node=seen.node,
+        node=observed.node,
         start_seconds=0,
-        end_seconds=0 if seen.phase in ENDED or is_placeholder(seen) else None,
-        qos=qos_of(seen.labels),
-        priority=priority_of(seen.labels, seen.priority),
-        requests=_amounts(seen.requests),
-        zones=_zones(seen.annotations),
-        batch_millicores=seen.requests.get(BATCH_CPU, 0),
-        best_effort=seen.best_effort,
+        end_seconds=0 if observed.phase in ENDED or is_placeholder(observed) else None,
+        qos=qos_of(observed.labels),
+        priority=priority_of(observed.labels, observed.priority),
+        requests=_amounts(observed.requests),
+        zones=_zones(observed.annotations),
+        batch_millicores=observed.requests.get(BATCH_CPU, 0),
+        best_effort=observed.best_effort,
     )
 
 
@@ -92,13 +92,13 @@ def is_placeholder(pod: ObservedPod) -> bool:
     return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
 
 
-def _amounts(named: Mapping[str, int]) -> Amounts:
-    return {r: named[r.value] for r in Resource if r.value in named}
+def _amounts(quantities: Mapping[str, int]) -> Amounts:
+    return {r: quantities[r.value] for r in Resource if r.value in quantities}
 
 
-def _extended(named: Mapping[str, int]) -> dict[str, int]:
+def _extended(quantities: Mapping[str, int]) -> dict[str, int]:
     """Published batch and mid amounts, old names included: a node must not carry both."""
-    return {name: amount for name, amount in named.items() if name in PUBLISHED}
+    return {name: amount for name, amount in quantities.items() if name in PUBLISHED}
 
 
 def _zones(annotations: Mapping[str, str]) -> tuple[int, ...]:

@@ -63,22 +63,26 @@ class Agent:
 
     def round(self) -> Told:
         """Look which pods are where, and report every fake node. ClusterAbsent when NodeMetric is not installed."""
-        there = metrics(self._client)
-        found = {node.name: node for node in map(node_of, fake(self._client.list("/api/v1/nodes", NodeWire)))}
-        nodes = tuple(node for node in map(model_node, found.values()) if node)
+        metrics_by_node = metrics(self._client)
+        observed_nodes = {node.name: node for node in map(node_of, fake(self._client.list("/api/v1/nodes", NodeWire)))}
+        nodes = tuple(node for node in map(model_node, observed_nodes.values()) if node)
         listed = map(pod_of, self._client.list("/api/v1/pods", PodWire, fieldSelector=ON_NODES))
         pods = present.pods_of(listed, nodes)
         moment = self._moment()
-        seen, placed = present.observed(pods, nodes, self._curves, moment)
+        observed, placed = present.observed(pods, nodes, self._curves, moment)
         outlooks = present.outlooks(pods, nodes, self._curves, moment)
-        made = reports(seen, placed, self._policy, outlooks)
-        view = View({node.name: node.uid for node in found.values()}, FIELD_MANAGER, self._policy, moment.now_seconds)
-        ours = set(unreported(view.nodes, there, view))
-        mine = [report for report in made if report.node in ours]
+        node_reports = reports(observed, placed, self._policy, outlooks)
+        view = View(
+            {node.name: node.uid for node in observed_nodes.values()}, FIELD_MANAGER, self._policy, moment.now_seconds
+        )
+        ours = set(unreported(view.nodes, metrics_by_node, view))
+        mine = [report for report in node_reports if report.node in ours]
         # An agent reports every time, moved or not: what stands there counts as never filled.
-        known = {name: replace(metric, update_seconds=None) for name, metric in there.items() if name in ours}
-        self._send(steps(mine, known, view), mine, view)
-        usage = {r: sum(report.usage.get(r, 0) for report in made) for r in Resource}
+        prior_metrics = {
+            name: replace(metric, update_seconds=None) for name, metric in metrics_by_node.items() if name in ours
+        }
+        self._send(steps(mine, prior_metrics, view), mine, view)
+        usage = {r: sum(report.usage.get(r, 0) for report in node_reports) for r in Resource}
         return Told(moment.of_day_seconds, len(mine), len(nodes), len(pods), usage)
 
     def _moment(self) -> Moment:
@@ -103,13 +107,13 @@ def _all(client: KubeClient, intents: Iterable[Apply]) -> None:
 
 def metrics(client: KubeClient) -> dict[str, NodeMetric]:
     """NodeMetrics by node. ClusterAbsent when the kind is not installed."""
-    found = map(NodeMetric.parse, client.list(METRICS, dict[str, Any]))
-    return {metric.node: metric for metric in found}
+    node_metrics = map(NodeMetric.parse, client.list(METRICS, dict[str, Any]))
+    return {metric.node: metric for metric in node_metrics}
 
 
-def withdrawn(found: Iterable[NodeMetric]) -> list[Delete]:
+def withdrawn(node_metrics: Iterable[NodeMetric]) -> list[Delete]:
     """Deletes of the NodeMetrics that this agent reported last."""
-    ours = (metric.node for metric in found if metric.reporter == FIELD_MANAGER)
+    ours = (metric.node for metric in node_metrics if metric.reporter == FIELD_MANAGER)
     return [Delete(Address(SLO_GROUP, PLURAL, node), why="cotenant demo --remove") for node in ours]
 
 
@@ -128,18 +132,21 @@ def has_fake_nodes(client: KubeClient) -> bool:
     return bool(fake(client.list("/api/v1/nodes", NodeWire)))
 
 
-def model_node(seen: ObservedNode) -> Node | None:
+def model_node(observed: ObservedNode) -> Node | None:
     """As the generator takes it; None for a node that does not tell its CPU and memory."""
-    amounts = [{r: named[r.value] for r in Resource if r.value in named} for named in (seen.capacity, seen.allocatable)]
+    amounts = [
+        {r: quantities[r.value] for r in Resource if r.value in quantities}
+        for quantities in (observed.capacity, observed.allocatable)
+    ]
     if any(amount.get(r, 0) <= 0 for amount in amounts for r in Resource):
         return None
-    return Node(seen.name, amounts[0], amounts[1])
+    return Node(observed.name, amounts[0], amounts[1])
 
 
 def nodes_of(client: KubeClient) -> tuple[Node, ...]:
     """The cluster's nodes by name. UsageError without a single one of known size."""
-    found = map(model_node, map(node_of, client.list("/api/v1/nodes", NodeWire)))
-    nodes = sorted((node for node in found if node), key=lambda node: node.name)
+    candidates = map(model_node, map(node_of, client.list("/api/v1/nodes", NodeWire)))
+    nodes = sorted((node for node in candidates if node), key=lambda node: node.name)
     if not nodes:
         raise UsageError(
             f"{client.access.server} has no node whose CPU and memory are known",

@@ -103,7 +103,7 @@ def evening_of(now_seconds: float) -> Evening:
     return Evening(day + BATCH_HOURS[0] * HOUR_SECONDS, day + BATCH_HOURS[1] * HOUR_SECONDS)
 
 
-def _settings(given: Settings, folder: Path) -> Settings:
-    kube = msgspec.structs.replace(given.kube, kubeconfig=str(folder / "kubeconfig"), context="")
-    actions = msgspec.structs.replace(given.actions, ledger=str(folder / "ledger.db"))
-    return msgspec.structs.replace(given, kube=kube, actions=actions)
+def _settings(base: Settings, folder: Path) -> Settings:
+    kube = msgspec.structs.replace(base.kube, kubeconfig=str(folder / "kubeconfig"), context="")
+    actions = msgspec.structs.replace(base.actions, ledger=str(folder / "ledger.db"))
+    return msgspec.structs.replace(base, kube=kube, actions=actions)

@@ -103,9 +103,11 @@ class Course:
         """Before each window that is approved or held, and after its end; without one, before the next proposed."""
         now = self.now_seconds()
         plans = [plan for plan in self._plans() if _span(plan)]
-        kept = [plan for plan in plans if _approved(plan)]
-        found = [stop for plan in kept or plans for stop in _stops(plan, bool(kept)) if stop.at_seconds > now]
-        return sorted(found, key=lambda stop: stop.at_seconds)[: 2 if kept else 1]
+        approved = [plan for plan in plans if _approved(plan)]
+        upcoming = [
+            stop for plan in approved or plans for stop in _stops(plan, bool(approved)) if stop.at_seconds > now
+        ]
+        return sorted(upcoming, key=lambda stop: stop.at_seconds)[: 2 if approved else 1]
 
     def told(self) -> Sequence[str]:
         """The newest first."""
@@ -235,8 +237,8 @@ def _over(plan: Plan) -> bool:
 
 def _approved(plan: Plan) -> bool:
     phase = plan.status.phase
-    said = plan.approval is not None and plan.approval.decision is Decision.APPROVED
-    return (said or plan.policy.auto) and not (phase and phase.over)
+    approved = plan.approval is not None and plan.approval.decision is Decision.APPROVED
+    return (approved or plan.policy.auto) and not (phase and phase.over)
 
 
 def _span(plan: Plan) -> bool:

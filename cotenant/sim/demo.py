@@ -37,8 +37,8 @@ def fill(store: Store, spec: SyntheticSpec, progress: Progress) -> SyntheticClus
 def spikes(store: Store, inventory: Inventory, seed: int, progress: Progress) -> None:
     """Store what agents would have done in a few load spikes of the last hour (`enforcement.scenario`)."""
     progress.stage("Load spikes", 1)
-    found = scenario(inventory, inventory.time_seconds, seed)
-    keep(store, found, Keep(inventory.time_seconds))
+    history = scenario(inventory, inventory.time_seconds, seed)
+    keep(store, history, Keep(inventory.time_seconds))
     progress.advance()
 
 
@@ -51,8 +51,8 @@ def refill(store: Store, cluster: SyntheticCluster, progress: Progress) -> None:
 
 def require_synthetic(store: Store) -> None:
     """UsageError when the store holds history of the cluster that no demo made."""
-    kept = store.read_inventory() is not None
-    if kept and not all(record.source.startswith(SOURCE) for record in store.read_quality() or (_UNKNOWN,)):
+    has_history = store.read_inventory() is not None
+    if has_history and not all(record.source.startswith(SOURCE) for record in store.read_quality() or (_UNKNOWN,)):
         raise UsageError(
             f"the store {store.url} holds history of cluster {store.cluster} that is not a demo's",
             fix="Give the demo another store with --store.",

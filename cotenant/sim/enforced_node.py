@@ -81,9 +81,9 @@ class Actor:
     def spec(self) -> PodSpec:
         """As the API server would have it; the quiet level of its cycles is given, so that it needs no learning."""
         cpu, memory = ("cpu", "memory") if self.online else (BATCH_CPU, BATCH_MEMORY)
-        asked = {cpu: self.request_millicores, memory: self.memory_bytes}
-        most = {cpu: self.limit_millicores, memory: 2 * self.memory_bytes}
-        container = ContainerSpec("main", f"c-{self.name}", asked, most, running=True)
+        requests = {cpu: self.request_millicores, memory: self.memory_bytes}
+        limits = {cpu: self.limit_millicores, memory: 2 * self.memory_bytes}
+        container = ContainerSpec("main", f"c-{self.name}", requests, limits, running=True)
         return PodSpec(
             self.namespace,
             self.name,
@@ -131,13 +131,13 @@ class Machine:
             for path in (actor.path, f"{actor.path}/c-{actor.name}"):
                 self.knobs[path] = _OPEN | {Knob.CPU_QUOTA: quota}
 
-    def look(self, wanted: Wanted, at_seconds: float, wall_seconds: float) -> Observation:
+    def look(self, demand: Wanted, at_seconds: float, wall_seconds: float) -> Observation:
         """What an agent would read after this second."""
-        gone = [name for name, since in self.leaving.items() if at_seconds - since >= LEAVING_SECONDS]
-        self.actors = [actor for actor in self.actors if actor.name not in gone]
-        used = self._used(wanted)
-        everything = sum(used.values()) + wanted.system
-        pods = tuple(self._pod(actor, wanted, used) for actor in self.actors)
+        ended = [name for name, since in self.leaving.items() if at_seconds - since >= LEAVING_SECONDS]
+        self.actors = [actor for actor in self.actors if actor.name not in ended]
+        used = self._used(demand)
+        everything = sum(used.values()) + demand.system
+        pods = tuple(self._pod(actor, demand, used) for actor in self.actors)
         # Groups above pods need no usage: strategies add up the pods.
         tiers = {
             KubeQos.BURSTABLE: self._group(BURSTABLE, Level.QOS),
@@ -156,13 +156,13 @@ class Machine:
         """A pod that is told to leave is gone a little later."""
         self.leaving.setdefault(name, at_seconds)
 
-    def _used(self, wanted: Wanted) -> dict[str, float]:
-        used = {a.name: self._capped(a, wanted.millicores.get(a.name, 0.0)) for a in self.actors}
-        online = sum(used[a.name] for a in self.actors if a.online) + wanted.system
+    def _used(self, demand: Wanted) -> dict[str, float]:
+        used = {a.name: self._capped(a, demand.millicores.get(a.name, 0.0)) for a in self.actors}
+        online = sum(used[a.name] for a in self.actors if a.online) + demand.system
         quota = _millicores(self.knobs[TIER][Knob.CPU_QUOTA])
         room = min(quota, max(MILLICORES_PER_CORE * self.cores - online, 0.0))
-        asked = sum(used[a.name] for a in self.actors if not a.online)
-        share = min(1.0, room / asked) if asked else 1.0
+        batch_demand = sum(used[a.name] for a in self.actors if not a.online)
+        share = min(1.0, room / batch_demand) if batch_demand else 1.0
         return {a.name: used[a.name] * (1.0 if a.online else share) for a in self.actors}
 
     def _capped(self, actor: Actor, millicores: float) -> float:
@@ -171,13 +171,13 @@ class Machine:
     def _container(self, actor: Actor) -> str:
         return f"{actor.path}/c-{actor.name}"
 
-    def _pod(self, actor: Actor, wanted: Wanted, used: Mapping[str, float]) -> PodReading:
+    def _pod(self, actor: Actor, demand: Wanted, used: Mapping[str, float]) -> PodReading:
         spec = replace(actor.spec, deleting=actor.name in self.leaving)
-        throttled = actor.online and wanted.millicores.get(actor.name, 0.0) > used[actor.name] + 1
+        throttled = actor.online and demand.millicores.get(actor.name, 0.0) > used[actor.name] + 1
         cpu = CpuUse(used[actor.name], PERIODS, PERIODS if throttled else 0)
         memory = MemoryUse(actor.memory_bytes * 3 // 4, actor.memory_bytes * 7 // 10)
-        slowed = wanted.disturbs.get(actor.name, 0.0) * used.get(wanted.noisy, 0.0) / MILLICORES_PER_CORE
-        cycles = wanted.quiet_cycles + slowed if actor.online else None
+        slowed = demand.disturbs.get(actor.name, 0.0) * used.get(demand.noisy, 0.0) / MILLICORES_PER_CORE
+        cycles = demand.quiet_cycles + slowed if actor.online else None
         group = replace(self._group(actor.path, Level.POD), cpu=cpu, memory=memory, cycles_per_instruction=cycles)
         inner = replace(self._group(self._container(actor), Level.CONTAINER), cpu=cpu, memory=memory)
         return PodReading(spec, group, (ContainerReading(spec.containers[0], inner),))
@@ -201,5 +201,5 @@ def _millicores(quota: Value) -> float:
 
 def shares(total: float, actors: Sequence[Actor]) -> dict[str, float]:
     """A demand of all of them in proportion to their requests."""
-    asked = sum(actor.request_millicores for actor in actors)
-    return {actor.name: total * actor.request_millicores / asked for actor in actors} if asked else {}
+    requested = sum(actor.request_millicores for actor in actors)
+    return {actor.name: total * actor.request_millicores / requested for actor in actors} if requested else {}

@@ -106,8 +106,8 @@ def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Found:
         acts += play.acts
         lanes.append(gridded(node.name, play.samples, dry=play.dry, source=SOURCE))
     dry = sum(lane.dry for lane in lanes)
-    told = Gathering(end_seconds, f"scenario-{seed}", (SOURCE,), len(inventory.nodes) if nodes else 0, dry)
-    return Found(tuple(acts), tuple(lanes), told)
+    gathering = Gathering(end_seconds, f"scenario-{seed}", (SOURCE,), len(inventory.nodes) if nodes else 0, dry)
+    return Found(tuple(acts), tuple(lanes), gathering)
 
 
 def _stage(inventory: Inventory) -> list[Node]:
@@ -122,13 +122,15 @@ def actors_of(node: Node, pods: Sequence[Pod]) -> list[Actor]:
     online = [p for p in here if p.qos in (QosClass.LS, QosClass.NONE)][:ONLINE_PODS]
     batch = [p for p in here if p.qos is QosClass.BE][:BATCH_PODS]
     cpu = node.capacity.get(Resource.CPU, 16 * MILLICORES_PER_CORE)
-    named = [(p.namespace, p.name) for p in online] or [("shop", "web-0"), ("pay", "checkout-0")]
+    online_names = [(p.namespace, p.name) for p in online] or [("shop", "web-0"), ("pay", "checkout-0")]
     lent = [(p.namespace, p.name) for p in batch]
     lent += [("batch", f"etl-{n}") for n in range(BATCH_PODS - len(lent))]
-    request = int(0.4 * cpu / len(named)) // 100 * 100
-    found = [Actor(ns, name, True, request, int(1.35 * request) // 100 * 100, 2 * GIB) for ns, name in named]
-    asked = int(0.45 * cpu / len(lent)) // 100 * 100
-    return found + [Actor(ns, name, False, asked, asked, GIB) for ns, name in lent]
+    request = int(0.4 * cpu / len(online_names)) // 100 * 100
+    online_actors = [
+        Actor(ns, name, True, request, int(1.35 * request) // 100 * 100, 2 * GIB) for ns, name in online_names
+    ]
+    batch_request = int(0.45 * cpu / len(lent)) // 100 * 100
+    return online_actors + [Actor(ns, name, False, batch_request, batch_request, GIB) for ns, name in lent]
 
 
 @dataclass(slots=True)
@@ -159,27 +161,27 @@ class _Play:
         settings, policy = EnforcerSettings(), decode(POLICY)
         running, memory = strategies(settings), Memory()
         rate = Rate(settings.evictions_per_minute, settings.evictions_burst)
-        for second, wanted in enumerate(self._demand(cores)):
-            seen = machine.look(wanted, float(second), self.begin_seconds + second)
-            memory = self._tick(machine, seen, policy, (running, memory), rate)
+        for second, demand in enumerate(self._demand(cores)):
+            observation = machine.look(demand, float(second), self.begin_seconds + second)
+            memory = self._tick(machine, observation, policy, (running, memory), rate)
 
     def _tick(
         self,
         machine: Machine,
-        seen: Observation,
+        observation: Observation,
         policy: NodePolicy,
         mind: tuple[Sequence[Strategy[Any]], Memory],
         rate: Rate,
     ) -> Memory:
-        decided, memory = decide(seen, policy, mind[1], mind[0], Ages())
-        settled = settle([Plan(wants=decided.wants)], seen, self._notes, DIALECT)
-        self.samples.append(sample_of(seen, decided))
-        self._say(seen, [*settled.refused, *map(self._done, settled.writes)])
+        decided, memory = decide(observation, policy, mind[1], mind[0], Ages())
+        settled = settle([Plan(wants=decided.wants)], observation, self._notes, DIALECT)
+        self.samples.append(sample_of(observation, decided))
+        self._say(observation, [*settled.refused, *map(self._done, settled.writes)])
         if not self.dry:
             self._notes = settled.notes
             machine.obey(settled.writes)
-        self._evict(machine, seen, decided, rate)
-        for action, warning in self._verdicts.news(decided.verdicts, seen):
+        self._evict(machine, observation, decided, rate)
+        for action, warning in self._verdicts.news(decided.verdicts, observation):
             self.acts.append(act_of(action, self.node.name, warning))
         return memory
 
@@ -189,27 +191,27 @@ class _Play:
             write.path, write.knob, write.level, write.value, outcome, write.strategy, write.why, before=write.present
         )
 
-    def _say(self, seen: Observation, results: Sequence[Done]) -> None:
+    def _say(self, observation: Observation, results: Sequence[Done]) -> None:
         """As the agent's teller: what a dry run would write is told when it is another value."""
-        owners = {path: pod.spec.key for pod in seen.pods for path in paths_of(pod)}
+        owners = {path: pod.spec.key for pod in observation.pods for path in paths_of(pod)}
         for one in results:
             place = (one.path, one.knob.value)
             if one.outcome not in (Outcome.WRITTEN, Outcome.RESTORED):
                 if self._told.get(place) == one.value:
                     continue
                 self._told[place] = one.value
-            said = action_of(one, stamp(seen.wall_seconds), owners.get(one.path, ""), self.dry)
-            self.acts.append(act_of(said, self.node.name))
+            action = action_of(one, stamp(observation.wall_seconds), owners.get(one.path, ""), self.dry)
+            self.acts.append(act_of(action, self.node.name))
 
-    def _evict(self, machine: Machine, seen: Observation, decided: Round, rate: Rate) -> None:
-        pods = {pod.spec.uid: pod.spec for pod in seen.pods}
-        chosen = admitted(decided.evictions, pods, self._asked, seen.at_seconds, rate)
+    def _evict(self, machine: Machine, observation: Observation, decided: Round, rate: Rate) -> None:
+        pods = {pod.spec.uid: pod.spec for pod in observation.pods}
+        chosen = admitted(decided.evictions, pods, self._asked, observation.at_seconds, rate)
         self._asked = chosen.asked
         for eviction in chosen.now:
             key = f"{eviction.namespace}/{eviction.name}"
             outcome = "would-ask" if self.dry else "asked"
-            said = Action(
-                stamp(seen.wall_seconds),
+            action = Action(
+                stamp(observation.wall_seconds),
                 "evict",
                 key,
                 outcome,
@@ -218,9 +220,9 @@ class _Play:
                 pod=key,
                 dry_run=self.dry,
             )
-            self.acts.append(act_of(said, self.node.name))
+            self.acts.append(act_of(action, self.node.name))
             if not self.dry:
-                machine.dismiss(eviction.name, seen.at_seconds)
+                machine.dismiss(eviction.name, observation.at_seconds)
 
     # --- what everybody wants ----------------------------------------------------------------------------------------
     def _demand(self, cores: int) -> Iterator[Wanted]:

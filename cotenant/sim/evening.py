@@ -58,9 +58,9 @@ def ended(pods: Iterable[Json], now_seconds: float) -> list[Json]:
     return [pod for pod in pods if now_seconds - _born(pod) >= life_seconds(pod)]
 
 
-def made(there: Sequence[Place], now_seconds: float) -> list[Json]:
+def made(places: Sequence[Place], now_seconds: float) -> list[Json]:
     """One pod for each node with a hole, as large as the hole."""
-    return [_pod(place, now_seconds) for place in there if place.free.get("cpu", 0) >= LEAST_MILLICORES]
+    return [_pod(place, now_seconds) for place in places if place.free.get("cpu", 0) >= LEAST_MILLICORES]
 
 
 def _pod(place: Place, now_seconds: float) -> Json:

@@ -33,8 +33,8 @@ def bound(pod: Json, now_seconds: float) -> Json:
 def unplaced(pod: Json, nodes: int, now_seconds: float) -> Json:
     """Status of a pod that found no node; the same when it was told before."""
     status = pod.get("status") or {}
-    told = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled"]
-    if told and told[0].get("reason") == "Unschedulable":
+    conditions = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled"]
+    if conditions and conditions[0].get("reason") == "Unschedulable":
         return status
     condition = {
         "type": "PodScheduled",
@@ -66,28 +66,34 @@ def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int]
     status = pod.get("status") or {}
     if status.get("phase") != "Running" or not _differs(pod):
         return None
-    room, asked = parse_room(allocatable), {n: a for n, a in requests_of(pod["spec"]).items() if n in ("cpu", "memory")}
-    free = {name: room.get(name, 0) - others.get(name, 0) for name in asked}
-    why = "Infeasible" if not fits(asked, room) else "Deferred" if not fits(asked, free) else ""
-    kept = [c for c in status.get("conditions") or () if c["type"] not in (PENDING, IN_PROGRESS)]
+    room, requests = (
+        parse_room(allocatable),
+        {n: a for n, a in requests_of(pod["spec"]).items() if n in ("cpu", "memory")},
+    )
+    free = {name: room.get(name, 0) - others.get(name, 0) for name in requests}
+    why = "Infeasible" if not fits(requests, room) else "Deferred" if not fits(requests, free) else ""
+    conditions = [c for c in status.get("conditions") or () if c["type"] not in (PENDING, IN_PROGRESS)]
     generation = pod["metadata"].get("generation", 1)
     if why:
-        words = "Node didn't have enough capacity" if why == "Infeasible" else "Node didn't have enough resource"
-        told = {"type": PENDING, "status": "True", "reason": why, "message": words}
-        made = {**status, "conditions": [*kept, {**told, "lastTransitionTime": _since(status, why, now_seconds)}]}
-        return made if made != status else None
+        message = "Node didn't have enough capacity" if why == "Infeasible" else "Node didn't have enough resource"
+        condition = {"type": PENDING, "status": "True", "reason": why, "message": message}
+        changed = {
+            **status,
+            "conditions": [*conditions, {**condition, "lastTransitionTime": _since(status, why, now_seconds)}],
+        }
+        return changed if changed != status else None
     old = {one["name"]: one for one in status.get("containerStatuses") or ()}
     fresh = [container_status(c, timestamp(now_seconds)) for c in pod["spec"]["containers"]]
     statuses = [
         {**old.get(new["name"], new), "resources": new["resources"], "allocatedResources": new["allocatedResources"]}
         for new in fresh
     ]
-    return {**status, "conditions": kept, "containerStatuses": statuses, "observedGeneration": generation}
+    return {**status, "conditions": conditions, "containerStatuses": statuses, "observedGeneration": generation}
 
 
 def _since(status: Json, why: str, now_seconds: float) -> str:
-    told = (c for c in status.get("conditions") or () if c["type"] == PENDING and c.get("reason") == why)
-    return next((str(c["lastTransitionTime"]) for c in told), timestamp(now_seconds))
+    conditions = (c for c in status.get("conditions") or () if c["type"] == PENDING and c.get("reason") == why)
+    return next((str(c["lastTransitionTime"]) for c in conditions), timestamp(now_seconds))
 
 
 def _differs(pod: Json) -> bool:

@@ -109,12 +109,12 @@ class Living:
                 self._owners.add((key[0], "Deployment", owner["name"].rpartition("-")[0]))
             elif owner["kind"] in CONTROLLED:
                 self._owners.add((key[0], owner["kind"], owner["name"]))
-        for kept, wanted in (
+        for keys, is_member in (
             (self._waiting, after is not None and placing.waits(after)),
             (self._starting, after is not None and bool(after["spec"].get("nodeName")) and _phase(after) == "Pending"),
             (self._resizing, after is not None and _phase(after) == "Running"),
         ):
-            (kept.add if wanted else kept.discard)(key)
+            (keys.add if is_member else keys.discard)(key)
 
     def _turn(self, owner: Owner, now_seconds: float) -> bool:
         """A controller's turn; it is looked at again when one of its pods, or itself, changed."""
@@ -127,11 +127,11 @@ class Living:
         owner_of_new = None
         if kind == "Deployment":
             owner_of_new, wrote = self._sets(controller, pods)
-        made = rollouts.turn(controller, pods, len(self._state.items(NODES)), owner_of_new)
-        wrote += [self._hand.ended(pod) for pod in made.ended]
-        wrote += [self._create(self._gated(pod, now_seconds)) for pod in made.made]
-        if made.status is not None:
-            wrote.append(self._hand.told(controller, made.status))
+        turn = rollouts.turn(controller, pods, len(self._state.items(NODES)), owner_of_new)
+        wrote += [self._hand.ended(pod) for pod in turn.ended]
+        wrote += [self._create(self._gated(pod, now_seconds)) for pod in turn.made]
+        if turn.status is not None:
+            wrote.append(self._hand.told(controller, turn.status))
         return any(wrote)
 
     def _sets(self, deployment: Json, pods: Sequence[Json]) -> tuple[Json | None, list[bool]]:
@@ -168,33 +168,33 @@ class Living:
 
     def _gated(self, pod: Json, now_seconds: float) -> Json:
         """As our webhook makes it: held back where a Reservation waits for it."""
-        found = self._state.items(RESERVATIONS)
+        reservations = self._state.items(RESERVATIONS)
         guard = self._state.get(GUARDS, ("", SWAP_GUARD))
-        if not found or guard is None:
+        if not reservations or guard is None:
             return pod
-        offers = Offers.of((Reservation.parse(one) for _, one in found), Guard.parse(guard).served_until_seconds)
+        offers = Offers.of((Reservation.parse(one) for _, one in reservations), Guard.parse(guard).served_until_seconds)
         return dict(gated(pod, offers, pod["metadata"]["namespace"], now_seconds))
 
     def _pods_of(self, controller: Json) -> list[Json]:
         """By its selector, and of somebody: a bare pod with the same labels is nobody's."""
-        wanted = controller["spec"]["selector"]["matchLabels"].items()
+        labels = controller["spec"]["selector"]["matchLabels"].items()
         return [
             pod
             for (namespace, _), pod in self._state.items(PODS)
             if namespace == controller["metadata"]["namespace"]
-            and wanted <= (pod["metadata"].get("labels") or {}).items()
+            and labels <= (pod["metadata"].get("labels") or {}).items()
             and pod["metadata"].get("ownerReferences")
         ]
 
     def _place(self, now_seconds: float) -> bool:
-        found = (self._state.get(PODS, key) for key in self._waiting)
-        pods = [pod for pod in found if pod is not None and placing.waits(pod)]
+        waiting = (self._state.get(PODS, key) for key in self._waiting)
+        pods = [pod for pod in waiting if pod is not None and placing.waits(pod)]
         if not pods:
             return False
         nodes = [node for _, node in self._state.items(NODES)]
-        there = placing.places(nodes, (pod for _, pod in self._state.items(PODS)), self._sizes)
+        places = placing.places(nodes, (pod for _, pod in self._state.items(PODS)), self._sizes)
         wrote = False
-        for pod, node in placing.placed(pods, there):
+        for pod, node in placing.placed(pods, places):
             if node:
                 wrote |= self._bind(pod, node, now_seconds)
             else:
@@ -244,10 +244,10 @@ class Living:
         controller = self._state.get(place, (scaler["metadata"]["namespace"], target["name"])) if place else None
         if controller is None:
             return False
-        wanted = self._steady(scaler, scaled(scaler, controller, self._demand, now_seconds), now_seconds)
-        if wanted == controller["spec"].get("replicas", 1):
+        replicas = self._steady(scaler, scaled(scaler, controller, self._demand, now_seconds), now_seconds)
+        if replicas == controller["spec"].get("replicas", 1):
             return False
-        steps: Sequence[Json] = [{"op": "replace", "path": "/spec/replicas", "value": wanted}]
+        steps: Sequence[Json] = [{"op": "replace", "path": "/spec/replicas", "value": replicas}]
         return self._hand.patched(controller, steps)
 
     def _lend(self, now_seconds: float) -> bool:
@@ -257,20 +257,20 @@ class Living:
         self._batched_at = now_seconds
         pods = [pod for _, pod in self._state.items(PODS)]
         mine = [pod for pod in pods if evening.ours(pod)]
-        gone = mine if not self._batch.now(now_seconds) else evening.ended(mine, now_seconds)
-        wrote = [self._hand.ended(pod) for pod in gone]
+        ended = mine if not self._batch.now(now_seconds) else evening.ended(mine, now_seconds)
+        wrote = [self._hand.ended(pod) for pod in ended]
         if self._batch.now(now_seconds):  # room of those that are gone is offered to who waits before the next look
             nodes = [node for _, node in self._state.items(NODES)]
-            there = placing.places(nodes, pods, self._sizes)
-            wrote += [self._create(pod) for pod in evening.made(there, now_seconds)]
+            places = placing.places(nodes, pods, self._sizes)
+            wrote += [self._create(pod) for pod in evening.made(places, now_seconds)]
         return any(wrote)
 
-    def _steady(self, scaler: Json, wanted: int, now_seconds: float) -> int:
+    def _steady(self, scaler: Json, replicas: int, now_seconds: float) -> int:
         """The most that was wanted in the last minutes: replicas go slowly and come at once."""
-        kept = self._wanted.setdefault(scaler["metadata"]["uid"], [])
-        kept[:] = [(at, count) for at, count in kept if now_seconds - at < STEADY_SECONDS]
-        kept.append((now_seconds, wanted))
-        return max(count for _, count in kept)
+        history = self._wanted.setdefault(scaler["metadata"]["uid"], [])
+        history[:] = [(at, count) for at, count in history if now_seconds - at < STEADY_SECONDS]
+        history.append((now_seconds, replicas))
+        return max(count for _, count in history)
 
     def _recount(self) -> bool:
         """Quotas of namespaces in which pods came or went, as their controller counts them."""

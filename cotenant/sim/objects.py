@@ -44,9 +44,9 @@ def namespaces(inventory: Inventory) -> Iterator[Apply]:
         yield _apply(Address("v1", "namespaces", f"{PREFIX}{name}"), "Namespace", {}, {})
 
 
-def nodes(found: Iterable[Node], *, fake: bool) -> Iterator[Apply]:
+def nodes(cluster_nodes: Iterable[Node], *, fake: bool) -> Iterator[Apply]:
     """Nodes, each followed by its status; `fake` marks them for kwok, which then plays their kubelets."""
-    for node in found:
+    for node in cluster_nodes:
         yield _node(node, fake=fake)
         yield _node_status(node)
 
@@ -63,9 +63,9 @@ def workloads(inventory: Inventory) -> Iterator[Apply]:
 
 def pods(inventory: Inventory) -> Iterator[Apply]:
     """The running pods of controllers, bound to their nodes, each followed by its status."""
-    known = {workload.ref: workload for workload in inventory.workloads}
+    workloads = {workload.ref: workload for workload in inventory.workloads}
     for pod in inventory.pods:
-        workload = known.get(pod.workload)
+        workload = workloads.get(pod.workload)
         if pod.running and workload and workload.ref.kind != "Pod":
             yield from _pod(pod, workload)
 
@@ -85,7 +85,7 @@ def _node(node: Node, *, fake: bool) -> Apply:
 
 def _node_status(node: Node) -> Apply:
     both = {"capacity": node.capacity, "allocatable": node.allocatable}
-    amounts = {key: {**_amounts(held), "pods": _PODS_PER_NODE} for key, held in both.items()}
+    amounts = {key: {**_amounts(resources), "pods": _PODS_PER_NODE} for key, resources in both.items()}
     ready = {"type": "Ready", "status": "True", "reason": "Demo", "message": "a node of cotenant demo"}
     return _status(Address("v1", "nodes", node.name), "Node", {**amounts, "conditions": [ready]})
 
@@ -129,8 +129,8 @@ def _pod_spec(workload: Workload) -> Json:
 
 
 def _container(container: Container) -> Json:
-    held = {"requests": _amounts(container.requests), "limits": _amounts(container.limits)}
-    resources = {key: amounts for key, amounts in held.items() if amounts}
+    sides = {"requests": _amounts(container.requests), "limits": _amounts(container.limits)}
+    resources = {key: amounts for key, amounts in sides.items() if amounts}
     return {"name": container.name, "image": PAUSE_IMAGE, **({"resources": resources} if resources else {})}
 
 
@@ -180,8 +180,8 @@ _SPECS: Final[dict[str, Callable[[Workload], Json]]] = {
 
 def counted(intents: Iterable[Apply]) -> dict[str, int]:
     """How many objects of each kind would be applied; a status is no object."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for intent in intents:
         if not intent.subresource:
-            found[intent.address.resource] = found.get(intent.address.resource, 0) + 1
-    return found
+            counts[intent.address.resource] = counts.get(intent.address.resource, 0) + 1
+    return counts

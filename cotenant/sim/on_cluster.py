@@ -74,18 +74,18 @@ def require_test_cluster(client: KubeClient) -> None:
     """UsageError when a node is somebody's."""
     nodes = foreign_nodes(client)
     if nodes:
-        named = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
+        examples = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
         raise UsageError(
-            f"{client.access.server} is no test cluster: {len(nodes)} of its nodes are real ({named})",
+            f"{client.access.server} is no test cluster: {len(nodes)} of its nodes are real ({examples})",
             fix=f"Choose another cluster, label its nodes {TEST_LABEL}=true, or insist with --yes.",
         )
 
 
-def require_own_namespaces(client: KubeClient, wanted: Iterable[Apply]) -> None:
+def require_own_namespaces(client: KubeClient, namespaces: Iterable[Apply]) -> None:
     """UsageError when a namespace of that name is not the demo's."""
-    there = {item.metadata.name: item.metadata.labels for item in client.list("/api/v1/namespaces", _Item)}
-    for intent in wanted:
-        labels = there.get(intent.address.name)
+    labels_by_name = {item.metadata.name: item.metadata.labels for item in client.list("/api/v1/namespaces", _Item)}
+    for intent in namespaces:
+        labels = labels_by_name.get(intent.address.name)
         if labels is not None and labels.get(DEMO_LABEL) != "true":
             raise UsageError(
                 f"namespace {intent.address.name} exists and is not the demo's",
@@ -104,8 +104,8 @@ def remove(client: KubeClient, progress: Progress) -> int:
     for resource in ("namespaces", "nodes"):
         items = client.list(f"/api/v1/{resource}", _Item, labelSelector=_SELECTOR)
         ours = [item.metadata for item in items if item.metadata.name.startswith(PREFIX)]
-        gone = [Delete(Address("v1", resource, meta.name), meta.uid, "cotenant demo --remove") for meta in ours]
-        count += _sent(client, gone, progress, f"Delete {resource}")
+        deletes = [Delete(Address("v1", resource, meta.name), meta.uid, "cotenant demo --remove") for meta in ours]
+        count += _sent(client, deletes, progress, f"Delete {resource}")
     return count
 
 
@@ -124,9 +124,9 @@ def _reported(client: KubeClient) -> list[Delete]:
 
 def pending(client: KubeClient) -> tuple[int, int]:
     """Pods of the demo that wait for a node and may get one, and those that have one."""
-    found = client.list("/api/v1/pods", _PodItem, labelSelector=_SELECTOR)
-    placed = sum(bool(pod.spec.node_name) for pod in found)
-    return sum(not pod.spec.node_name and not pod.refused for pod in found), placed
+    pods = client.list("/api/v1/pods", _PodItem, labelSelector=_SELECTOR)
+    placed = sum(bool(pod.spec.node_name) for pod in pods)
+    return sum(not pod.spec.node_name and not pod.refused for pod in pods), placed
 
 
 def pods_wanted(workload: Workload) -> int:
@@ -145,9 +145,9 @@ def _sent(client: KubeClient, intents: Sequence[Intent], progress: Progress, nam
         refused = next((outcome for outcome in part if not outcome.ok), None)
         if refused:
             written = sum(outcome.ok for outcome in outcomes)
-            said = f"{refused.intent.address}: {refused.error}"
+            failure = f"{refused.intent.address}: {refused.error}"
             raise ClusterError(
-                f"{name}: {written} of {len(intents)} written, then {said}",
+                f"{name}: {written} of {len(intents)} written, then {failure}",
                 fix="Run it again: what is there stays. `--remove` takes everything out.",
             ) from refused.error
     return len(outcomes)

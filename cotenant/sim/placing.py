@@ -39,11 +39,11 @@ class Sizes:
     def of(self, pod: Json) -> Room:
         """Requests by resource, and one of `pods`."""
         spec, uid = pod["spec"], pod["metadata"].get("uid", "")
-        known = self._known.get(uid)
-        if known is None or (known[0] is not spec and known[0] != spec):
-            known = spec, _asked(pod)
-            self._known[uid] = known
-        return known[1]
+        entry = self._known.get(uid)
+        if entry is None or (entry[0] is not spec and entry[0] != spec):
+            entry = spec, _asked(pod)
+            self._known[uid] = entry
+        return entry[1]
 
     def forget(self, pod: Json) -> None:
         """A pod is gone."""
@@ -52,7 +52,7 @@ class Sizes:
 
 def places(nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes) -> list[Place]:
     """What nodes have left: allocatable minus the requests of the pods that are bound there."""
-    found = {
+    by_name = {
         node["metadata"]["name"]: Place(
             node["metadata"]["name"],
             node["metadata"].get("labels") or {},
@@ -62,10 +62,10 @@ def places(nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes) -> list[Pl
         if not (node.get("spec") or {}).get("unschedulable")
     }
     for pod in pods:
-        place = found.get(pod["spec"].get("nodeName", ""))
+        place = by_name.get(pod["spec"].get("nodeName", ""))
         if place and (pod.get("status") or {}).get("phase") not in ENDED:
             _take(place.free, sizes.of(pod))
-    return list(found.values())
+    return list(by_name.values())
 
 
 def waits(pod: Json) -> bool:
@@ -74,17 +74,17 @@ def waits(pod: Json) -> bool:
     return not spec.get("nodeName") and not spec.get("schedulingGates") and not meta.get("deletionTimestamp")
 
 
-def placed(pods: Sequence[Json], there: list[Place]) -> list[tuple[Json, str]]:
+def placed(pods: Sequence[Json], places: list[Place]) -> list[tuple[Json, str]]:
     """(pod, node or "") of each waiting pod: first those whose room is being handed over to them, then the eldest."""
-    made = []
+    assignments = []
     for pod in sorted(pods, key=_turn):
-        asked = _asked(pod)
-        fitting = [p for p in there if _may(pod, p) and all(p.free.get(n, 0) >= a for n, a in asked.items())]
+        requests = _asked(pod)
+        fitting = [p for p in places if _may(pod, p) and all(p.free.get(n, 0) >= a for n, a in requests.items())]
         best = max(fitting, key=lambda p: p.free.get("cpu", 0), default=None)
         if best:
-            _take(best.free, asked)
-        made.append((pod, best.name if best else ""))
-    return made
+            _take(best.free, requests)
+        assignments.append((pod, best.name if best else ""))
+    return assignments
 
 
 def _turn(pod: Json) -> tuple[bool, str, str]:
@@ -97,8 +97,8 @@ def _asked(pod: Json) -> Room:
     return {**{name: amount for name, amount in requests_of(pod["spec"]).items() if amount}, "pods": 1}
 
 
-def _take(free: Room, asked: Room) -> None:
-    for name, amount in asked.items():
+def _take(free: Room, requests: Room) -> None:
+    for name, amount in requests.items():
         free[name] = free.get(name, 0) - amount
 
 
@@ -110,8 +110,8 @@ def _terms(pod: Json) -> Sequence[Json]:
 
 
 def _may(pod: Json, place: Place) -> bool:
-    wanted = pod["spec"].get("nodeSelector") or {}
-    if any(place.labels.get(key) != value for key, value in wanted.items()):
+    selector = pod["spec"].get("nodeSelector") or {}
+    if any(place.labels.get(key) != value for key, value in selector.items()):
         return False
     terms = _terms(pod)
     return not terms or any(_meets(term, place) for term in terms)

@@ -61,12 +61,12 @@ def stocked(inventory: Inventory, now_seconds: float) -> Iterator[Stored]:
             yield controller
             if workload.ref.kind == "Deployment":
                 digest = template_hash(controller[1]["spec"]["template"])
-                made = replica_set(controller[1], digest, ready[workload.ref])
+                current_set = replica_set(controller[1], digest, ready[workload.ref])
                 metadata = {
-                    **made["metadata"],
-                    "uid": _uid("ReplicaSet", workload.ref.namespace, made["metadata"]["name"]),
+                    **current_set["metadata"],
+                    "uid": _uid("ReplicaSet", workload.ref.namespace, current_set["metadata"]["name"]),
                 }
-                yield ("apps", "replicasets"), {**made, "metadata": {**metadata, "creationTimestamp": born}}
+                yield ("apps", "replicasets"), {**current_set, "metadata": {**metadata, "creationTimestamp": born}}
         if workload.autoscaler:
             yield _scaler(workload, workload.autoscaler, born)
     for pod in pods:
@@ -120,12 +120,12 @@ def container_status(container: Json, since: str) -> Json:
 
 def controller_status(kind: str, counts: tuple[int, int, int], generation: int) -> Json:
     """The status of a controller with (wanted, of the present template, ready) pods."""
-    wanted, updated, ready = counts
+    desired, updated, ready = counts
     if kind == "DaemonSet":
         return {
             "observedGeneration": generation,
-            "desiredNumberScheduled": wanted,
-            "currentNumberScheduled": wanted,
+            "desiredNumberScheduled": desired,
+            "currentNumberScheduled": desired,
             "updatedNumberScheduled": updated,
             "numberReady": ready,
             "numberAvailable": ready,
@@ -137,7 +137,7 @@ def controller_status(kind: str, counts: tuple[int, int, int], generation: int) 
         return {}
     return {
         "observedGeneration": generation,
-        "replicas": max(wanted, ready),
+        "replicas": max(desired, ready),
         "updatedReplicas": updated,
         "readyReplicas": ready,
         "availableReplicas": ready,
@@ -147,8 +147,8 @@ def controller_status(kind: str, counts: tuple[int, int, int], generation: int) 
 def _meta(name: str, namespace: str, kind: str, born: str, **more: Any) -> Json:
     """uid: the same for the same object, so that two demos of a seed are alike."""
     inside = {"namespace": namespace} if namespace else {}
-    kept = {key: value for key, value in more.items() if value}
-    return {"name": name, **inside, "uid": _uid(kind, namespace, name), "creationTimestamp": born, **kept}
+    fields = {key: value for key, value in more.items() if value}
+    return {"name": name, **inside, "uid": _uid(kind, namespace, name), "creationTimestamp": born, **fields}
 
 
 def _uid(kind: str, namespace: str, name: str) -> str:
@@ -191,8 +191,8 @@ def _node(node: Node, born: str) -> Json:
     standard = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels, marks = {**standard, **node.labels, **DEMO_LABELS}, dict([KWOK_ANNOTATION])
     amounts = {
-        key: {**_amounts(held), "pods": str(_PODS_PER_NODE)}
-        for key, held in (("capacity", node.capacity), ("allocatable", node.allocatable))
+        key: {**_amounts(resources), "pods": str(_PODS_PER_NODE)}
+        for key, resources in (("capacity", node.capacity), ("allocatable", node.allocatable))
     }
     ready = {"type": "Ready", "status": "True", "reason": "Demo", "lastTransitionTime": born}
     meta = _meta(node.name, "", "Node", born, labels=labels, annotations=marks)
@@ -206,10 +206,10 @@ def _node(node: Node, born: str) -> Json:
 
 
 def _counts(inventory: Inventory) -> Mapping[WorkloadRef, int]:
-    found: dict[WorkloadRef, int] = defaultdict(int)
+    counts: dict[WorkloadRef, int] = defaultdict(int)
     for pod in inventory.pods:
-        found[pod.workload] += pod.running
-    return found
+        counts[pod.workload] += pod.running
+    return counts
 
 
 def _controller(workload: Workload, ready: int, born: str) -> Stored:
@@ -250,12 +250,12 @@ def _scaler(workload: Workload, scaler: Autoscaler, born: str) -> Stored:
 
 
 def _pods(inventory: Inventory) -> Iterator[Json]:
-    known = {workload.ref: workload for workload in inventory.workloads}
-    templates = {ref: template_of(workload) for ref, workload in known.items()}
+    workloads = {workload.ref: workload for workload in inventory.workloads}
+    templates = {ref: template_of(workload) for ref, workload in workloads.items()}
     hashes = {ref: template_hash(template) for ref, template in templates.items()}
     for pod in inventory.pods:
-        if pod.running and pod.workload in known:
-            yield _pod(pod, known[pod.workload], templates[pod.workload], hashes[pod.workload])
+        if pod.running and pod.workload in workloads:
+            yield _pod(pod, workloads[pod.workload], templates[pod.workload], hashes[pod.workload])
 
 
 def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
@@ -308,9 +308,9 @@ def _bounds(inventory: Inventory, pods: Iterable[Json], born: str) -> Iterator[S
         yield ("", "resourcequotas"), status_of(quota, used)
 
 
-def _limit_range(namespace: str, found: Iterable[LimitRange], born: str) -> Json:
+def _limit_range(namespace: str, ranges: Iterable[LimitRange], born: str) -> Json:
     item: Json = {"type": "Container"}
-    for one in found:
+    for one in ranges:
         amounts = (("min", one.minimum), ("max", one.maximum))
         for key, amount in amounts:
             if amount is not None:
@@ -333,15 +333,15 @@ def _spec(workload: Workload) -> Json:
 
 
 def _container(container: Container) -> Json:
-    held = {"requests": _amounts(container.requests), "limits": _amounts(container.limits)}
-    made: Json = {"name": container.name, "image": PAUSE_IMAGE}
-    made["resources"] = {key: amounts for key, amounts in held.items() if amounts}
+    sides = {"requests": _amounts(container.requests), "limits": _amounts(container.limits)}
+    body: Json = {"name": container.name, "image": PAUSE_IMAGE}
+    body["resources"] = {key: amounts for key, amounts in sides.items() if amounts}
     if container.role is ContainerRole.SIDECAR:
-        made["restartPolicy"] = "Always"
+        body["restartPolicy"] = "Always"
     if container.restarts_on:
         policy = [{"resourceName": r.value, "restartPolicy": "RestartContainer"} for r in container.restarts_on]
-        made["resizePolicy"] = policy
-    return made if made["resources"] else {k: v for k, v in made.items() if k != "resources"}
+        body["resizePolicy"] = policy
+    return body if body["resources"] else {k: v for k, v in body.items() if k != "resources"}
 
 
 def _amounts(amounts: Amounts | Mapping[Resource, int]) -> dict[str, str]:

@@ -59,24 +59,24 @@ class Curves:
     def at(self, resource: Resource, rows: npt.NDArray[np.intp], times: Floats) -> Floats:
         """Usage at moments (Unix seconds), (len(rows), len(times)): of the same time of the week, or of the day."""
         slots = (times - self.grid.start_seconds) / self.grid.step_seconds % self.grid.size
-        left = slots.astype(np.intp) % self.grid.size
+        index = slots.astype(np.intp) % self.grid.size
         weight = slots - np.floor(slots)
         values = self.values[resource]
-        before, after = values[rows[:, None], left], values[rows[:, None], (left + 1) % self.grid.size]
+        before, after = values[rows[:, None], index], values[rows[:, None], (index + 1) % self.grid.size]
         return np.asarray(before * (1.0 - weight) + after * weight)
 
 
-def curves(made: SyntheticCluster) -> Curves:
+def curves(cluster: SyntheticCluster) -> Curves:
     """The curves of a cluster as it stands; a workload that never ran in the window uses nothing."""
-    whole = made.usage[Signal.CPU_USAGE_MEAN].grid
-    grid = whole.last(min(whole.size // whole.slots_per_day, 7) * whole.slots_per_day)
-    owners = made.inventory.owners()
-    keys = {w.ref: (w.ref.namespace, workload_label(w.ref)) for w in made.inventory.workloads}
+    full_grid = cluster.usage[Signal.CPU_USAGE_MEAN].grid
+    grid = full_grid.last(min(full_grid.size // full_grid.slots_per_day, 7) * full_grid.slots_per_day)
+    owners = cluster.inventory.owners()
+    keys = {w.ref: (w.ref.namespace, workload_label(w.ref)) for w in cluster.inventory.workloads}
     rows = {key: i for i, key in enumerate(keys.values())}
     row_of = {ref: rows[key] for ref, key in keys.items()}
     values = {}
     for resource, signal in _SIGNALS.items():
-        usage = made.usage[signal]
+        usage = cluster.usage[signal]
         of_series = np.array([row_of[owners[ref.namespace, ref.pod]] for ref in usage.refs], dtype=np.intp)
         pods = [(ref.namespace, ref.pod) for ref in usage.refs]
         values[resource] = _per_pod(usage.values[:, -grid.size :], of_series, pods, len(rows))
@@ -85,15 +85,15 @@ def curves(made: SyntheticCluster) -> Curves:
 
 def _per_pod(values: npt.NDArray[np.float32], of_series: npt.NDArray[np.intp], pods: Sequence[Key], n: int) -> Floats:
     """Sum over a workload's series / pods that ran, (n, slots); where none ran, its mean; where none ever did, 0."""
-    known = np.isfinite(values)
+    finite = np.isfinite(values)
     total, count = np.zeros((n, values.shape[1])), np.zeros((n, values.shape[1]))
-    np.add.at(total, of_series, np.where(known, values, 0.0))
+    np.add.at(total, of_series, np.where(finite, values, 0.0))
     firsts = np.array([i for i, pod in enumerate(pods) if i == 0 or pods[i - 1] != pod], dtype=np.intp)
-    np.add.at(count, of_series[firsts], known[firsts])
+    np.add.at(count, of_series[firsts], finite[firsts])
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.where(count > 0, total / count, np.nan)
+        per_pod = np.where(count > 0, total / count, np.nan)
         mean = np.where(count.any(axis=1), total.sum(axis=1) / count.sum(axis=1), 0.0)
-    return np.asarray(np.where(np.isfinite(found), found, mean[:, None]))
+    return np.asarray(np.where(np.isfinite(per_pod), per_pod, mean[:, None]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,26 +105,26 @@ class Load:
     usage: Mapping[Resource, Floats]
 
 
-def pods_of(found: Iterable[ObservedPod], nodes: Sequence[Node]) -> list[ObservedPod]:
+def pods_of(observed: Iterable[ObservedPod], nodes: Sequence[Node]) -> list[ObservedPod]:
     """Those that run or will run on these nodes."""
     names = {node.name for node in nodes}
-    return [pod for pod in found if pod.active and not pod.deleting and pod.node in names]
+    return [pod for pod in observed if pod.active and not pod.deleting and pod.node in names]
 
 
-def load(found: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, times: Floats) -> Load:
+def load(pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, times: Floats) -> Load:
     """Usage of the pods at these moments (Unix seconds)."""
     index = {node.name: i for i, node in enumerate(nodes)}
-    rows = np.array([shape.rows.get(key_of(pod), -1) for pod in found], dtype=np.intp)
-    own = np.array([1.0 + SPREAD * (_draw(pod) - 0.5) for pod in found]).reshape(-1, 1)
+    rows = np.array([shape.rows.get(key_of(pod), -1) for pod in pods], dtype=np.intp)
+    own = np.array([1.0 + SPREAD * (_draw(pod) - 0.5) for pod in pods]).reshape(-1, 1)
     usage = {}
     for resource in Resource:
-        asked = np.array([sum(pod.requests.get(name, 0) for name in _NAMES[resource]) for pod in found], dtype=float)
-        values = np.repeat(SHARES[resource] * asked[:, None], len(times), axis=1)
+        requested = np.array([sum(pod.requests.get(name, 0) for name in _NAMES[resource]) for pod in pods], dtype=float)
+        values = np.repeat(SHARES[resource] * requested[:, None], len(times), axis=1)
         of_demo = np.flatnonzero(rows >= 0)
         values[of_demo] = shape.at(resource, rows[of_demo], times)
         usage[resource] = values * own
-    node = np.array([index[pod.node] for pod in found], dtype=np.intp)
-    return Load(tuple(_pod(pod) for pod in found), node, usage)
+    node = np.array([index[pod.node] for pod in pods], dtype=np.intp)
+    return Load(tuple(_pod(pod) for pod in pods), node, usage)
 
 
 def key_of(pod: ObservedPod) -> Key:
@@ -136,39 +136,39 @@ def _draw(pod: ObservedPod) -> float:
     return zlib.crc32(f"{pod.namespace}/{pod.name}".encode()) / 2**32
 
 
-def _pod(found: ObservedPod) -> Pod:
-    requests = {r: found.requests[r.value] for r in Resource if r.value in found.requests}
+def _pod(observed: ObservedPod) -> Pod:
+    requests = {r: observed.requests[r.value] for r in Resource if r.value in observed.requests}
     return Pod(
-        found.namespace, found.name, _NOBODY, found.node, 0,
-        qos=found.qos_class, priority=found.priority_class, requests=requests, best_effort=found.best_effort,
+        observed.namespace, observed.name, _NOBODY, observed.node, 0,
+        qos=observed.qos_class, priority=observed.priority_class, requests=requests, best_effort=observed.best_effort,
     )  # fmt: skip
 
 
 def observed(
-    found: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: Moment
+    pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: Moment
 ) -> tuple[Observed, list[Pod]]:
     """What an agent on each node would have sampled up to now, every minute of the policy's longest window."""
     samples = max(1, moment.policy.longest_seconds // SAMPLE_SECONDS)
     times = moment.of_day_seconds - SAMPLE_SECONDS * np.arange(samples - 1, -1, -1, dtype=float)
-    made = load(found, nodes, shape, times)
+    pod_load = load(pods, nodes, shape, times)
     names, end = tuple(node.name for node in nodes), int(moment.now_seconds) // SAMPLE_SECONDS * SAMPLE_SECONDS
     tracks: tuple[dict[Resource, Track], ...] = ({}, {})
     last = max(1, moment.policy.aggregate_seconds // SAMPLE_SECONDS)
     usage = {}
-    for resource, values in made.usage.items():
+    for resource, values in pod_load.usage.items():
         capacity = np.array([float(node.capacity.get(resource, 0)) for node in nodes])
         system = np.array([system_level(amount, resource) for amount in capacity])
-        wanted = _by_node(made, values, len(nodes))
+        demanded = _by_node(pod_load, values, len(nodes))
         room = np.maximum(FULL * capacity - system, 0.0)[:, None]
-        squeeze = np.minimum(room / np.maximum(wanted, 1.0), 1.0)
-        sums = wanted * squeeze
+        squeeze = np.minimum(room / np.maximum(demanded, 1.0), 1.0)
+        sums = demanded * squeeze
         used = np.minimum(sums + system[:, None], capacity[:, None])
         for into, matrix in zip(tracks, (used, sums), strict=True):
             into[resource] = Track(names, end, SAMPLE_SECONDS, matrix)
-        usage[resource] = (values * squeeze[made.node])[:, -last:].mean(axis=1)
-    named = tuple((pod.namespace, pod.name) for pod in made.pods)
+        usage[resource] = (values * squeeze[pod_load.node])[:, -last:].mean(axis=1)
+    pod_names = tuple((pod.namespace, pod.name) for pod in pod_load.pods)
     newest = dict.fromkeys(names, float(int(moment.now_seconds)))
-    return Observed(tracks[0], tracks[1], newest, named, usage), list(made.pods)
+    return Observed(tracks[0], tracks[1], newest, pod_names, usage), list(pod_load.pods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,24 +181,24 @@ class Moment:
 
 
 def outlooks(
-    found: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: Moment
+    pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: Moment
 ) -> dict[str, ProdOutlook]:
     """What prod requested and will not use, per node, by the next day's 0.95 quantile: an agent's predictor."""
-    prod = [pod for pod in found if with_default(pod.qos_class, pod.priority_class) is PriorityClass.PROD]
+    prod = [pod for pod in pods if with_default(pod.qos_class, pod.priority_class) is PriorityClass.PROD]
     times = moment.of_day_seconds + FIVE_MINUTES_SECONDS * np.arange(DAY_SECONDS // FIVE_MINUTES_SECONDS, dtype=float)
-    made = load(prod, nodes, shape, times)
+    pod_load = load(prod, nodes, shape, times)
     amounts: list[dict[Resource, int]] = [{} for _ in nodes]
-    for resource, values in made.usage.items():
-        peaks = np.quantile(_by_node(made, values, len(nodes)), PEAK_QUANTILE, axis=1)
-        asked = np.array([float(pod.requests.get(resource, 0)) for pod in made.pods])
-        requests: Floats = np.bincount(made.node, asked, minlength=len(nodes)).astype(np.float64)
+    for resource, values in pod_load.usage.items():
+        peaks = np.quantile(_by_node(pod_load, values, len(nodes)), PEAK_QUANTILE, axis=1)
+        requested = np.array([float(pod.requests.get(resource, 0)) for pod in pod_load.pods])
+        requests: Floats = np.bincount(pod_load.node, requested, minlength=len(nodes)).astype(np.float64)
         room = np.array([float(node.allocatable.get(resource, 0)) for node in nodes])
         for row, amount in enumerate(prod_reclaimable(requests, room, MARGIN * peaks).astype(np.int64).tolist()):
             amounts[row][resource] = amount
     return {node.name: ProdOutlook(reclaimable=amounts[row]) for row, node in enumerate(nodes)}
 
 
-def _by_node(made: Load, values: Floats, nodes: int) -> Floats:
+def _by_node(pod_load: Load, values: Floats, nodes: int) -> Floats:
     out = np.zeros((nodes, values.shape[1]))
-    np.add.at(out, made.node, values)
+    np.add.at(out, pod_load.node, values)
     return out

@@ -36,15 +36,15 @@ def resident(spec: SyntheticSpec, nodes: Sequence[Node]) -> SyntheticCluster:
     fitted = replace(
         spec, nodes=len(nodes), end_seconds=end, cpu_requested=CPU_REQUESTED, memory_requested=MEMORY_REQUESTED
     )
-    made = generate(fitted, nodes)
-    workloads = tuple(_bound(workload) for workload in made.inventory.workloads)
-    return replace(made, inventory=replace(made.inventory, workloads=workloads))
+    cluster = generate(fitted, nodes)
+    workloads = tuple(_bound(workload) for workload in cluster.inventory.workloads)
+    return replace(cluster, inventory=replace(cluster.inventory, workloads=workloads))
 
 
-def as_it_stands(made: SyntheticCluster, cluster: str, now_seconds: int) -> SyntheticCluster:
+def as_it_stands(synthetic: SyntheticCluster, cluster: str, now_seconds: int) -> SyntheticCluster:
     """Up to now, with the names that its objects have there; autoscalers, bounds and quotas are not created."""
-    usage = {signal: _until(_named(signal, found), now_seconds) for signal, found in made.usage.items()}
-    return replace(made, inventory=_inventory(made.inventory, cluster, now_seconds), usage=usage)
+    usage = {signal: _until(_named(signal, series), now_seconds) for signal, series in synthetic.usage.items()}
+    return replace(synthetic, inventory=_inventory(synthetic.inventory, cluster, now_seconds), usage=usage)
 
 
 def _until(usage: Usage[Any], now_seconds: int) -> Usage[Any]:
@@ -52,19 +52,19 @@ def _until(usage: Usage[Any], now_seconds: int) -> Usage[Any]:
     grid = usage.grid
     reach = now_seconds if grid.step_seconds < HOUR_SECONDS else now_seconds + HOUR_SECONDS - 1
     size = min(max(grid.index_of(reach), 0), grid.size)
-    kept = TimeGrid(grid.start_seconds, grid.step_seconds, size)
-    return replace(usage, grid=kept, values=np.ascontiguousarray(usage.values[:, :size]))
+    past = TimeGrid(grid.start_seconds, grid.step_seconds, size)
+    return replace(usage, grid=past, values=np.ascontiguousarray(usage.values[:, :size]))
 
 
-def _inventory(found: Inventory, cluster: str, now_seconds: int) -> Inventory:
-    now_seconds = min(now_seconds, found.time_seconds)
+def _inventory(inventory: Inventory, cluster: str, now_seconds: int) -> Inventory:
+    now_seconds = min(now_seconds, inventory.time_seconds)
     return replace(
-        found,
+        inventory,
         cluster=cluster,
         time_seconds=now_seconds,
-        workloads=tuple(replace(w, ref=_workload(w.ref), autoscaler=None) for w in found.workloads),
-        pods=tuple(_pod(pod, now_seconds) for pod in found.pods if pod.start_seconds < now_seconds),
-        events=tuple(_event(event) for event in found.events if event.time_seconds < now_seconds),
+        workloads=tuple(replace(w, ref=_workload(w.ref), autoscaler=None) for w in inventory.workloads),
+        pods=tuple(_pod(pod, now_seconds) for pod in inventory.pods if pod.start_seconds < now_seconds),
+        events=tuple(_event(event) for event in inventory.events if event.time_seconds < now_seconds),
         limit_ranges=(),
         quotas=(),
     )
@@ -94,8 +94,8 @@ def _event(event: Event) -> Event:
 
 def _bound(workload: Workload) -> Workload:
     """A pod whose class binds CPUs asks for a whole number of them: the first container takes what is missing."""
-    asked = sum(c.requests.get(Resource.CPU, 0) for c in workload.staying)
-    missing = max(-asked % MILLICORES_PER_CORE, 0 if asked else MILLICORES_PER_CORE)
+    requested = sum(c.requests.get(Resource.CPU, 0) for c in workload.staying)
+    missing = max(-requested % MILLICORES_PER_CORE, 0 if requested else MILLICORES_PER_CORE)
     if workload.qos not in BINDING or not missing:
         return workload
     first, *others = workload.containers

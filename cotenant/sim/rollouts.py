@@ -56,12 +56,12 @@ def turn(controller: Json, pods: Sequence[Json], nodes: int, owner: Json | None 
     new = [p for p in pods if p["metadata"].get("labels", {}).get(HASH_LABEL) == digest]
     staff = Staff(new, [p for p in pods if p not in new])
     kind = controller["kind"]
-    wanted = nodes if kind == "DaemonSet" else int(controller["spec"].get("replicas", 1))
+    desired = nodes if kind == "DaemonSet" else int(controller["spec"].get("replicas", 1))
     step = _rolled if kind == "Deployment" else _replaced
-    made, ended = step(_Maker(controller, owner or controller, digest), staff, wanted)
-    counts = (wanted, len(staff.new), staff.ready)
+    created, ended = step(_Maker(controller, owner or controller, digest), staff, desired)
+    counts = (desired, len(staff.new), staff.ready)
     status = controller_status(kind, counts, int(controller["metadata"].get("generation", 1)))
-    return Turn(tuple(made), tuple(ended), status if _differs(controller.get("status") or {}, status) else None)
+    return Turn(tuple(created), tuple(ended), status if _differs(controller.get("status") or {}, status) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +73,31 @@ class _Maker:
     digest: str
 
 
-def _rolled(maker: _Maker, staff: Staff, wanted: int) -> tuple[list[Json], list[Json]]:
-    there = len(staff.new) + len(staff.old)
-    room = wanted + max(1, math.ceil(SURGE * wanted)) - there if staff.old else wanted - there
-    number = max(0, min(wanted - len(staff.new), room))
-    made = [_pod(maker, there + i, _like(staff)) for i in range(number)]
-    spare = max(0, staff.ready - wanted)
+def _rolled(maker: _Maker, staff: Staff, desired: int) -> tuple[list[Json], list[Json]]:
+    existing = len(staff.new) + len(staff.old)
+    room = desired + max(1, math.ceil(SURGE * desired)) - existing if staff.old else desired - existing
+    number = max(0, min(desired - len(staff.new), room))
+    created = [_pod(maker, existing + i, _like(staff)) for i in range(number)]
+    spare = max(0, staff.ready - desired)
     waiting = [p for p in staff.old if not is_ready(p)]
     ended = [*waiting, *[p for p in staff.old if is_ready(p)][:spare]]
-    if not staff.old and len(staff.new) > wanted:
-        ended = sorted(staff.new, key=is_ready)[: len(staff.new) - wanted]
-    return made, ended
+    if not staff.old and len(staff.new) > desired:
+        ended = sorted(staff.new, key=is_ready)[: len(staff.new) - desired]
+    return created, ended
 
 
-def _replaced(maker: _Maker, staff: Staff, wanted: int) -> tuple[list[Json], list[Json]]:
+def _replaced(maker: _Maker, staff: Staff, desired: int) -> tuple[list[Json], list[Json]]:
     """One at a time: the next goes when all that are there are ready."""
-    there = [*staff.new, *staff.old]
-    if len(there) < wanted:
-        taken, controller = {pod["metadata"]["name"] for pod in there}, maker.controller
-        ordinals = [f"{controller['metadata']['name']}-{i}" for i in range(wanted)]
+    existing = [*staff.new, *staff.old]
+    if len(existing) < desired:
+        taken, controller = {pod["metadata"]["name"] for pod in existing}, maker.controller
+        ordinals = [f"{controller['metadata']['name']}-{i}" for i in range(desired)]
         names = [name for name in ordinals if name not in taken] if controller["kind"] == "StatefulSet" else [""]
         like = _like(staff)
-        return [_pod(maker, i, like, name) for i, name in enumerate(names[: wanted - len(there)])], []
-    if len(there) > wanted:
-        return [], list(reversed(there))[: len(there) - wanted]
-    settled = staff.ready >= wanted
+        return [_pod(maker, i, like, name) for i, name in enumerate(names[: desired - len(existing)])], []
+    if len(existing) > desired:
+        return [], list(reversed(existing))[: len(existing) - desired]
+    settled = staff.ready >= desired
     return [], list(staff.old[:1]) if settled else []
 
 
@@ -107,8 +107,8 @@ def _pod(maker: _Maker, number: int, like: Json | None, name: str = "") -> Json:
     meta, template = controller["metadata"], controller["spec"]["template"]
     version = int(meta.get("resourceVersion", 0))
     tail = hashlib.sha256(f"{meta['uid']}/{digest}/{version}/{number}".encode()).hexdigest()[:5]
-    known = {c["name"] for c in template["spec"].get("containers") or ()}
-    extra = [c for c in like["spec"]["containers"] if c["name"] not in known] if like else []
+    declared = {c["name"] for c in template["spec"].get("containers") or ()}
+    extra = [c for c in like["spec"]["containers"] if c["name"] not in declared] if like else []
     labels: Mapping[str, str] = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
     by = maker.owner
     owner = owner_reference(by["apiVersion"], by["kind"], by["metadata"]["name"], by["metadata"]["uid"])
@@ -130,5 +130,5 @@ def _like(staff: Staff) -> Json | None:
     return next(iter((*staff.old, *staff.new)), None)
 
 
-def _differs(there: Json, wanted: Json) -> bool:
-    return any(there.get(name) != value for name, value in wanted.items())
+def _differs(status: Json, expected: Json) -> bool:
+    return any(status.get(name) != value for name, value in expected.items())

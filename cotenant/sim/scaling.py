@@ -41,35 +41,37 @@ class Demand:
         if row is None:
             return None
         slot = (seconds - self.grid.start_seconds) / self.grid.step_seconds % self.grid.size
-        left, weight = int(slot), slot - int(slot)
+        slot_index, weight = int(slot), slot - int(slot)
         values = self.millicores[row]
-        return float(values[left % self.grid.size] * (1 - weight) + values[(left + 1) % self.grid.size] * weight)
+        return float(
+            values[slot_index % self.grid.size] * (1 - weight) + values[(slot_index + 1) % self.grid.size] * weight
+        )
 
 
 NOTHING: Final = Demand({}, TimeGrid(0, DAY_SECONDS, 1), np.zeros((0, 1)))
 """Nobody asks for anything that is known."""
 
 
-def demand_of(made: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> Demand:
+def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> Demand:
     """Of these workloads: the sum over their pods, gaps filled with what stood before them."""
-    usage = made.usage[Signal.CPU_USAGE_MEAN]
+    usage = cluster.usage[Signal.CPU_USAGE_MEAN]
     size = min(_DAYS * usage.grid.slots_per_day, usage.grid.size)
-    owners = made.inventory.owners()
+    owners = cluster.inventory.owners()
     rows = {ref: i for i, ref in enumerate(sorted(set(workloads)))}
-    total, seen = np.zeros((len(rows), size)), np.zeros((len(rows), size), dtype=bool)
+    total, measured = np.zeros((len(rows), size)), np.zeros((len(rows), size), dtype=bool)
     for i, ref in enumerate(usage.refs):
         row = rows.get(owners[ref.namespace, ref.pod])
         if row is not None:
             values = usage.values[i, -size:]
-            known = np.isfinite(values)
-            total[row, known] += values[known]
-            seen[row] |= known
-    return Demand(rows, usage.grid.last(size), _filled(total, seen))
+            finite = np.isfinite(values)
+            total[row, finite] += values[finite]
+            measured[row] |= finite
+    return Demand(rows, usage.grid.last(size), _filled(total, measured))
 
 
-def _filled(values: Floats, seen: npt.NDArray[np.bool_]) -> Floats:
+def _filled(values: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
     """Each gap with the last value before it, (n, T); 0 where there is none."""
-    last = np.maximum.accumulate(np.where(seen, np.arange(values.shape[1]), -1), axis=1)
+    last = np.maximum.accumulate(np.where(measured, np.arange(values.shape[1]), -1), axis=1)
     filled: Floats = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=1), 0.0)
     return filled
 
@@ -83,16 +85,16 @@ def scaled(scaler: Json, controller: Json, demand: Demand, now_seconds: float) -
     present = int(controller["spec"].get("replicas", 1))
     used = demand.at(WorkloadRef(meta["namespace"], controller["kind"], meta["name"]), now_seconds)
     percent = next((_percent(m) for m in spec.get("metrics") or () if _percent(m)), 0)
-    asked = requests_of(controller["spec"]["template"]["spec"]).get("cpu", 0)
-    if used is None or not percent or not asked:
+    request_millicores = requests_of(controller["spec"]["template"]["spec"]).get("cpu", 0)
+    if used is None or not percent or not request_millicores:
         return present
-    ratio = used / (max(present, 1) * asked * percent / 100)
+    ratio = used / (max(present, 1) * request_millicores * percent / 100)
     behaviour = (spec.get("behavior") or {}).get("scaleUp" if ratio > 1 else "scaleDown") or {}
     tolerance = float(behaviour.get("tolerance", TOLERANCE))
-    wanted = present if abs(ratio - 1) <= tolerance else math.ceil(used / (asked * percent / 100))
-    return max(int(spec.get("minReplicas", 1)), min(int(spec["maxReplicas"]), wanted))
+    desired = present if abs(ratio - 1) <= tolerance else math.ceil(used / (request_millicores * percent / 100))
+    return max(int(spec.get("minReplicas", 1)), min(int(spec["maxReplicas"]), desired))
 
 
 def _percent(metric: Json) -> int:
-    found = metric.get("resource") or {}
-    return int((found.get("target") or {}).get("averageUtilization") or 0) if found.get("name") == "cpu" else 0
+    resource = metric.get("resource") or {}
+    return int((resource.get("target") or {}).get("averageUtilization") or 0) if resource.get("name") == "cpu" else 0

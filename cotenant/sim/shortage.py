@@ -40,11 +40,11 @@ class Count:
 
     def look(self, state: State, demand: Demand, now_seconds: float) -> None:
         """What is seen now is taken for the whole time since the last look."""
-        begun = max(self.seen_at, self.window.start_seconds)
+        since = max(self.seen_at, self.window.start_seconds)
         self.seen_at = now_seconds
         lacking = missing(state, self.workload, demand, now_seconds)
         if lacking > 0 and self.window.start_seconds < now_seconds <= self.window.end_seconds:
-            self.short_seconds += max(0.0, now_seconds - begun)
+            self.short_seconds += max(0.0, now_seconds - since)
             self.most_missing = max(self.most_missing, lacking)
 
 
@@ -55,14 +55,14 @@ def missing(state: State, workload: WorkloadRef, demand: Demand, now_seconds: fl
     used = demand.at(workload, now_seconds)
     if controller is None or used is None:
         return 0
-    asked = requests_of(controller["spec"]["template"]["spec"]).get("cpu", 0)
-    needed = math.ceil(used / (asked * _share(scaler)) - 1e-9) if asked else 0
+    request_millicores = requests_of(controller["spec"]["template"]["spec"]).get("cpu", 0)
+    needed = math.ceil(used / (request_millicores * _share(scaler)) - 1e-9) if request_millicores else 0
     most = int(scaler["spec"]["maxReplicas"]) if scaler else needed
-    wanted = controller["spec"]["selector"]["matchLabels"].items()
+    labels = controller["spec"]["selector"]["matchLabels"].items()
     ready = sum(
         is_ready(pod)
         for (namespace, _), pod in state.items(PODS)
-        if namespace == workload.namespace and wanted <= (pod["metadata"].get("labels") or {}).items()
+        if namespace == workload.namespace and labels <= (pod["metadata"].get("labels") or {}).items()
     )
     return max(0, min(needed, most) - ready)
 
@@ -70,9 +70,9 @@ def missing(state: State, workload: WorkloadRef, demand: Demand, now_seconds: fl
 def _share(scaler: Json | None) -> float:
     """Of its request, what a pod is meant to use."""
     for metric in (scaler or {}).get("spec", {}).get("metrics") or ():
-        found = metric.get("resource") or {}
-        if found.get("name") == "cpu":
-            return float(found["target"]["averageUtilization"]) / 100
+        resource = metric.get("resource") or {}
+        if resource.get("name") == "cpu":
+            return float(resource["target"]["averageUtilization"]) / 100
     return 1.0
 
 
@@ -100,12 +100,12 @@ def without(begin: Origin, count: Count, demand: Demand, batch: Evening | None) 
     state.restore(begin.version, {place: _unheld(place, items) for place, items in begin.contents.items()})
     clock = SteeredClock(begin.at_seconds, lambda: 0.0)
     living = Living(state, Hand(Api(state, clock)), demand, batch)
-    found = Count(count.workload, count.window)
+    counterfactual = Count(count.workload, count.window)
     while clock.now_seconds() < count.window.end_seconds:
         clock.move(clock.now_seconds() + STEP_SECONDS)
         living.settled(clock.now_seconds())
-        found.look(state, demand, clock.now_seconds())
-    return found
+        counterfactual.look(state, demand, clock.now_seconds())
+    return counterfactual
 
 
 def _unheld(place: Collection, items: list[Json]) -> list[Json]:

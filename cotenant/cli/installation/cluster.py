@@ -24,15 +24,15 @@ def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress)
     """Each shipped object as it is, and as it would be; nothing is written."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     progress.stage("looking at the cluster", len(shipped))
-    found: list[Seen] = []
+    observations: list[Seen] = []
     absent: set[str] = set()
     for manifest in shipped:
-        seen = _seen(writer, manifest, absent)
-        if manifest.kind == "Namespace" and seen.live is None:
+        observation = _seen(writer, manifest, absent)
+        if manifest.kind == "Namespace" and observation.live is None:
             absent.add(manifest.address.name)
-        found.append(seen)
+        observations.append(observation)
         progress.advance()
-    return found
+    return observations
 
 
 def install(client: KubeClient, steps: Sequence[Step], progress: Progress) -> None:

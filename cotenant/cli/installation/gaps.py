@@ -18,16 +18,16 @@ def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     """In words: a version that is not served, another scope, no status subresource, paths of missing fields."""
     if theirs["spec"]["scope"] != ours["spec"]["scope"]:
         return [f"its scope is {theirs['spec']['scope']}"]
-    found = []
+    problems = []
     for version in ours["spec"]["versions"]:
         same = next((v for v in theirs["spec"]["versions"] if v["name"] == version["name"] and v["served"]), None)
         if same is None:
-            found.append(f"it does not serve {version['name']}")
+            problems.append(f"it does not serve {version['name']}")
             continue
         if version.get("subresources", {}).get("status") is not None and "status" not in same.get("subresources", {}):
-            found.append("it has no status subresource")
-        found += [f"it lacks {path}" for path in missing(_schema(same), _schema(version))]
-    return found
+            problems.append("it has no status subresource")
+        problems += [f"it lacks {path}" for path in missing(_schema(same), _schema(version))]
+    return problems
 
 
 def missing(theirs: Schema, ours: Schema, path: str = "") -> Iterator[str]:

@@ -64,9 +64,9 @@ class Manifest:
         return str(self.body["kind"])
 
 
-def chosen(words: str) -> tuple[str, ...]:
+def chosen(text: str) -> tuple[str, ...]:
     """Component names of "crds,rbac"; empty means the default. UsageError names an unknown one."""
-    names = tuple(word.strip() for word in words.split(",") if word.strip()) or DEFAULT
+    names = tuple(word.strip() for word in text.split(",") if word.strip()) or DEFAULT
     for name in names:
         if name not in COMPONENTS:
             raise UsageError(f"--components {name!r} is not a component", fix=f"Write some of {', '.join(COMPONENTS)}.")
@@ -88,14 +88,14 @@ def manifests(components: Sequence[str]) -> list[Manifest]:
     """Every object of the components once, in the order of installation."""
     import yaml
 
-    found: dict[Address, Manifest] = {}
+    by_address: dict[Address, Manifest] = {}
     for component, text in texts(components):
         for body in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             if body:
                 manifest = Manifest(component, address_of(body), body)
-                found.setdefault(manifest.address, manifest)
+                by_address.setdefault(manifest.address, manifest)
     order = list(PLURALS)
-    return sorted(found.values(), key=lambda m: order.index(m.kind))
+    return sorted(by_address.values(), key=lambda m: order.index(m.kind))
 
 
 def address_of(body: Mapping[str, Any]) -> Address:

@@ -78,17 +78,17 @@ class Step:
         }
 
 
-def judged(seen: Seen) -> Step:
+def judged(observed: Seen) -> Step:
     """What to do with one object."""
-    manifest, live = seen.manifest, seen.live
+    manifest, live = observed.manifest, observed.live
     if live is not None and not is_ours(live):
         lacks = needs(manifest, live)
         return Step(manifest, State.LACKING if lacks else State.FOREIGN, shortened(lacks) or "not ours, left alone")
-    if seen.refusal:
-        return Step(manifest, State.REFUSED, seen.refusal)
+    if observed.refusal:
+        return Step(manifest, State.REFUSED, observed.refusal)
     if live is None:
         return Step(manifest, State.CREATE)
-    changed = list(differences(own_part(live), own_part(seen.preview or live)))
+    changed = list(differences(own_part(live), own_part(observed.preview or live)))
     return Step(manifest, State.CHANGE if changed else State.UNCHANGED, shortened(changed))
 
 

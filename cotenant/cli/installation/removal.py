@@ -102,16 +102,16 @@ def planned(
     stored: definitions go together with the objects that are stored in them; audit_log: the audit log's ConfigMap goes.
     """
     progress.stage("looking at the cluster", len(shipped))
-    found = []
+    removals = []
     for manifest in reversed(shipped):
         live = client.get(manifest.address.path)
         progress.advance()
         if live is not None:
-            found.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
-    last = [r for r in found if r.address.resource in ("customresourcedefinitions", "namespaces")]
-    first = [r for r in found if r not in last]
-    made = [*MADE, AUDIT_LOG] if audit_log else MADE
-    return [*first, *(_written(client, made) if any(m.component == "rbac" for m in shipped) else ()), *last]
+            removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
+    last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
+    first = [r for r in removals if r not in last]
+    addresses = [*MADE, AUDIT_LOG] if audit_log else MADE
+    return [*first, *(_written(client, addresses) if any(m.component == "rbac" for m in shipped) else ()), *last]
 
 
 def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> None:
@@ -150,12 +150,12 @@ def given_back(node: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
     metadata = node["metadata"]
     owned = [f.get("fieldsV1", {}) for f in metadata.get("managedFields", ()) if f.get("manager") in NODE_WRITERS]
     places = (("metadata", "annotations"), ("status", "allocatable"), ("status", "capacity"))
-    found = []
+    paths = []
     for outer, inner in places:
         keys = {key for fields in owned for key in fields.get(f"f:{outer}", {}).get(f"f:{inner}", {})}
-        there = node.get(outer, {}).get(inner, {})
-        found += [f"/{outer}/{inner}/{_escaped(name)}" for name in sorted(there) if f"f:{name}" in keys]
-    return tuple({"op": "remove", "path": path} for path in found)
+        present = node.get(outer, {}).get(inner, {})
+        paths += [f"/{outer}/{inner}/{_escaped(name)}" for name in sorted(present) if f"f:{name}" in keys]
+    return tuple({"op": "remove", "path": path} for path in paths)
 
 
 def _escaped(name: str) -> str:
@@ -176,8 +176,8 @@ def _removal(
     if manifest.kind == "CustomResourceDefinition" and (count := _stored(client, live)):
         fate = Fate.DELETE if stored else Fate.KEEP
         note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
-    if manifest.kind == "Namespace" and (held := _held(client, manifest.address.name, audit_log=audit_log)):
-        fate, note = Fate.KEEP, f"holds {', '.join(held)}"
+    if manifest.kind == "Namespace" and (holdings := _held(client, manifest.address.name, audit_log=audit_log)):
+        fate, note = Fate.KEEP, f"holds {', '.join(holdings)}"
     return Removal(manifest.component, manifest.address, fate, note, uid)
 
 
@@ -190,24 +190,24 @@ def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
 
 def _held(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
     """What is to be kept in a namespace of ours, as resource/name: what other people have there, and the audit log."""
-    found = []
+    names = []
     for resource in _HOLDINGS:
         for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _Object):
             name = f"{resource}/{item.metadata.name}"
             if name == f"{AUDIT_LOG.resource}/{AUDIT_LOG.name}" and namespace == AUDIT_LOG.namespace:
-                found += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
+                names += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
                 continue
             ours = (item.metadata.labels or {}).get("app.kubernetes.io/managed-by") == "cotenant"
             if not ours and item.metadata.name not in _OF_THE_SYSTEM:
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def _written(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
     """What components made that no manifest names: these objects, and the manager's part of the status of nodes."""
-    made = [(address, client.get(address.path)) for address in own]
-    found = [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in made if live]
-    return found + [
+    objects = [(address, client.get(address.path)) for address in own]
+    removals = [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
+    return removals + [
         Removal("nodes", Address("v1", "nodes", node.metadata.name), Fate.GIVE_BACK, "extended resources")
         for node in client.list("/api/v1/nodes", _Node)
         if any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ())

@@ -18,11 +18,11 @@ def probes(settings: KubeSettings) -> Iterator[Finding]:
     from cotenant.edges.kube import connect
 
     clients: list[KubeClient] = []
-    found = Probe("kubeconfig", "the kubeconfig or the pod's service account").run(
+    finding = Probe("kubeconfig", "the kubeconfig or the pod's service account").run(
         lambda: described(clients, connect(settings))
     )
-    yield found
-    if found.state is not State.OK:
+    yield finding
+    if finding.state is not State.OK:
         return
     try:
         answer = Probe("kubernetes api", f"GET /version at {clients[0].access.server}").run(lambda: version(clients[0]))
@@ -40,10 +40,12 @@ def described(clients: list[KubeClient], client: KubeClient) -> Outcome:
     """Which cluster we would ask; keeps the client for the next probes."""
     clients.append(client)
     access = client.access
-    found = f"{access.cluster} at {access.server}"
+    description = f"{access.cluster} at {access.server}"
     if not access.verify:
-        return Outcome(State.WARNING, f"{found}, its certificate is not verified", "Give certificate-authority-data.")
-    return Outcome(State.OK, found)
+        return Outcome(
+            State.WARNING, f"{description}, its certificate is not verified", "Give certificate-authority-data."
+        )
+    return Outcome(State.OK, description)
 
 
 def version(client: KubeClient) -> Outcome:
@@ -86,9 +88,9 @@ def discovered(client: KubeClient) -> Outcome:
     """Prometheus-compatible servers of the cluster, best first."""
     from cotenant.edges.kube.discovery import find_prometheus
 
-    found = find_prometheus(client)
-    if not found:
+    servers = find_prometheus(client)
+    if not servers:
         fix = "Name one by --prometheus, or label its Service as its chart does."
         return Outcome(State.WARNING, "no Service looks like Prometheus", fix)
-    words = (f"{c.flavour} {c.namespace}/{c.service}:{c.port}" for c in found)
-    return Outcome(State.OK, ", ".join(words))
+    descriptions = (f"{c.flavour} {c.namespace}/{c.service}:{c.port}" for c in servers)
+    return Outcome(State.OK, ", ".join(descriptions))

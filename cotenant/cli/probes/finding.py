@@ -61,8 +61,8 @@ class Probe:
         return Finding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)
 
     def _troubled(self, error: Exception) -> Outcome:
-        known = in_words(error)
-        if known is None:
+        translated = in_words(error)
+        if translated is None:
             fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
             return Outcome(State.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
-        return Outcome(State.FAILED if self.required else State.WARNING, known.message, known.fix)
+        return Outcome(State.FAILED if self.required else State.WARNING, translated.message, translated.fix)

@@ -25,10 +25,10 @@ def probes(load: Callable[[], Loaded[Settings]]) -> Iterator[Finding]:
 
 def python() -> Outcome:
     """Python is new enough."""
-    found = f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}"
+    interpreter = f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}"
     if sys.version_info < OLDEST_PYTHON:
-        return Outcome(State.FAILED, found, "Install Python 3.11 or newer.")
-    return Outcome(State.OK, found)
+        return Outcome(State.FAILED, interpreter, "Install Python 3.11 or newer.")
+    return Outcome(State.OK, interpreter)
 
 
 def packages() -> Outcome:
@@ -37,13 +37,13 @@ def packages() -> Outcome:
     lacking = {extra: names for extra, names in missing.items() if names}
     if not lacking:
         return Outcome(State.OK, f"complete: {', '.join(PACKAGES)}")
-    words = "; ".join(f"{extra} lacks {', '.join(names)}" for extra, names in lacking.items())
+    detail = "; ".join(f"{extra} lacks {', '.join(names)}" for extra, names in lacking.items())
     state = State.FAILED if {"base", "cli"} & set(lacking) else State.WARNING
-    return Outcome(state, words, f'Install them: pip install "cotenant[{",".join(lacking)}]".')
+    return Outcome(state, detail, f'Install them: pip install "cotenant[{",".join(lacking)}]".')
 
 
 def settings(loaded: Loaded[Settings]) -> Outcome:
     """The settings load; says who set how many."""
     counts = {s: sum(o.source is s for o in loaded.origins.values()) for s in Source if s is not Source.DEFAULT}
-    words = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
-    return Outcome(State.OK, f"{len(loaded.origins)} settings: {words}")
+    detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
+    return Outcome(State.OK, f"{len(loaded.origins)} settings: {detail}")

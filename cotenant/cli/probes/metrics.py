@@ -36,9 +36,9 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
         return
     now = int(clock.now_seconds())
     names: set[str] = set()
-    found = reach.run(lambda: reachable(settings, now, names))
-    yield found
-    if found.fatal:
+    finding = reach.run(lambda: reachable(settings, now, names))
+    yield finding
+    if finding.fatal:
         return
     yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(lambda: present(names))
     source = _source(settings)
@@ -76,8 +76,8 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
     finally:
         client.close()
     if not names:
-        found = f"{client.url} answers, but holds no metric of the last {settings.window_days} days"
-        return Outcome(State.FAILED, found, "Check the address and the tenant.")
+        problem = f"{client.url} answers, but holds no metric of the last {settings.window_days} days"
+        return Outcome(State.FAILED, problem, "Check the address and the tenant.")
     return Outcome(State.OK, f"{client.url} answers, {len(names)} metrics")
 
 
@@ -89,23 +89,25 @@ def present(names: set[str]) -> Outcome:
     missing = {metric: loss for metric, loss in NEEDED.items() if metric not in names}
     if not missing:
         return Outcome(State.OK, f"all {len(NEEDED)} are there")
-    words = "; ".join(f"{metric}: {loss}" for metric, loss in missing.items())
+    detail = "; ".join(f"{metric}: {loss}" for metric, loss in missing.items())
     state = State.FAILED if CPU in missing else State.WARNING  # a scan without CPU usage ends with an error
-    return Outcome(state, words, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
+    return Outcome(state, detail, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
 
 
 def interval(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
     """The scrape interval that scan would work with, and how many containers it would read."""
-    found = source.survey(window)
-    containers = sum(found.population.containers.values())
-    words = f"{found.rates.scrape_seconds} s, {containers} containers in {len(found.population.containers)} namespaces"
+    survey = source.survey(window)
+    containers = sum(survey.population.containers.values())
+    detail = (
+        f"{survey.rates.scrape_seconds} s, {containers} containers in {len(survey.population.containers)} namespaces"
+    )
     if not containers:
         return Outcome(
             State.FAILED, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
         )
-    if found.rates.scrape_seconds >= SLOW_SCRAPE_SECONDS:
-        return Outcome(State.WARNING, words, "Scrape the kubelet every 60 s or faster to see short peaks.")
-    return Outcome(State.OK, words)
+    if survey.rates.scrape_seconds >= SLOW_SCRAPE_SECONDS:
+        return Outcome(State.WARNING, detail, "Scrape the kubelet every 60 s or faster to see short peaks.")
+    return Outcome(State.OK, detail)
 
 
 def freshness(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
@@ -146,17 +148,17 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int
         answer = client.range(query, end - (days - 1) * DAY_SECONDS, end, DAY_SECONDS)
     finally:
         client.close()
-    seen = max((len(values) for _, values in described(answer)), default=0)
-    words = f"containers are seen at {seen} of {days} daily looks"
-    if seen < days:
-        return Outcome(State.WARNING, words, "Recommendations rest on less history; raise Prometheus' retention.")
-    return Outcome(State.OK, words)
+    days_covered = max((len(values) for _, values in described(answer)), default=0)
+    detail = f"containers are seen at {days_covered} of {days} daily looks"
+    if days_covered < days:
+        return Outcome(State.WARNING, detail, "Recommendations rest on less history; raise Prometheus' retention.")
+    return Outcome(State.OK, detail)
 
 
 def _newest(source: PrometheusSource, window: tuple[int, int]) -> int:
     """Where a scan's usage ends: at the newest sample where that is late, else now."""
-    found = source.survey(window)
-    return found.newest_seconds if found.newest_seconds is not None and found.late(window[1]) else window[1]
+    survey = source.survey(window)
+    return survey.newest_seconds if survey.newest_seconds is not None and survey.late(window[1]) else window[1]
 
 
 def _client(settings: ProfilerSettings) -> Client:

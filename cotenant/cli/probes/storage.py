@@ -24,11 +24,11 @@ def probes(url: str, clock: Clock) -> Iterator[Finding]:
     """The store as a place, then the history of every cluster in it."""
     folder = local_folder(url)
     if folder is None:
-        found = Probe("store", f"list {url}", required=True).run(lambda: listed(url))
+        finding = Probe("store", f"list {url}", required=True).run(lambda: listed(url))
     else:
-        found = Probe("store", f"write and remove a file in {folder}", required=True).run(lambda: writable(folder))
-    yield found
-    if not found.fatal:
+        finding = Probe("store", f"write and remove a file in {folder}", required=True).run(lambda: writable(folder))
+    yield finding
+    if not finding.fatal:
         yield Probe("history", f"the clusters stored at {url}").run(lambda: history(url, clock.now_seconds()))
 
 
@@ -49,10 +49,10 @@ def writable(folder: Path) -> Outcome:
     except OSError as error:
         fix = "Choose another place by store.url, or change its owner."
         raise StoreError(f"{place} cannot be written: {error.strerror}", fix=fix) from error
-    found = f"{folder} {'is' if place == folder else 'will be made and is'} writable, {human_bytes(free)} free"
+    detail = f"{folder} {'is' if place == folder else 'will be made and is'} writable, {human_bytes(free)} free"
     if free < LITTLE_ROOM_BYTES:
-        return Outcome(State.WARNING, found, "Make room: 1,000 workloads over 14 days need some hundred MiB.")
-    return Outcome(State.OK, found)
+        return Outcome(State.WARNING, detail, "Make room: 1,000 workloads over 14 days need some hundred MiB.")
+    return Outcome(State.OK, detail)
 
 
 def listed(url: str) -> Outcome:
@@ -72,7 +72,7 @@ def history(url: str, now_seconds: float) -> Outcome:
     described = [describe(Store(url, name), now_seconds) for name in names]
     troubled = any(trouble for _, trouble in described)
     fix = "Run cotenant scan again; what it says about the source names the cause." if troubled else ""
-    return Outcome(State.WARNING if troubled else State.OK, "; ".join(words for words, _ in described), fix)
+    return Outcome(State.WARNING if troubled else State.OK, "; ".join(line for line, _ in described), fix)
 
 
 def describe(store: object, now_seconds: float) -> tuple[str, bool]:
@@ -85,12 +85,12 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     if span is None:
         return f"{store.cluster}: no usage", True
     age = now_seconds - span[1]
-    words = [f"{store.cluster}: {(span[1] - span[0]) / DAY_SECONDS:.1f} days, newest {age / HOUR_SECONDS:.1f} h ago"]
+    parts = [f"{store.cluster}: {(span[1] - span[0]) / DAY_SECONDS:.1f} days, newest {age / HOUR_SECONDS:.1f} h ago"]
     holes = open_holes(store)
     if holes:
-        words.append(f"{len(holes)} unreadable days set aside")
+        parts.append(f"{len(holes)} unreadable days set aside")
     record = next(iter(store.read_quality()[-1:]), None)
     if record:
-        words.append(f"coverage {record.coverage:.0%} from {record.source}")
-        words += [f"{count} x {defect}" for defect, count in record.defects.items() if count]
-    return ", ".join(words), bool(holes) or age > OLD_SECONDS
+        parts.append(f"coverage {record.coverage:.0%} from {record.source}")
+        parts += [f"{count} x {defect}" for defect, count in record.defects.items() if count]
+    return ", ".join(parts), bool(holes) or age > OLD_SECONDS

@@ -36,8 +36,8 @@ def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
     for one in ranges:
         for item in _items(one):
             for container in _containers(pod):
-                if words := next(_broken(container, item), ""):
-                    return _forbidden(pod, words)
+                if message := next(_broken(container, item), ""):
+                    return _forbidden(pod, message)
     return None
 
 
@@ -53,20 +53,20 @@ def used_by(pods: Iterable[Json]) -> Room:
 
 def over_quota(pod: Json, before: Json | None, others: Room, quotas: Sequence[Json]) -> Refusal | None:
     """403 of the first quota that the pod would pass. others: of the namespace's other pods; before: as it was."""
-    wanted = _cost(pod)
+    cost = _cost(pod)
     mine = _cost(before) if before else {}
     for quota in quotas:
         hard = _hard(quota)
         name = quota["metadata"]["name"]
-        if missing := [key for key in hard if key not in wanted and key != "pods"]:
+        if missing := [key for key in hard if key not in cost and key != "pods"]:
             return _forbidden(pod, f"failed quota: {name}: must specify {','.join(missing)}")
-        grown = [key for key in hard if wanted.get(key, 0) > mine.get(key, 0)]
-        over = [key for key in grown if others.get(key, 0) + wanted[key] > hard[key]]
+        grown = [key for key in hard if cost.get(key, 0) > mine.get(key, 0)]
+        over = [key for key in grown if others.get(key, 0) + cost[key] > hard[key]]
         if over:
-            asked = {key: wanted[key] - mine.get(key, 0) for key in over}
+            requested = {key: cost[key] - mine.get(key, 0) for key in over}
             used = {key: others.get(key, 0) + mine.get(key, 0) for key in over}
-            said = f"requested: {_text(asked)}, used: {_text(used)}, limited: {_text({k: hard[k] for k in over})}"
-            return _forbidden(pod, f"exceeded quota: {name}, {said}")
+            detail = f"requested: {_text(requested)}, used: {_text(used)}, limited: {_text({k: hard[k] for k in over})}"
+            return _forbidden(pod, f"exceeded quota: {name}, {detail}")
     return None
 
 
@@ -75,8 +75,8 @@ def other_quality(pod: Json, before: Json) -> Refusal | None:
     was = pod_qos(before["spec"])
     if pod_qos(pod["spec"]) == was:
         return None
-    said = f'Invalid value: "{was}": Pod QOS Class may not change as a result of resizing'
-    return invalid("Pod", pod["metadata"].get("name", ""), [("spec", said)])
+    message = f'Invalid value: "{was}": Pod QOS Class may not change as a result of resizing'
+    return invalid("Pod", pod["metadata"].get("name", ""), [("spec", message)])
 
 
 def status_of(quota: Json, used: Room) -> Json:
@@ -111,8 +111,8 @@ def _filled(container: Json, items: Sequence[Json]) -> Json:
             requests.setdefault(name, amount)
         for name, amount in (item.get("default") or {}).items():
             limits.setdefault(name, amount)
-    made = {key: held for key, held in (("limits", limits), ("requests", requests)) if held}
-    return {**container, "resources": {**resources, **made}} if made else container
+    sides = {key: amounts for key, amounts in (("limits", limits), ("requests", requests)) if amounts}
+    return {**container, "resources": {**resources, **sides}} if sides else container
 
 
 def _broken(container: Json, item: Json) -> Iterator[str]:
@@ -122,8 +122,8 @@ def _broken(container: Json, item: Json) -> Iterator[str]:
         if name not in requests:
             yield f"minimum {name} usage per Container is {item['min'][name]}.  No request is specified"
         elif requests[name] < least:
-            given = resources["requests"][name]
-            yield f"minimum {name} usage per Container is {item['min'][name]}, but request is {given}"
+            request = resources["requests"][name]
+            yield f"minimum {name} usage per Container is {item['min'][name]}, but request is {request}"
     for name, most in parse_room(item.get("max") or {}).items():
         if name not in limits:
             yield f"maximum {name} usage per Container is {item['max'][name]}.  No limit is specified"
@@ -132,26 +132,26 @@ def _broken(container: Json, item: Json) -> Iterator[str]:
 
 
 def _cost(pod: Json) -> Room:
-    made = {"pods": 1}
+    cost = {"pods": 1}
     try:
-        made |= {f"requests.{n}": a for n, a in requests_of(pod["spec"]).items() if n in _COUNTED}
-        made |= {f"limits.{n}": a for n, a in limits_of(pod["spec"]).items() if n in _COUNTED}
+        cost |= {f"requests.{n}": a for n, a in requests_of(pod["spec"]).items() if n in _COUNTED}
+        cost |= {f"limits.{n}": a for n, a in limits_of(pod["spec"]).items() if n in _COUNTED}
     except CotenantError as error:
         raise Refusal(422, f'Pod "{pod["metadata"].get("name", "")}" is invalid: {error}') from error
-    return made
+    return cost
 
 
 def _hard(quota: Json) -> Room:
     """Of what is counted here, by full name."""
-    given: Mapping[str, Any] = (quota.get("spec") or {}).get("hard") or {}
-    made: Room = {}
-    for name, text in given.items():
+    hard: Mapping[str, Any] = (quota.get("spec") or {}).get("hard") or {}
+    limits: Room = {}
+    for name, text in hard.items():
         resource = _full(name).rpartition(".")[2]
         if resource in _COUNTED:
-            made[_full(name)] = parse_room({resource: text})[resource]
+            limits[_full(name)] = parse_room({resource: text})[resource]
         elif name == "pods":
-            made[name] = int(text)
-    return made
+            limits[name] = int(text)
+    return limits
 
 
 def _full(name: str) -> str:
@@ -168,6 +168,6 @@ def _text(room: Room) -> str:
     return ",".join(f"{name}={_quantity(name, amount)}" for name, amount in sorted(room.items()))
 
 
-def _forbidden(pod: Json, words: str) -> Refusal:
+def _forbidden(pod: Json, message: str) -> Refusal:
     name = pod["metadata"].get("name", "")
-    return Refusal(403, f'pods "{name}" is forbidden: {words}', name=name)
+    return Refusal(403, f'pods "{name}" is forbidden: {message}', name=name)

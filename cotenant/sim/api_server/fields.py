@@ -52,22 +52,22 @@ class Difference:
 
 def difference(schema: Schema, old: Any, new: Any) -> Difference:
     """What changed from `old` to `new`; containers that came or went count beside their content."""
-    found = Difference()
-    _compare(schema, old, new, (), found)
-    return found
+    changes = Difference()
+    _compare(schema, old, new, (), changes)
+    return changes
 
 
-def _compare(schema: Schema, old: Any, new: Any, at: Path, found: Difference) -> None:
+def _compare(schema: Schema, old: Any, new: Any, at: Path, changes: Difference) -> None:
     before_parts, after_parts = _parts(schema, old, new), _parts(schema, new, old)
-    whole = before_parts is None or after_parts is None
-    if whole and (_MISSING in (old, new) or old != new or isinstance(old, bool) != isinstance(new, bool)):
-        _note(old, new, at, found)
+    atomic = before_parts is None or after_parts is None
+    if atomic and (_MISSING in (old, new) or old != new or isinstance(old, bool) != isinstance(new, bool)):
+        _note(old, new, at, changes)
     before, after = dict(before_parts or ()), dict(after_parts or ())
     for element in before | after:
         child = schema.child(element[1]) if element[0] == "f" else schema.items or ANY
-        _compare(child, before.get(element, _MISSING), after.get(element, _MISSING), (*at, element), found)
-    if not whole and (old is _MISSING or new is _MISSING):
-        _note(old, new, at, found)
+        _compare(child, before.get(element, _MISSING), after.get(element, _MISSING), (*at, element), changes)
+    if not atomic and (old is _MISSING or new is _MISSING):
+        _note(old, new, at, changes)
 
 
 def _parts(schema: Schema, value: Any, other: Any) -> list[tuple[Element, Any]] | None:
@@ -77,8 +77,8 @@ def _parts(schema: Schema, value: Any, other: Any) -> list[tuple[Element, Any]] 
     return _children(schema, value)
 
 
-def _note(old: Any, new: Any, at: Path, found: Difference) -> None:
-    (found.added if old is _MISSING else found.removed if new is _MISSING else found.modified).add(at)
+def _note(old: Any, new: Any, at: Path, changes: Difference) -> None:
+    (changes.added if old is _MISSING else changes.removed if new is _MISSING else changes.modified).add(at)
 
 
 def _children(schema: Schema, value: Any) -> list[tuple[Element, Any]] | None:
@@ -90,39 +90,43 @@ def _children(schema: Schema, value: Any) -> list[tuple[Element, Any]] | None:
     return None
 
 
-def without(schema: Schema, value: Any, gone: Iterable[Path]) -> Any:
+def without(schema: Schema, value: Any, paths: Iterable[Path]) -> Any:
     """The value without the given fields; a container that becomes empty becomes null."""
-    return _without(schema, value, _trie(gone))
+    return _without(schema, value, _trie(paths))
 
 
-def _without(schema: Schema, value: Any, gone: Trie) -> Any:
+def _without(schema: Schema, value: Any, trie: Trie) -> Any:
     children = _children(schema, value)
     if not children:
         return value
-    kept = []
+    remaining = []
     for element, child in children:
-        below = gone.get(element)
+        below = trie.get(element)
         if below is None:
-            kept.append((element, child))
+            remaining.append((element, child))
         elif () not in below:
             inner = schema.child(element[1]) if element[0] == "f" else schema.items or ANY
-            kept.append((element, _without(inner, child, below)))
-    if not kept:
+            remaining.append((element, _without(inner, child, below)))
+    if not remaining:
         return None
-    return {element[1]: child for element, child in kept} if isinstance(value, dict) else [child for _, child in kept]
+    return (
+        {element[1]: child for element, child in remaining}
+        if isinstance(value, dict)
+        else [child for _, child in remaining]
+    )
 
 
 def with_parents(schema: Schema, paths: Iterable[Path]) -> FieldSet:
     """The paths and every declared field above them."""
-    found = set()
+    field_set = set()
     for path in paths:
         at = schema
-        found.add(path)
+        field_set.add(path)
         for depth, (kind, name) in enumerate(path[:-1], 1):
             if kind == "f" and name in at.fields:
-                found.add(path[:depth])
+                field_set.add(path[:depth])
             at = at.child(name) if kind == "f" else at.items or ANY
-    return frozenset(found)
+    return frozenset(field_set)
 
 
 Trie: TypeAlias = dict[Any, Any]

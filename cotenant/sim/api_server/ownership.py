@@ -125,33 +125,35 @@ def _contested(write: Write, old: Any, new: Any, owners: Owners) -> Owners:
     conflicts = {m: o.fields & taken for m, o in others.items() if o.fields & taken}
     if conflicts and not write.force:
         raise FieldConflict(conflicts)
-    kept = {m: replace(o, fields=o.fields - conflicts.get(m, EMPTY) - changes.removed) for m, o in others.items()}
+    remaining = {m: replace(o, fields=o.fields - conflicts.get(m, EMPTY) - changes.removed) for m, o in others.items()}
     mine = {write.manager: owners[write.manager]} if write.manager in owners else {}
-    return {m: o for m, o in {**kept, **mine}.items() if o.fields}
+    return {m: o for m, o in {**remaining, **mine}.items() if o.fields}
 
 
 def _given_up(schema: Schema, value: Any, last: FieldSet, claimed: Iterable[FieldSet]) -> Any:
     """Without the fields of the last apply that nobody claims any more."""
     everything = with_parents(schema, fields_of(schema, value))
     rest = without(schema, value, with_parents(schema, last))
-    kept = with_parents(schema, fields_of(schema, rest)) | with_parents(schema, frozenset().union(_UNOWNED, *claimed))
-    rest = without(schema, value, everything - kept)
-    gone = everything - with_parents(schema, fields_of(schema, rest))
-    return without(schema, value, gone & with_parents(schema, last))
+    retained = with_parents(schema, fields_of(schema, rest)) | with_parents(
+        schema, frozenset().union(_UNOWNED, *claimed)
+    )
+    rest = without(schema, value, everything - retained)
+    abandoned = everything - with_parents(schema, fields_of(schema, rest))
+    return without(schema, value, abandoned & with_parents(schema, last))
 
 
-def merged(schema: Schema, live: Any, said: Any) -> Any:
+def merged(schema: Schema, live: Any, config: Any) -> Any:
     """The live value with what the configuration says."""
-    if schema.merges_map(said) and schema.merges_map(live):
-        both = {name: merged(schema.child(name), live[name], said[name]) for name in said if name in live}
-        return {**live, **said, **both}
-    if schema.merges_list(said) and schema.merges_list(live):
-        return _merged_list(schema, live, said)
-    return said
+    if schema.merges_map(config) and schema.merges_map(live):
+        both = {name: merged(schema.child(name), live[name], config[name]) for name in config if name in live}
+        return {**live, **config, **both}
+    if schema.merges_list(config) and schema.merges_list(live):
+        return _merged_list(schema, live, config)
+    return config
 
 
-def _merged_list(schema: Schema, live: list[Any], said: list[Any]) -> list[Any]:
-    mine = {schema.element(item): item for item in said}
+def _merged_list(schema: Schema, live: list[Any], config: list[Any]) -> list[Any]:
+    mine = {schema.element(item): item for item in config}
     theirs = {schema.element(item): item for item in live}
     rest = iter(theirs)
     order: list[tuple[str, str]] = []

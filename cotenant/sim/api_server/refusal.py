@@ -65,5 +65,5 @@ def conflict(what: str, name: str, why: str) -> Refusal:
 def invalid(kind: str, name: str, causes: Iterable[tuple[str, str]]) -> Refusal:
     """422 with (field, what is wrong)."""
     listed = [("FieldValueInvalid", field, message) for field, message in causes]
-    words = ", ".join(f"{field}: {message}" for _, field, message in listed)
-    return Refusal(422, f'{kind} "{name}" is invalid: {words}', causes=listed, name=name)
+    detail = ", ".join(f"{field}: {message}" for _, field, message in listed)
+    return Refusal(422, f'{kind} "{name}" is invalid: {detail}', causes=listed, name=name)

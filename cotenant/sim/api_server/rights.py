@@ -24,7 +24,7 @@ class Rule:
         """Whether it covers the request; namespace "" asks for all of them, or for what lies in none."""
         pairs = ((self.verbs, verb), (self.groups, group), (self.resources, resource))
         inside = not self.namespaces or namespace in self.namespaces
-        return inside and all("*" in named or wanted in named for named, wanted in pairs)
+        return inside and all("*" in allowed or value in allowed for allowed, value in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Wish:
         where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
         plural = self.resource.partition("/")[0]
         what = f"{plural}.{self.group}" if self.group else plural
-        named = f'{what} "{self.name}" is forbidden' if self.name else f"{what} is forbidden"
+        prefix = f'{what} "{self.name}" is forbidden' if self.name else f"{what} is forbidden"
         return Refusal(
             403,
-            f'{named}: User "{account.name}" cannot {self.verb} resource "{self.resource}" in API group'
+            f'{prefix}: User "{account.name}" cannot {self.verb} resource "{self.resource}" in API group'
             f' "{self.group}" {where}',
         )
 
@@ -92,10 +92,10 @@ def subject_review(body: Json, accounts: Iterable[Account]) -> dict[str, Any]:
 
 
 def _allowed(body: Json, accounts: Iterable[Account]) -> bool:
-    asked = (body.get("spec") or {}).get("resourceAttributes")
-    if not asked:
+    attributes = (body.get("spec") or {}).get("resourceAttributes")
+    if not attributes:
         kind = body.get("kind", "")
         raise Refusal(422, f"{kind} is invalid: spec.resourceAttributes: Required value")
-    resource = "/".join(part for part in (asked.get("resource", ""), asked.get("subresource", "")) if part)
-    wish = asked.get("verb", ""), asked.get("group", ""), resource, asked.get("namespace", "")
-    return any(account.allows(*wish) for account in accounts)
+    resource = "/".join(part for part in (attributes.get("resource", ""), attributes.get("subresource", "")) if part)
+    access = attributes.get("verb", ""), attributes.get("group", ""), resource, attributes.get("namespace", "")
+    return any(account.allows(*access) for account in accounts)

@@ -53,10 +53,10 @@ class Answer:
 class Api:
     """The API: what is served at each path."""
 
-    def __init__(self, state: State, clock: Clock, known: Callable[[], Iterable[Account]] = tuple) -> None:
+    def __init__(self, state: State, clock: Clock, accounts: Callable[[], Iterable[Account]] = tuple) -> None:
         """Serves the built-in kinds, and those of CRDs that the state already holds. `known`: all accounts."""
         self.state = state
-        self.known = known
+        self.known = accounts
         self._verbs = Verbs(state, clock, self._stored)
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         for kind in built_in():
@@ -86,9 +86,9 @@ class Api:
             return self_review(body, request.account)
         if kind == "SelfSubjectAccessReview":
             return access_review(body, request.account)
-        wish = Wish("create", "authorization.k8s.io", "subjectaccessreviews")
-        if not request.account.allows(wish.verb, wish.group, wish.resource):
-            raise wish.refusal(request.account)
+        access = Wish("create", "authorization.k8s.io", "subjectaccessreviews")
+        if not request.account.allows(access.verb, access.group, access.resource):
+            raise access.refusal(request.account)
         return subject_review(body, self.known())
 
     def _call(self, request: Request, parts: list[str], root: int) -> Call:
@@ -98,8 +98,8 @@ class Api:
             namespace, rest = rest[1], rest[2:]
         kind = self._kinds.get((group, version, rest[0]))
         subresource = rest[2] if len(rest) > 2 else ""
-        known = kind and len(rest) <= 3 and (not subresource or subresource in kind.subresources)
-        if not kind or not known or (namespace and not kind.namespaced):
+        served = kind and len(rest) <= 3 and (not subresource or subresource in kind.subresources)
+        if not kind or not served or (namespace and not kind.namespaced):
             raise Refusal(404, "the server could not find the requested resource")
         name = rest[1] if len(rest) > 1 else ""
         if kind.namespaced and name and not namespace:
@@ -108,9 +108,9 @@ class Api:
 
     def _authorise(self, request: Request, call: Call, verb: str = "") -> None:
         resource = "/".join(part for part in (call.kind.plural, call.subresource) if part)
-        wish = Wish(verb or _verb(request, call), call.kind.group, resource, call.namespace, call.name)
-        if not request.account.allows(wish.verb, wish.group, wish.resource, wish.namespace):
-            raise wish.refusal(request.account)
+        access = Wish(verb or _verb(request, call), call.kind.group, resource, call.namespace, call.name)
+        if not request.account.allows(access.verb, access.group, access.resource, access.namespace):
+            raise access.refusal(request.account)
 
     def _act(self, request: Request, call: Call) -> Answer:
         if is_core_event(call.kind):
@@ -182,8 +182,8 @@ class Api:
         if not kinds:
             raise Refusal(404, "the server could not find the requested resource")
         resources = [one for kind in kinds for one in _resources(kind)]
-        named = {"groupVersion": kinds[0].api_version, "resources": resources}
-        return {"kind": "APIResourceList", "apiVersion": "v1", **named}
+        body = {"groupVersion": kinds[0].api_version, "resources": resources}
+        return {"kind": "APIResourceList", "apiVersion": "v1", **body}
 
     def _groups(self) -> Iterator[Json]:
         for group in sorted({kind.group for kind in self._kinds.values()} - {""}):

@@ -56,11 +56,11 @@ class Schema:
             return "v", canonical(item)
         if not isinstance(item, dict):
             raise ValueError("associative list requires that items are objects")
-        found = {name: item.get(name, default) for name, default in self.keys}
-        found = {name: value for name, value in found.items() if value is not None}
-        if not found:
+        keys = {name: item.get(name, default) for name, default in self.keys}
+        keys = {name: value for name, value in keys.items() if value is not None}
+        if not keys:
             raise ValueError(f"associative list with keys has an element that omits key field {self.keys[0][0]!r}")
-        return "k", canonical(found)
+        return "k", canonical(keys)
 
 
 ANY: Final = Schema()
@@ -129,8 +129,8 @@ def unknown_fields(schema: Schema, value: Any, at: str = "") -> Iterator[str]:
 def pruned(schema: Schema, value: Any) -> Any:
     """The value without undeclared fields, and with declared defaults, which also replace nulls."""
     if isinstance(value, dict) and schema.shape == "object":
-        kept = {name: pruned(schema.child(name), child) for name, child in value.items() if schema.declares(name)}
-        return _with_defaults(schema, kept)
+        declared = {name: pruned(schema.child(name), child) for name, child in value.items() if schema.declares(name)}
+        return _with_defaults(schema, declared)
     if isinstance(value, list) and schema.items:
         return [pruned(schema.items, item) for item in value]
     return value
@@ -150,8 +150,8 @@ def _dropped(schema: Schema, value: Any) -> bool:
     return value == [] or (value == {} and schema.values is not None)
 
 
-def _with_defaults(schema: Schema, kept: Json) -> Json:
+def _with_defaults(schema: Schema, declared: Json) -> Json:
     for name, child in schema.fields.items():
-        if "default" in child.limits and (name not in kept or kept[name] is None):
-            kept[name] = pruned(child, json.loads(json.dumps(child.limits["default"])))
-    return kept
+        if "default" in child.limits and (name not in declared or declared[name] is None):
+            declared[name] = pruned(child, json.loads(json.dumps(child.limits["default"])))
+    return declared

@@ -34,9 +34,9 @@ def by_labels(text: str) -> Predicate:
 
 def _label_term(text: str) -> Callable[[dict[str, str]], bool]:
     if match := _SET.fullmatch(text):
-        key, wanted = match[1], {word.strip() for word in match[3].split(",")}
+        key, values = match[1], {word.strip() for word in match[3].split(",")}
         inside = match[2] == "in"
-        return lambda labels: (labels[key] in wanted) is inside if key in labels else not inside
+        return lambda labels: (labels[key] in values) is inside if key in labels else not inside
     if match := _EQUAL.fullmatch(text):
         key, sign, value = match.groups()
         return lambda labels: (labels.get(key) == value) is (sign != "!=")

@@ -83,8 +83,8 @@ class EmbeddedServer:
 
     def account(self, name: str, account: Account) -> str:
         """Set what a user may do; gives the token, the same for the same name."""
-        known = [token for token, held in self.accounts.items() if held.name == name]
-        token = known[0] if known else secrets.token_urlsafe(24)
+        tokens = [token for token, owner in self.accounts.items() if owner.name == name]
+        token = tokens[0] if tokens else secrets.token_urlsafe(24)
         self.accounts[token] = account
         return token
 
@@ -127,8 +127,8 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._open: set[socket.socket] = set()
         self._changing = threading.Lock()
 

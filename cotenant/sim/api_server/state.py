@@ -68,17 +68,17 @@ class State:
         with self.lock:
             self.version += 1
             stored = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
-            held = self._objects.setdefault(collection, {})
-            self._record(Change(self.version, collection, key, held.get(key), stored))
-            held[key] = stored
+            objects = self._objects.setdefault(collection, {})
+            self._record(Change(self.version, collection, key, objects.get(key), stored))
+            objects[key] = stored
             return stored
 
     def remove(self, collection: Collection, key: Key) -> None:
         """Forget an object."""
         with self.lock:
             self.version += 1
-            gone = self._objects[collection].pop(key)
-            self._record(Change(self.version, collection, key, gone, None))
+            removed = self._objects[collection].pop(key)
+            self._record(Change(self.version, collection, key, removed, None))
 
     def at(self, collection: Collection, version: int) -> dict[Key, Json]:
         """The collection as it was at a version; 410 when that is no longer known."""

@@ -23,9 +23,9 @@ _SMALLER: Final[dict[str, Callable[[Any], float]]] = {"maximum": float, "maxLeng
 
 def wrong_types(schema: Schema, value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     """(path, what is wrong) of values that are not of the declared type; null passes as "not set"."""
-    wanted = {"object": "object", "list": "array"}.get(schema.shape, schema.scalar)
-    if value is not None and wanted and not _TYPES[wanted](value):
-        yield at, f"Invalid value: {_kind_of(value)}: {at} in body must be of type {wanted}: {_kind_of(value)}"
+    expected = {"object": "object", "list": "array"}.get(schema.shape, schema.scalar)
+    if value is not None and expected and not _TYPES[expected](value):
+        yield at, f"Invalid value: {_kind_of(value)}: {at} in body must be of type {expected}: {_kind_of(value)}"
     elif isinstance(value, dict):
         for name, child in value.items():
             yield from wrong_types(schema.child(name), child, f"{at}.{name}" if at else name)
@@ -70,18 +70,18 @@ def _broken_limits(schema: Schema, value: Any, at: str) -> Iterator[tuple[str, s
 
 def _duplicates(schema: Schema, value: list[Any], at: str) -> Iterator[tuple[str, str]]:
     if schema.merges_list(value):
-        seen = set()
+        elements = set()
         for index, item in enumerate(value):
             try:
                 element = schema.element(item)
             except ValueError as error:
                 yield f"{at}[{index}]", str(error)
                 continue
-            if element in seen:
+            if element in elements:
                 yield f"{at}[{index}]", f"Duplicate value: {element[1]}"
-            seen.add(element)
+            elements.add(element)
 
 
 def _kind_of(value: Any) -> str:
-    found = next((name for name, fits in _TYPES.items() if fits(value)), "null")
-    return f'"{found}"'
+    kind = next((name for name, fits in _TYPES.items() if fits(value)), "null")
+    return f'"{kind}"'

@@ -64,10 +64,10 @@ class Call:
         """Whether an object is among those asked for."""
         labels = by_labels(self.query.get("labelSelector", ""))
         fields = by_fields(self.query.get("fieldSelector", ""), self.kind.plural)
-        inside, named = self.namespace, self.name
+        inside, name = self.namespace, self.name
         return lambda item: (
             (not inside or item["metadata"].get("namespace") == inside)
-            and (not named or item["metadata"]["name"] == named)
+            and (not name or item["metadata"]["name"] == name)
             and labels(item)
             and fields(item)
         )
@@ -88,10 +88,10 @@ class Verbs:
 
     def get(self, call: Call) -> Json:
         """One object; 404."""
-        found = self.state.get(call.kind.collection, call.key)
-        if found is None:
+        item = self.state.get(call.kind.collection, call.key)
+        if item is None:
             raise not_found(call.kind.resource, call.name)
-        return _versioned(call.kind, found)
+        return _versioned(call.kind, item)
 
     def list(self, call: Call) -> Json:
         """A page of a collection: all pages of one list show one moment; 410 when that is forgotten."""
@@ -100,13 +100,13 @@ class Verbs:
             version, start = _continued(call.query.get("continue", ""), self.state.version)
             items = self.state.at(call.kind.collection, version)
         selects = call.selects()
-        found = sorted(key for key, item in items.items() if key > start and selects(item))
-        page = found[:limit] if limit else found
+        keys = sorted(key for key, item in items.items() if key > start and selects(item))
+        page = keys[:limit] if limit else keys
         metadata: Json = {"resourceVersion": str(version)}
-        if len(page) < len(found):
+        if len(page) < len(keys):
             metadata["continue"] = _token(version, page[-1])
             if not (call.query.get("labelSelector") or call.query.get("fieldSelector")):
-                metadata["remainingItemCount"] = len(found) - len(page)
+                metadata["remainingItemCount"] = len(keys) - len(page)
         return {
             "kind": f"{call.kind.name}List",
             "apiVersion": call.kind.api_version,
@@ -126,16 +126,16 @@ class Verbs:
             if self.state.get(call.kind.collection, call.key):
                 raise Refusal(409, f'{call.kind.resource} "{call.name}" already exists', reason="AlreadyExists")
             desk = self._desk(call)
-            made = desk.created({**body, "metadata": {**metadata, "managedFields": []}})
+            created = desk.created({**body, "metadata": {**metadata, "managedFields": []}})
             write = Write(call.kind.schema, call.manager("Update"), desk.now)
-            return self._put(call, None, made, updated(write, _bare(made), made, {}))
+            return self._put(call, None, created, updated(write, _bare(created), created, {}))
 
     def apply(self, call: Call, subject: Callable[[], None]) -> tuple[Json, bool]:
         """Server-side apply; the object and whether it is new. `subject` refuses who may patch but not create."""
         body = _object(call, call.body)
         if not call.query.get("fieldManager"):
-            said = "fieldManager: Required value: is required for apply patch"
-            raise Refusal(422, f'PatchOptions.meta.k8s.io "" is invalid: {said}')
+            problem = "fieldManager: Required value: is required for apply patch"
+            raise Refusal(422, f'PatchOptions.meta.k8s.io "" is invalid: {problem}')
         if body["metadata"].get("managedFields"):
             raise Refusal(400, "metadata.managedFields must be nil")
         _named_alike(call, body["metadata"])
@@ -154,15 +154,18 @@ class Verbs:
         if call.subresource:
             raise not_found(call.kind.resource, call.name)
         if body["metadata"].get("uid"):
-            said = f"Precondition failed: UID in precondition: {body['metadata']['uid']}, UID in object meta: "
-            raise conflict(call.kind.resource, call.name, said)
+            problem = f"Precondition failed: UID in precondition: {body['metadata']['uid']}, UID in object meta: "
+            raise conflict(call.kind.resource, call.name, problem)
         _, owners = applied(write, _bare(body), body, {})
         return self._put(call, None, desk.created(body), owners)
 
     def _applied(self, call: Call, desk: Desk, write: Write, live: Json, body: Json) -> Json:
-        said = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k not in ("resourceVersion", "uid")}}
+        config = {
+            **body,
+            "metadata": {k: v for k, v in body["metadata"].items() if k not in ("resourceVersion", "uid")},
+        }
         try:
-            result, owners = applied(write, live, said, owners_of(live))
+            result, owners = applied(write, live, config, owners_of(live))
         except FieldConflict as error:
             raise _field_conflict(error) from error
         condition = {name: body["metadata"][name] for name in ("resourceVersion", "uid") if name in body["metadata"]}
@@ -193,11 +196,11 @@ class Verbs:
 
     def _update(self, call: Call, live: Json, new: Json) -> Json:
         desk = self._desk(call)
-        kept = desk.changed(live, new, call.subresource)
+        changed = desk.changed(live, new, call.subresource)
         owners = updated(
-            Write(call.kind.schema, call.manager("Update"), desk.now), _plain(live), _plain(kept), owners_of(live)
+            Write(call.kind.schema, call.manager("Update"), desk.now), _plain(live), _plain(changed), owners_of(live)
         )
-        return self._put(call, live, kept, owners)
+        return self._put(call, live, changed, owners)
 
     def bind(self, call: Call) -> Json:
         """POST pods/NAME/binding: the pod's node, once and for all; 409 when it has one or is another pod."""
@@ -208,11 +211,13 @@ class Verbs:
         with self.state.lock:
             live = self.get(call)
             if uid and uid != live["metadata"]["uid"]:
-                said = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
-                raise conflict(call.kind.resource, call.name, said)
+                problem = (
+                    f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
+                )
+                raise conflict(call.kind.resource, call.name, problem)
             if live["spec"].get("nodeName"):
-                said = f'pod {call.name} is already assigned to node "{live["spec"]["nodeName"]}"'
-                raise conflict(call.kind.resource, call.name, said)
+                problem = f'pod {call.name} is already assigned to node "{live["spec"]["nodeName"]}"'
+                raise conflict(call.kind.resource, call.name, problem)
             if not _dry(call):
                 self._store(call, live, {**live, "spec": {**live["spec"], "nodeName": node}})
         return _done()
@@ -227,11 +232,12 @@ class Verbs:
         """Remove an object, or mark it while finalizers hold it; 409 when a precondition does not hold."""
         with self.state.lock:
             live = self.get(call)
-            wanted = (call.body or {}).get("preconditions") or {}
-            for name, said in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-                if wanted.get(name, live["metadata"][name]) != live["metadata"][name]:
-                    is_ = f"{said} in precondition: {wanted[name]}, {said} in object meta: {live['metadata'][name]}"
-                    raise conflict(call.kind.resource, call.name, f"Precondition failed: {is_}")
+            preconditions = (call.body or {}).get("preconditions") or {}
+            for name, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+                present = live["metadata"][name]
+                if preconditions.get(name, present) != present:
+                    why = f"{label} in precondition: {preconditions[name]}, {label} in object meta: {present}"
+                    raise conflict(call.kind.resource, call.name, f"Precondition failed: {why}")
             if _dry(call):
                 return _deleted(call, live)
             if live["metadata"].get("finalizers"):
@@ -311,12 +317,19 @@ def _object(call: Call, body: Any) -> Json:
     """The body as an object of the call's kind; 400 otherwise."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
         raise Refusal(400, "the body is not an object")
-    given = body.get("apiVersion", call.kind.api_version), body.get("kind", call.kind.name)
-    if given != (call.kind.api_version, call.kind.name):
-        words = f"the API version in the data ({given[0]}, {given[1]}) does not match the expected API version"
-        raise Refusal(400, f"{words} ({call.kind.api_version}, {call.kind.name})")
+    type_meta = body.get("apiVersion", call.kind.api_version), body.get("kind", call.kind.name)
+    if type_meta != (call.kind.api_version, call.kind.name):
+        problem = (
+            f"the API version in the data ({type_meta[0]}, {type_meta[1]}) does not match the expected API version"
+        )
+        raise Refusal(400, f"{problem} ({call.kind.api_version}, {call.kind.name})")
     namespace = {"namespace": call.namespace} if call.namespace else {}
-    return {**body, "apiVersion": given[0], "kind": given[1], "metadata": {**namespace, **(body.get("metadata") or {})}}
+    return {
+        **body,
+        "apiVersion": type_meta[0],
+        "kind": type_meta[1],
+        "metadata": {**namespace, **(body.get("metadata") or {})},
+    }
 
 
 def _named_alike(call: Call, metadata: Json) -> None:
@@ -334,8 +347,8 @@ def _named_alike(call: Call, metadata: Json) -> None:
 
 def _bare(item: Json) -> Json:
     """What an object is before its first write: a name."""
-    named = {name: item["metadata"][name] for name in ("name", "namespace") if name in item["metadata"]}
-    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": named}
+    metadata = {name: item["metadata"][name] for name in ("name", "namespace") if name in item["metadata"]}
+    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata}
 
 
 def _plain(item: Json) -> Json:
@@ -356,9 +369,9 @@ def _field_conflict(error: FieldConflict) -> Refusal:
         for manager, paths in sorted(error.conflicts.items())
         for path in sorted(paths)
     ]
-    words = f"{len(listed)} conflict{'s' if len(listed) > 1 else ''}"
+    summary = f"{len(listed)} conflict{'s' if len(listed) > 1 else ''}"
     detail = "; ".join(f"{message}: {field}" for _, field, message in listed)
-    return Refusal(409, f"Apply failed with {words}: {detail}", causes=listed)
+    return Refusal(409, f"Apply failed with {summary}: {detail}", causes=listed)
 
 
 def _deleted(call: Call, live: Json) -> Json:

@@ -26,11 +26,11 @@ IDLE_SECONDS: Final = 1.0
 
 def watch(state: State, call: Call) -> Stream:
     """Events of a collection from a version on; a version that is forgotten gives one ERROR with 410."""
-    given = call.query.get("resourceVersion", "")
-    if given and not given.isdigit():
-        raise Refusal(400, f"invalid resource version {given!r}")
+    version = call.query.get("resourceVersion", "")
+    if version and not version.isdigit():
+        raise Refusal(400, f"invalid resource version {version!r}")
     selects = call.selects()
-    since = int(given or 0)
+    since = int(version or 0)
     try:
         with state.lock:
             first = [] if since else sorted(state.at(call.kind.collection, state.version).items())
@@ -73,9 +73,9 @@ def _events(call: Call, selects: Callable[[Json], bool], existing: list[Json], l
             if change is None:
                 return
             line.version = change.version
-            told = _told(call, selects, change)
-            if told:
-                yield told
+            event = _told(call, selects, change)
+            if event:
+                yield event
     finally:
         line.end()
 
@@ -105,5 +105,5 @@ def _event(call: Call, kind: str, item: Json) -> Json:
 
 
 def _bookmark(call: Call, version: int) -> Json:
-    named = {"kind": call.kind.name, "apiVersion": call.kind.api_version}
-    return {"type": "BOOKMARK", "object": {**named, "metadata": {"resourceVersion": str(version)}}}
+    type_meta = {"kind": call.kind.name, "apiVersion": call.kind.api_version}
+    return {"type": "BOOKMARK", "object": {**type_meta, "metadata": {"resourceVersion": str(version)}}}

@@ -69,16 +69,16 @@ class Desk:
     def created(self, item: Json) -> Json:
         """A new object as the server makes it."""
         fitting = self.checked(item)
-        given = fitting["metadata"].items()
-        metadata = {name: value for name, value in given if name not in (*FIXED, "resourceVersion")}
+        entries = fitting["metadata"].items()
+        metadata = {name: value for name, value in entries if name not in (*FIXED, "resourceVersion")}
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now}
         if self.kind.generations:
             metadata["generation"] = 1
-        made = {**fitting, "metadata": metadata}
+        stored = {**fitting, "metadata": metadata}
         if "status" in self.kind.subresources and self.kind.name != "Node":
-            made.pop("status", None)
+            stored.pop("status", None)
         first = _FIRST.get(self.kind.name)
-        return first(made, self.now) if first else made
+        return first(stored, self.now) if first else stored
 
     def changed(self, old: Json, new: Json, subresource: str) -> Json:
         """An existing object after a write; 409 when the write was based on another version or object."""
@@ -86,19 +86,21 @@ class Desk:
         checked = self.checked(new)
         metadata = {name: value for name, value in checked["metadata"].items() if name not in FIXED}
         metadata |= {name: old["metadata"][name] for name in FIXED if name in old["metadata"]}
-        kept = _isolated(self.kind, old, {**checked, "metadata": metadata}, subresource)
-        if self.kind.generations and _counted(old) != _counted(kept):
-            kept["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        return kept
+        isolated = _isolated(self.kind, old, {**checked, "metadata": metadata}, subresource)
+        if self.kind.generations and _counted(old) != _counted(isolated):
+            isolated["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        return isolated
 
 
 def _based_on(kind: Kind, old: Json, new: Json) -> None:
-    said, is_ = new["metadata"], old["metadata"]
-    if said.get("resourceVersion", is_["resourceVersion"]) not in ("", is_["resourceVersion"]):
+    new_meta, old_meta = new["metadata"], old["metadata"]
+    if new_meta.get("resourceVersion", old_meta["resourceVersion"]) not in ("", old_meta["resourceVersion"]):
         why = "the object has been modified; please apply your changes to the latest version and try again"
-        raise conflict(kind.resource, is_["name"], why)
-    if said.get("uid", is_["uid"]) != is_["uid"]:
-        raise invalid(kind.name, is_["name"], [("metadata.uid", f'Invalid value: "{said["uid"]}": field is immutable')])
+        raise conflict(kind.resource, old_meta["name"], why)
+    if new_meta.get("uid", old_meta["uid"]) != old_meta["uid"]:
+        raise invalid(
+            kind.name, old_meta["name"], [("metadata.uid", f'Invalid value: "{new_meta["uid"]}": field is immutable')]
+        )
 
 
 def _isolated(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
@@ -117,8 +119,8 @@ def _isolated(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
 
 
 def _meta_of(old: Json, new: Json) -> Json:
-    kept = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
-    return {**kept, "managedFields": new["metadata"].get("managedFields", [])}
+    fields = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
+    return {**fields, "managedFields": new["metadata"].get("managedFields", [])}
 
 
 def _resized(old: Json, new: Json) -> Json:
@@ -132,18 +134,18 @@ def _counted(item: Json) -> Json:
     return {name: value for name, value in item.items() if name not in _COUNTED_APART}
 
 
-def _pod(made: Json, _now: str) -> Json:
-    return {**made, "status": {"phase": "Pending", "qosClass": pod_qos(made["spec"]).value}}
+def _pod(item: Json, _now: str) -> Json:
+    return {**item, "status": {"phase": "Pending", "qosClass": pod_qos(item["spec"]).value}}
 
 
-def _namespace(made: Json, _now: str) -> Json:
-    labels = {**made["metadata"].get("labels", {}), "kubernetes.io/metadata.name": made["metadata"]["name"]}
-    metadata = {**made["metadata"], "labels": labels}
-    return {**made, "metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+def _namespace(item: Json, _now: str) -> Json:
+    labels = {**item["metadata"].get("labels", {}), "kubernetes.io/metadata.name": item["metadata"]["name"]}
+    metadata = {**item["metadata"], "labels": labels}
+    return {**item, "metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
-def _definition(made: Json, now: str) -> Json:
-    return {**made, "status": established(made, now)}
+def _definition(item: Json, now: str) -> Json:
+    return {**item, "status": established(item, now)}
 
 
 _FIRST: Final[dict[str, Callable[[Json, str], Json]]] = {
