@@ -39,6 +39,7 @@ from cotenant.model.identity import WorkloadRef
 from cotenant.settings.actions import ActionSettings
 from cotenant.settings.kube import KubeSettings
 from tests.actions.world import created, live, pods, ready, recommended, template
+from tests.cluster.accounts import applier
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace
@@ -161,13 +162,13 @@ def held(point: Point, plane: ControlPlane) -> list[str]:
 
 def points(plane: ControlPlane, namespace: str, folder: Path, count: int, methods: Sequence[Method]) -> list[Point]:
     """So many runs, the methods in turn, each with a Deployment that runs."""
-    made = []
+    made, kubeconfig = [], str(applier(plane, namespace))
     for number in range(count):
         method = methods[number % len(methods)]
         replicas = 2 if method is Method.IN_PLACE else 1
         workload = created(plane, namespace, f"web-{number}", replicas)
         ledger = folder / f"{number}.db"
-        made.append(Point(workload, method, number // len(methods) % 2 == 1, str(plane.kubeconfig), ledger))
+        made.append(Point(workload, method, number // len(methods) % 2 == 1, kubeconfig, ledger))
     for point in made:
         ready(plane, point.workload)
     return made

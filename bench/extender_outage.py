@@ -48,7 +48,7 @@ class Extender:
         self.entries = extenders(Reach(url, *files), ExtenderSettings())
         self._command = [
             *(sys.executable, "-c", "from cotenant.cli.main import run; run()"),
-            *("extender", "--kubeconfig", str(plane.kubeconfig), "--port", str(self.port)),
+            *("extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(self.port)),
             *("--cert-dir", str(folder / "pki" / "server"), "--set", f"telemetry.health_port={health}"),
         ]
         self._health = f"http://127.0.0.1:{health}"

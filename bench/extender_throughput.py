@@ -144,7 +144,7 @@ def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | Non
     issue(pki, url)
     command = [
         *(sys.executable, "-c", "from cotenant.cli.main import run; run()"),
-        *("extender", "--kubeconfig", str(plane.kubeconfig), "--port", str(port)),
+        *("extender", "--kubeconfig", str(plane.admin_kubeconfig), "--port", str(port)),
         *("--cert-dir", str(pki / "server"), "--set", f"telemetry.health_port={health}"),
         # nobody renews the reports during the run
         *("--set", "extender.load_aware.metric_expiration_seconds=7200"),

@@ -83,7 +83,7 @@ def cpu_seconds(pid: int) -> float:
 def written(plane: ControlPlane, label: str, intents: list[Intent]) -> list[Row]:
     server = plane.servers[APISERVER].pid
     begun, own, theirs = time.monotonic(), time.process_time(), cpu_seconds(server)
-    outcomes = send_all(plane.client(), intents, MANAGER)
+    outcomes = send_all(plane.admin_client(), intents, MANAGER)
     seconds, count = time.monotonic() - begun, len(intents)
     failed = [o.error for o in outcomes if not o.ok]
     assert not failed, failed[0]
@@ -108,7 +108,7 @@ def main(words: list[str]) -> None:
         namespace = create_namespace(plane.api(), "load")
         labels = {"koordinator.sh/qosClass": "LS", "app": "web", "pod-template-hash": "5d4f8c7b9"}
         create_pods(plane, namespace, pods, PodShape(labels=labels), names)
-        child = [sys.executable, "-m", "bench.kube_sync", "--synced", str(plane.kubeconfig)]
+        child = [sys.executable, "-m", "bench.kube_sync", "--synced", str(plane.admin_kubeconfig)]
         done = subprocess.run(child, check=True, capture_output=True, text=True, timeout=900)
         found = json.loads(done.stdout)
         assert found["sizes"] == [nodes, pods]

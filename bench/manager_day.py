@@ -109,7 +109,7 @@ def published(plane: ControlPlane, nodes: int, workloads: int) -> int:
     uids = {n["metadata"]["name"]: n["metadata"]["uid"] for n in api.items("/api/v1/nodes")}
     owned = {name: Owned("v1", "Node", name, uid) for name, uid in uids.items()}
     owners = {w.ref: Owned("apps/v1", w.kind, w.name, "0" * 36) for w in results.workloads}
-    settings, client = Settings().manager, plane.client()
+    settings, client = Settings().manager, plane.admin_client()
     now = results.computed_seconds
     send_all(client, forecasts.decide(Forecasted(results, {}, owned), now, settings).intents, "cotenant-manager")
     for _ in range(2):

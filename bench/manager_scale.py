@@ -57,7 +57,7 @@ class Process:
     def __init__(self, plane: ControlPlane, folder: Path, *off: str) -> None:
         self.log = folder / f"manager-{time.monotonic_ns()}.log"
         command = [str(Path(sys.executable).with_name("cotenant")), "--set", f"manager.features_off={json.dumps(off)}"]
-        command += ["manager", "--write", "--kubeconfig", str(plane.kubeconfig), "--port", "0"]
+        command += ["manager", "--write", "--kubeconfig", str(plane.admin_kubeconfig), "--port", "0"]
         with self.log.open("wb") as file:
             self._child = subprocess.Popen(
                 command, stderr=file, env={**os.environ, "COTENANT_STORE__URL": folder.as_uri()}
@@ -116,7 +116,7 @@ def install(plane: ControlPlane) -> None:
         "install",
         "--apply",
         "--kubeconfig",
-        str(plane.kubeconfig),
+        str(plane.admin_kubeconfig),
     ]
     subprocess.run(command, check=True, capture_output=True)
 

@@ -98,12 +98,20 @@ def webhook(plane: ControlPlane, folder: Path) -> Iterator[subprocess.Popen[byte
         sys.executable,
         "-c",
         "from cotenant.cli.main import run; run()",
-        *("webhook", "--kubeconfig", str(plane.kubeconfig), "--port", str(port), "--cert-dir", str(folder / "pki")),
+        *(
+            "webhook",
+            "--kubeconfig",
+            str(plane.admin_kubeconfig),
+            "--port",
+            str(port),
+            "--cert-dir",
+            str(folder / "pki"),
+        ),
         *("--self-signed", "--url", f"https://127.0.0.1:{port}"),
     ]
     process = subprocess.Popen(command)
     try:
-        register(plane.client(), settings, f"https://127.0.0.1:{port}")
+        register(plane.admin_client(), settings, f"https://127.0.0.1:{port}")
         yield process
     finally:
         process.terminate()

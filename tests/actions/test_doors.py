@@ -207,7 +207,7 @@ def believing(
 
 @contextmanager
 def by_token(plane: ControlPlane, name: str, token: str) -> Iterator[KubeClient]:
-    kube = KubeSettings(kubeconfig=str(plane.kubeconfig))
+    kube = KubeSettings(kubeconfig=str(plane.admin_kubeconfig))
     access = support.settings_of(mode="oidc", oidc={"issuer": "https://x", "client_id": CLIENT})
     with doors.by_way(kube, access, kubeconfig_door(kube))(Someone(name, way=Way.OIDC, token=token)) as client:
         yield client

@@ -21,12 +21,6 @@ LATER = ShiftedClock(10.0)
 SETTINGS = {"soak_minutes": 0.0, "resize_seconds": 20.0}
 
 
-@pytest.fixture
-def person(control_plane: ControlPlane) -> Path:
-    """The administrator, who still acts here."""
-    return control_plane.kubeconfig
-
-
 @pytest.mark.parametrize(
     ("method", "gap", "becomes"),
     [

@@ -71,12 +71,6 @@ def accepted(actions: Actions, *found: WorkloadRef, **more: Any) -> list[Standin
 
 
 @pytest.fixture
-def person(control_plane: ControlPlane) -> Path:
-    """The administrator, who still acts here."""
-    return control_plane.kubeconfig
-
-
-@pytest.fixture
 def three(control_plane: ControlPlane, namespace: str, kubelet: Kubelet) -> list[WorkloadRef]:
     """Three workloads that run."""
     return [

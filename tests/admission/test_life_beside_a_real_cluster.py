@@ -174,7 +174,7 @@ def test_the_command_serves_until_it_is_ended(control_plane: ControlPlane, names
             return status == 200
 
         wait_for("the process is ready", ready)
-        register(control_plane.client(), settings, f"https://127.0.0.1:{port}")
+        register(control_plane.admin_client(), settings, f"https://127.0.0.1:{port}")
         wait_for("the API server calls it", lambda: renamed_on_arrival(control_plane.api(), namespace))
         callers = [threading.Thread(target=renamed_on_arrival, args=(control_plane.api(), namespace)) for _ in range(8)]
         for caller in callers:

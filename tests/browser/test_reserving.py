@@ -68,7 +68,7 @@ class Hand:
 
 def planner(plane: ControlPlane, name: str) -> Path:
     """Kubeconfig of somebody who has the role of those who plan, and nothing else."""
-    writer, role = Writer(plane.client(), "test"), "cotenant-planner"
+    writer, role = Writer(plane.admin_client(), "test"), "cotenant-planner"
     shipped = next(m for m in manifests(("applier",)) if m.address.name == role)
     writer.send(Apply(shipped.address, shipped.body))
     address = Address("rbac.authorization.k8s.io/v1", "clusterrolebindings", name)

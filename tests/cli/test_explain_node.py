@@ -27,6 +27,7 @@ from profiler.synthetic import SyntheticSpec
 from recommender.colocation.publish import publish
 from recommender.colocation.state import Colocation
 from recommender.colocation.strategy import ColocationConfig
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.fixtures import FakeNodes
@@ -107,12 +108,12 @@ def node(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes) -> 
 
 
 def test_a_live_node_is_explained_from_its_objects(control_plane: ControlPlane, namespace: str, node: str) -> None:
-    words = ("--set", f"manager.namespace={namespace}", "--set", f"kube.kubeconfig={control_plane.kubeconfig}")
+    words = ("--set", f"manager.namespace={namespace}", "--set", f"kube.kubeconfig={control_plane.admin_kubeconfig}")
     done = cotenant(*words, "explain", "node", node, "--from-cluster")
     assert done.returncode == 0, done.stderr
     assert "max(100000 - 35000 - 7000 - 33000, 0) = 25000 millicores" in done.stdout
     assert "cpuReclaimThresholdPercent = 65, from ConfigMap colocation-config" in done.stdout
-    elsewhere = ("--set", "manager.namespace=default", "--set", f"kube.kubeconfig={control_plane.kubeconfig}")
+    elsewhere = ("--set", "manager.namespace=default", "--set", f"kube.kubeconfig={control_plane.admin_kubeconfig}")
     off = json.loads(cotenant(*elsewhere, "explain", "node", node, "--from-cluster", "-o", "json").stdout)
     assert {a["reason"] for a in off["amounts"]} == {"colocation-off"}
     missing = cotenant(*words, "explain", "node", "no-such-node", "--from-cluster")
@@ -132,7 +133,7 @@ def intents(inputs: NodeInputs, *, later: float = 0.0) -> list[Intent]:
 def test_amounts_are_written_once_and_withdrawn_on_a_real_server(
     control_plane: ControlPlane, namespace: str, node: str
 ) -> None:
-    api, client = control_plane.api(), control_plane.client()
+    api, client = control_plane.api(), control_plane.client(account(control_plane, "cotenant-manager", namespace))
     third = {"allocations": [{"name": "y", "priority": "koord-batch", "resources": {BATCH_CPU: "1000"}}]}
     api.patch(
         f"/api/v1/nodes/{node}", {"metadata": {"annotations": {THIRD_PARTY_ALLOCATIONS_ANNOTATION: json.dumps(third)}}}

@@ -81,7 +81,9 @@ def installed(plane: ControlPlane, api: Api) -> Api:
 
 def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> tuple[int, dict[str, dict[str, str]], str]:
     """(exit code, rows by object, what was said) of a command."""
-    done = CliRunner().invoke(main.root, [*words, "--kubeconfig", str(kubeconfig or plane.kubeconfig), "-o", "json"])
+    done = CliRunner().invoke(
+        main.root, [*words, "--kubeconfig", str(kubeconfig or plane.admin_kubeconfig), "-o", "json"]
+    )
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     rows = json.loads(done.stdout) if done.stdout.startswith("[") else []
     return done.exit_code, {row["object"]: row for row in rows}, done.stderr

@@ -21,6 +21,7 @@ from cotenant.model.resource import Resource
 from cotenant.pipeline.plans import table
 from cotenant.sim.demo import fill
 from profiler.synthetic import SyntheticSpec
+from tests.cluster.accounts import account, planner
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -112,7 +113,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     ledger = tmp_path / "ledger.db"
     monkeypatch.setenv("COTENANT_ACTIONS__LEDGER", str(ledger))
     (node,) = fake_nodes(1, cpu="2", memory="64Gi")
-    where = ("--kubeconfig", str(control_plane.kubeconfig))
+    where = ("--kubeconfig", str(planner(control_plane)))
     path = f"{PLANS}/namespaces/{namespace}/reservationplans/deployment-web-schedule"
     wanted = ("plan", f"{namespace}/Deployment/web", "--pods", "3", "--schedule", "0 18 * * *", "--for", "2h", *where)
     assert run(*wanted).exit_code == 0
@@ -140,7 +141,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
 
 
 def test_a_plan_that_does_not_exist_is_said_in_words(api: Api, control_plane: ControlPlane, namespace: str) -> None:
-    done = run("approve", f"{namespace}/none", "--kubeconfig", str(control_plane.kubeconfig))
+    done = run("approve", f"{namespace}/none", "--kubeconfig", str(planner(control_plane)))
     assert done.exit_code == 1
     assert f"there is no reservation plan {namespace}/none" in done.stderr
 
@@ -151,7 +152,14 @@ def test_the_manager_is_not_fast_forwarded_on_a_real_cluster(
     name = f"real-{tmp_path.name[-8:].replace('_', '-')}"
     api.create("/api/v1/nodes", {"metadata": {"name": name}})
     try:
-        words = ["manager", "--once", "--at", "2027-03-05T18:00:00Z", "--kubeconfig", str(control_plane.kubeconfig)]
+        words = [
+            "manager",
+            "--once",
+            "--at",
+            "2027-03-05T18:00:00Z",
+            "--kubeconfig",
+            str(account(control_plane, "cotenant-manager")),
+        ]
         done = CliRunner().invoke(root, words)
     finally:
         api.delete(f"/api/v1/nodes/{name}")

@@ -122,7 +122,7 @@ def test_labels_and_configuration_come_from_the_cluster(control_plane: ControlPl
     if not api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"):
         api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
     asked = ("explain", "node-slo", "explained", "-o", "json")
-    env = {"KUBECONFIG": str(control_plane.kubeconfig)}
+    env = {"KUBECONFIG": str(control_plane.admin_kubeconfig)}
     absent = run(*asked, **env)
     assert "(absent)" in json.loads(absent.stdout)["source"]
     maps = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"

@@ -2,14 +2,18 @@
 
     account(plane, "cotenant-manager")             # kubeconfig with a token of that ServiceAccount
     account(plane, "cotenant-manager", namespace)  # what it may do in koordinator-system it may do in `namespace` too
+    token_of(plane, "cotenant-manager", file)      # another token of it, which an audit log tells apart
     certified(plane, "cotenant-manager")           # the same account by a certificate, for a FaultProxy
     applier(plane, namespace)                      # somebody who may accept recommendations in `namespace`
+    planner(plane)                                 # somebody who may plan and approve reservations
 
 An administrator hides a right that is missing, and the policies of deploy/ that hold an account to what it needs.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -23,7 +27,7 @@ from cotenant.model.intent import Address, Apply
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
-RIGHTS = ("rbac", "reservations", "extender", "enforcer", "applier")
+RIGHTS = ("rbac", "reservations", "extender", "enforcer", "applier", "reader")
 KINDS = frozenset(
     {
         "Namespace",
@@ -38,6 +42,8 @@ KINDS = frozenset(
     }
 )
 """Of what is installed: accounts, rights and policies; no pod of ours is started."""
+ELSEWHERE = frozenset({"monitoring"})
+"""Namespaces of others, which a test cluster does not have."""
 CONFIG_NAMESPACE = "koordinator-system"
 TOKEN_SECONDS = 7200
 
@@ -52,9 +58,9 @@ def install_rights(plane: ControlPlane) -> None:
     done = plane.folder / "rights-installed"
     if done.exists():
         return
-    writer = Writer(plane.client(), "cotenant-install", cap_bytes=1 << 20)
+    writer = Writer(plane.admin_client(), "cotenant-install", cap_bytes=1 << 20)
     for manifest in _shipped():
-        if manifest.kind in KINDS:
+        if manifest.kind in KINDS and manifest.address.namespace not in ELSEWHERE:
             writer.send(Apply(manifest.address, manifest.body))
     done.touch()
 
@@ -69,15 +75,7 @@ def account(plane: ControlPlane, name: str, namespace: str = "") -> Path:
         _also_in(plane, namespace)
     file = plane.folder / f"{name}.kubeconfig"
     if not file.exists():
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": TOKEN_SECONDS},
-        }
-        token = plane.api().create(f"/api/v1/namespaces/cotenant/serviceaccounts/{name}/token", body)
-        document = yaml.safe_load(plane.kubeconfig.read_text())
-        document["users"][0]["user"] = {"token": token["status"]["token"]}
-        file.write_text(yaml.safe_dump(document))
+        _write_token(plane, name, file)
         _await_right(plane, file, ("list", "pods"))
     if name == "cotenant-manager" and namespace:
         client = plane.client(file)
@@ -85,6 +83,26 @@ def account(plane: ControlPlane, name: str, namespace: str = "") -> Path:
         wait_for(f"the manager's rights in {namespace}", lambda: _may_get(client, path))
         client.close()
     return file
+
+
+def token_of(plane: ControlPlane, name: str, file: Path) -> str:
+    """Write a kubeconfig with another token of an account; the token's id, as audit logs have it (`user.extra`)."""
+    token = _write_token(plane, name, file)
+    claims = token.split(".")[1]
+    return f"JTI={json.loads(base64.urlsafe_b64decode(claims + '=' * (-len(claims) % 4)))['jti']}"
+
+
+def _write_token(plane: ControlPlane, name: str, file: Path) -> str:
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": TOKEN_SECONDS},
+    }
+    token = plane.api().create(f"/api/v1/namespaces/cotenant/serviceaccounts/{name}/token", body)["status"]["token"]
+    document = yaml.safe_load(plane.admin_kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    file.write_text(yaml.safe_dump(document))
+    return str(token)
 
 
 def certified(plane: ControlPlane, name: str, namespace: str = "") -> Path:
@@ -114,6 +132,20 @@ def applier(plane: ControlPlane, namespace: str, name: str = "ann", heads_in: st
     return file
 
 
+def planner(plane: ControlPlane, name: str = "paul") -> Path:
+    """Kubeconfig of a person bound to the role of deploy/planner.yaml in the whole cluster."""
+    install_rights(plane)
+    group = "rbac.authorization.k8s.io"
+    api, path, bound = plane.api(), f"/apis/{group}/v1/clusterrolebindings", f"cotenant-planner-{name}"
+    if not api.exists(f"{path}/{bound}"):
+        subjects = [{"apiGroup": group, "kind": "User", "name": name}]
+        reference = {"apiGroup": group, "kind": "ClusterRole", "name": "cotenant-planner"}
+        api.create(path, {"metadata": {"name": bound}, "roleRef": reference, "subjects": subjects})
+    file = plane.user(name)
+    _await_right(plane, file, ("list", "nodes"))
+    return file
+
+
 def _await_right(plane: ControlPlane, file: Path, asked: tuple[str, ...]) -> None:
     """The API server learns of a new role a moment after it was written."""
     client = plane.client(file)
@@ -133,7 +165,7 @@ def _may_get(client: KubeClient, path: str) -> bool:
 
 def _also_in(plane: ControlPlane, namespace: str) -> None:
     """Grant in a namespace what is granted in koordinator-system."""
-    writer = Writer(plane.client(), "cotenant-install", cap_bytes=1 << 20)
+    writer = Writer(plane.admin_client(), "cotenant-install", cap_bytes=1 << 20)
     for manifest in _shipped():
         address = manifest.address
         if address.namespace == CONFIG_NAMESPACE and manifest.kind in ("Role", "RoleBinding"):

@@ -2,7 +2,7 @@
 
     with ControlPlane(folder) as plane:
         plane.api().create("/api/v1/namespaces", {...})
-        plane.client()                        # the product's own client, as cluster administrator
+        plane.client(account(plane, NAME))    # the product's own client, with the rights of deploy/
         plane.user("jane", ["dev"])           # kubeconfig of somebody with no rights but those that a test grants
 
 Ports are free ones, certificates are made for it, everything lies in `folder` and ends with the process that started
@@ -146,7 +146,7 @@ class ControlPlane:
 
     # --- ways in ------------------------------------------------------------------------------------------------------
     @property
-    def kubeconfig(self) -> Path:
+    def admin_kubeconfig(self) -> Path:
         """The cluster administrator's."""
         return self.user("admin", ["system:masters"])
 
@@ -163,18 +163,22 @@ class ControlPlane:
 
     def api(self, kubeconfig: Path | None = None, timeout: float = 60.0) -> Api:
         """A plain client for assertions, as the administrator or as whom a kubeconfig names."""
-        document = yaml.safe_load((kubeconfig or self.kubeconfig).read_text())
+        document = yaml.safe_load((kubeconfig or self.admin_kubeconfig).read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         tls = client_tls(cluster["certificate-authority"], user["client-certificate"], user["client-key"])
         return Api(cluster["server"], tls, timeout)
 
-    def client(self, kubeconfig: Path | None = None, **settings: Any) -> KubeClient:
-        """The product's client; `settings` are fields of KubeSettings."""
-        return connect(KubeSettings(kubeconfig=str(kubeconfig or self.kubeconfig), **settings))
+    def client(self, kubeconfig: Path, **settings: Any) -> KubeClient:
+        """The product's client as somebody, mostly `account(plane, NAME)`; `settings` are fields of KubeSettings."""
+        return connect(KubeSettings(kubeconfig=str(kubeconfig), **settings))
+
+    def admin_client(self) -> KubeClient:
+        """The same as administrator, for what installs and for a test's own set-up; see tests/house."""
+        return self.client(self.admin_kubeconfig)
 
     def kubectl(self, *words: str, text: str = "", kubeconfig: Path | None = None) -> str:
         """What kubectl prints; CalledProcessError with its `stderr` when it fails."""
-        command = [str(find("kubectl")), "--kubeconfig", str(kubeconfig or self.kubeconfig), *words]
+        command = [str(find("kubectl")), "--kubeconfig", str(kubeconfig or self.admin_kubeconfig), *words]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
@@ -295,7 +299,7 @@ class ControlPlane:
     def _kwok(self) -> list[str]:
         self._ports[KWOK] = free_port()
         return [
-            f"--kubeconfig={self.kubeconfig}",
+            f"--kubeconfig={self.admin_kubeconfig}",
             "--manage-all-nodes=false",
             f"--manage-nodes-with-annotation-selector={'='.join(FAKE_NODE)}",
             f"--server-address=127.0.0.1:{self._ports[KWOK]}",

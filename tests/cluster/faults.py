@@ -1,6 +1,6 @@
 """A proxy between client and API server that delays, refuses, cuts, truncates and falls silent on demand.
 
-    with FaultProxy(plane, folder) as proxy:
+    with FaultProxy(plane, folder, certified(plane, NAME)) as proxy:
         client = plane.client(proxy.kubeconfig)
         proxy.fault = first(3, TOO_MANY)                 # three 429, then all is well
         proxy.fault = silent_watch(after_events=2)
@@ -120,8 +120,8 @@ def silent_watch(after_events: int) -> Choice:
 class FaultProxy:
     """Started on entry on a free loopback port, stopped on exit. `kubeconfig` leads clients through it."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, kubeconfig: Path | None = None) -> None:
-        document = yaml.safe_load((kubeconfig or plane.kubeconfig).read_text())
+    def __init__(self, plane: ControlPlane, folder: Path, kubeconfig: Path) -> None:
+        document = yaml.safe_load(kubeconfig.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         self.fault: Choice = none
         self.requests: list[Request] = []

@@ -61,6 +61,9 @@ def fake_nodes(control_plane: ControlPlane, request: pytest.FixtureRequest) -> I
 
 @pytest.fixture
 def fault_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[FaultProxy]:
-    """A proxy to the API server whose `fault` a test sets; clients go through it with its `kubeconfig`."""
-    with FaultProxy(control_plane, tmp_path) as proxy:
+    """A proxy to the API server whose `fault` a test sets; clients go through it with its `kubeconfig`.
+
+    It speaks as administrator: tests of what acts define a fixture of this name with `accounts.certified`.
+    """
+    with FaultProxy(control_plane, tmp_path, control_plane.admin_kubeconfig) as proxy:
         yield proxy

@@ -30,7 +30,7 @@ def test_every_component_runs_and_the_ways_in_agree(control_plane: ControlPlane,
     assert all(server.running for server in control_plane.servers.values())
     assert control_plane.api().exists(f"/api/v1/namespaces/{namespace}")
     assert namespace in control_plane.kubectl("get", "namespaces", "-o", "name")
-    found = control_plane.client().get(f"/api/v1/namespaces/{namespace}")
+    found = control_plane.admin_client().get(f"/api/v1/namespaces/{namespace}")
     assert found is not None and found["metadata"]["name"] == namespace
 
 
@@ -152,4 +152,4 @@ def test_nothing_is_left_of_a_session_that_is_killed(tmp_path: Path) -> None:
 
 def test_the_control_plane_is_one_for_the_session(control_plane: ControlPlane) -> None:
     assert threading.current_thread() is threading.main_thread()  # servers end with the thread that started them
-    assert control_plane.kubeconfig.is_file()
+    assert control_plane.admin_kubeconfig.is_file()

@@ -95,7 +95,7 @@ def terminal(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Terminal]:
         environment = {
             **os.environ,
             "PATH": os.pathsep.join(words),
-            "KUBECONFIG": str(plane.kubeconfig),
+            "KUBECONFIG": str(plane.admin_kubeconfig),
             "XDG_DATA_HOME": str(tmp_path / "data"),
             "COTENANT_TELEMETRY__HEALTH_PORT": "0",
         }

@@ -46,7 +46,7 @@ def up(folder: Path, nodes: int) -> None:
         plane.stop()
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    shutil.copyfile(plane.kubeconfig, folder / "kubeconfig")
+    shutil.copyfile(plane.admin_kubeconfig, folder / "kubeconfig")
     print(f"A Kubernetes control plane with {nodes} fake nodes is up after {time.monotonic() - begun:.0f} s.")
     tell(folder)
 

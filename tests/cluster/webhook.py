@@ -33,7 +33,7 @@ def prepare(plane: ControlPlane, settings: AdmissionSettings) -> None:
     api = plane.api()
     for name in CRDS:
         install_crd(api, name)
-    writer = Writer(plane.client(), "cotenant-install")
+    writer = Writer(plane.admin_client(), "cotenant-install")
     for body in yaml.safe_load_all((ROOT / "deploy" / "priorityclasses.yaml").read_text()):
         writer.send(Apply(address_of(body), body))
     for name in (settings.namespace, "koordinator-system"):
@@ -65,7 +65,7 @@ def running(
         Metrics("test", "3"),
         "koordinator-system",
     )
-    register(plane.client(), settings, f"https://127.0.0.1:{service.server.port}")
+    register(plane.admin_client(), settings, f"https://127.0.0.1:{service.server.port}")
     try:
         with service:
             wait_for(

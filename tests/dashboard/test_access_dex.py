@@ -162,7 +162,7 @@ def _may_resize_in_default(plane: ControlPlane, user: str) -> None:
 
 def _allowed(plane: ControlPlane, dex: support.Dex, folder: Path) -> dict[str, bool]:
     """Whether Ada may patch Deployments, by namespace, as the dashboard hears it with her token."""
-    kube = KubeSettings(kubeconfig=str(plane.kubeconfig))
+    kube = KubeSettings(kubeconfig=str(plane.admin_kubeconfig))
     settings = msgspec.structs.replace(Settings(), kube=kube, access=dex.settings())
     desk = desk_of(settings, Store((folder / "store").as_uri(), "none"))
     with access.dashboard(folder, settings.access, desk=desk) as url:

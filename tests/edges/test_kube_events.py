@@ -28,7 +28,7 @@ def recorder(control_plane: ControlPlane) -> Iterator[Callable[..., EventRecorde
     made: list[EventRecorder] = []
 
     def make(seconds: float = NOW, **more: Any) -> EventRecorder:
-        client = more.pop("client", None) or control_plane.client()
+        client = more.pop("client", None) or control_plane.admin_client()
         made.append(EventRecorder(client, COMPONENT, FixedClock(seconds), **more))
         return made[-1]
 
@@ -219,7 +219,7 @@ def test_an_events_name_is_one_that_the_server_takes(name: str) -> None:
 def test_a_review_that_is_answered_by_something_else_is_an_error_in_words(
     control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = control_plane.client()
+    client = control_plane.admin_client()
     for body in (b"<html>", b"[]", b"\xff"):
         monkeypatch.setattr(client, "request", lambda *_, said=body, **__: Answer(201, {}, said))
         with pytest.raises(ClusterError, match="not the API's"):
@@ -240,5 +240,5 @@ def test_our_rights_are_those_that_a_role_grants(control_plane: ControlPlane, na
     wait_for("the role to count", lambda: access_review(client, "patch", "configmaps", namespace=namespace))
     assert not access_review(client, "patch", "configmaps")
     assert not access_review(client, "patch", "nodes", subresource="status")
-    assert access_review(control_plane.client(), "patch", "nodes", subresource="status")
-    assert access_review(control_plane.client(), "patch", "nodemetrics", "slo.koordinator.sh")
+    assert access_review(control_plane.admin_client(), "patch", "nodes", subresource="status")
+    assert access_review(control_plane.admin_client(), "patch", "nodemetrics", "slo.koordinator.sh")

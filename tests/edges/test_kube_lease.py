@@ -184,7 +184,7 @@ def candidate(control_plane: ControlPlane, namespace: str) -> Iterator[Callable[
 
     def make(identity: str, name: str = "leader", **more: Any) -> Lease:
         clock = more.pop("clock", SystemClock())
-        client = more.pop("client", None) or control_plane.client()
+        client = more.pop("client", None) or control_plane.admin_client()
         found = Lease(client, namespace, name, identity, more.pop("settings", QUICK), clock)
         made.append(found)
         return found
@@ -320,14 +320,14 @@ def test_what_the_guard_holds_back_is_not_sent(control_plane: ControlPlane, cand
     never = candidate("never")
     where = Address("v1", "configmaps", "one", namespace)
     with pytest.raises(NotLeader):
-        Writer(control_plane.client(), "cotenant-test", never.require).send(Apply(where, {"kind": "ConfigMap"}))
+        Writer(control_plane.admin_client(), "cotenant-test", never.require).send(Apply(where, {"kind": "ConfigMap"}))
     assert not control_plane.api().exists(where.path)
 
 
 def test_times_that_leave_no_room_are_refused(control_plane: ControlPlane) -> None:
     wrong = ManagerSettings(lease_seconds=10.0, renew_deadline_seconds=10.0)
     with pytest.raises(SettingsError, match=r"retry_seconds 2 < renew_deadline_seconds 10 < lease_seconds 10"):
-        Lease(control_plane.client(), "x", "y", "me", wrong, SystemClock())
+        Lease(control_plane.admin_client(), "x", "y", "me", wrong, SystemClock())
 
 
 def test_two_processes_never_share_an_identity() -> None:
@@ -337,7 +337,7 @@ def test_two_processes_never_share_an_identity() -> None:
 def test_a_leader_that_is_stopped_past_its_lease_writes_nothing_when_it_wakes(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    words = [str(control_plane.kubeconfig), namespace, unique_name("stopped")]
+    words = [str(control_plane.admin_kubeconfig), namespace, unique_name("stopped")]
     api = control_plane.api()
     holders: list[subprocess.Popen[str]] = []
 

@@ -93,7 +93,7 @@ def test_it_lists_then_follows_and_reports_each_change(
 ) -> None:
     write(api, namespace, "a", v="1")
     write(api, namespace, "b", v="1")
-    found = mirror(control_plane.client())
+    found = mirror(control_plane.admin_client())
     assert found.wait_synced(60)
     assert found.snapshot() == {(namespace, "a"): {"v": "1"}, (namespace, "b"): {"v": "1"}}
     assert found.changes() == {(namespace, "a"), (namespace, "b")}
@@ -116,7 +116,7 @@ def test_a_change_of_what_is_not_kept_is_no_change(
     control_plane: ControlPlane, api: Api, namespace: str, mirror: Any
 ) -> None:
     write(api, namespace, "a", v="1")
-    found = mirror(control_plane.client())
+    found = mirror(control_plane.admin_client())
     assert found.wait_synced(60)
     found.changes()
     before = found.snapshot()
@@ -129,7 +129,7 @@ def test_a_change_of_what_is_not_kept_is_no_change(
 
 def test_who_waits_is_woken_by_a_change(control_plane: ControlPlane, api: Api, namespace: str) -> None:
     wake = threading.Event()
-    found: Mirror[Any] = Mirror(control_plane.client(), maps(namespace), ConfigMap, data_of, wake)
+    found: Mirror[Any] = Mirror(control_plane.admin_client(), maps(namespace), ConfigMap, data_of, wake)
     found.start()
     try:
         assert found.wait_synced(60)
@@ -146,7 +146,7 @@ def test_an_object_that_leaves_the_selector_is_gone_and_may_come_back(
     control_plane: ControlPlane, api: Api, namespace: str, mirror: Any
 ) -> None:
     write(api, namespace, "a", v="1")
-    found = mirror(control_plane.client())
+    found = mirror(control_plane.admin_client())
     assert found.wait_synced(60)
     for label, wanted in (("no", {}), ("yes", {"a": "1"})):
         api.patch(f"{maps(namespace)}/a", {"metadata": {"labels": {"test": label}}})
@@ -155,7 +155,7 @@ def test_an_object_that_leaves_the_selector_is_gone_and_may_come_back(
 
 
 def test_a_stopped_mirror_ends_at_once(control_plane: ControlPlane, namespace: str, mirror: Any) -> None:
-    found = mirror(control_plane.client())
+    found = mirror(control_plane.admin_client())
     assert found.wait_synced(60)
     wait_for("the watch", lambda: found._stream)
     begun = time.monotonic()
@@ -293,7 +293,7 @@ def test_an_object_that_cannot_be_read_is_left_out_and_named(control_plane: Cont
             raise QuantityError(f"node {bad}: '1e999999' has an exponent beyond +-30")
         return node_of(node)
 
-    found: Mirror[Any] = Mirror(control_plane.client(), "/api/v1/nodes", NodeWire, strict)
+    found: Mirror[Any] = Mirror(control_plane.admin_client(), "/api/v1/nodes", NodeWire, strict)
     found.start()
     try:
         assert found.wait_synced(60)

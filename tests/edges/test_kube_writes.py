@@ -45,7 +45,7 @@ def config_map(where: Address, data: dict[str, str], **meta: str) -> Apply:
 
 @pytest.fixture
 def client(control_plane: ControlPlane) -> KubeClient:
-    return control_plane.client()
+    return control_plane.admin_client()
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_nobody_hangs_on_a_server_that_hangs(
 def test_an_api_server_killed_during_five_hundred_writes_loses_none_that_was_reported(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    client, todo = control_plane.client(), {f"m{i}" for i in range(500)}
+    client, todo = control_plane.admin_client(), {f"m{i}" for i in range(500)}
     reported: set[str] = set()
     under_way, deadline = threading.Event(), time.monotonic() + 120
 

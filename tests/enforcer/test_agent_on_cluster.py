@@ -35,6 +35,7 @@ from profiler.node_metric.status import ProdOutlook, Report
 from profiler.node_metric.turn import Turn, View, outlooks, turn_of
 from scheduler_ext.extender.metric import ExtenderNodeWire, node_of
 from tests.cluster import needing
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
@@ -109,7 +110,7 @@ def test_an_agent_writes_the_metric_of_its_own_node_and_of_no_other(plane: Contr
     writer = Writer(agent, "cotenant-enforcer")
     uid = plane.api().get("/api/v1/nodes/a-0")["metadata"]["uid"]
     assert writer.send(own_object("a-0", uid, CollectPolicy()))["metadata"]["name"] == "a-0"
-    Writer(plane.client(), "admin").send(own_object("b-0", uid, CollectPolicy()))
+    Writer(plane.admin_client(), "admin").send(own_object("b-0", uid, CollectPolicy()))
     with pytest.raises(ClusterForbidden, match="its own node alone"):
         writer.send(status_of("b-0"))
     writer.send(status_of("a-0"))
@@ -326,7 +327,7 @@ def test_its_report_is_taken_by_the_api_server_and_the_manager_leaves_the_node_t
     view = View({"a-0": uid}, "cotenant-manager", CollectPolicy(), now)
     assert turn_of(ours, there, view) is Turn.AGENT
     assert turn_of(ours, there, replace(view, now_seconds=now + 3600)) is Turn.WRITE
-    manager = Writer(plane.client(), "cotenant-manager")
+    manager = Writer(plane.client(account(plane, "cotenant-manager")), "cotenant-manager")
     outlook = {"a-0": ProdOutlook(reclaimable={Resource.CPU: 700})}
     for prod, wanted in ((outlook, {Resource.CPU: 700}), ({}, {})):
         (apply,) = outlooks(prod, {"a-0": NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))}, view)

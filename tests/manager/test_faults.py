@@ -13,6 +13,7 @@ import yaml
 from cotenant.manager.feature import Standing
 from cotenant.manager.run import Manager
 from cotenant.model.identity import WorkloadRef
+from tests.cluster.accounts import token_of
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
 from tests.cluster.namespaces import create_namespace, unique_name
@@ -48,6 +49,7 @@ def _names(scene: Scene) -> set[str]:
     return {s["metadata"]["name"] for s in scene.api.items(f"{SLO}/nodeslos")}
 
 
+CREDENTIAL = "authentication.kubernetes.io/credential-id"
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -66,14 +68,14 @@ def audited(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Contr
         yield plane, log
 
 
-def written(log: Path, user: str) -> list[dict[str, Any]]:
-    """Successful writes of a user besides its tries for the Lease, in the order in which the API server saw them."""
+def written(log: Path, token: str) -> list[dict[str, Any]]:
+    """Successful writes by a token besides tries for the Lease, in the order in which the API server saw them."""
     whole, _, _ = log.read_text().rpartition("\n")  # the last line may still be being written
     entries = map(json.loads, whole.splitlines())
     return [
         e
         for e in entries
-        if e["user"]["username"] == user
+        if token in e["user"].get("extra", {}).get(CREDENTIAL, [])
         and e["objectRef"]["resource"] != "leases"
         and e["responseStatus"]["code"] < 300
     ]
@@ -86,25 +88,27 @@ def test_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes(
     scene = Scene(plane, create_namespace(plane.api(), unique_name("leaders")), tmp_path)
     nodes = create_nodes(plane, 30, NodeShape(cpu="16"))
     scene.report(nodes)
-    admins = ["system:masters"]
-    with scene.process(plane.user("manager-a", admins)) as first:
+    assert scene.account  # its rights are there
+    files = [tmp_path / f"manager-{name}.kubeconfig" for name in "ab"]
+    sleeper, other = (token_of(plane, "cotenant-manager", file) for file in files)
+    with scene.process(files[0]) as first:
         first.wait_state("colocation", "Up")
-        with scene.process(plane.user("manager-b", admins)) as second:
+        with scene.process(files[1]) as second:
             second.wait_state("colocation", "Standby")
             scene.configure(colocation_config={"enable": True})
-            wait_for("the leader's first writes", lambda: written(log, "manager-a"))
+            wait_for("the leader's first writes", lambda: written(log, sleeper))
             first.pause()
             second.wait_state("colocation", "Up")
             wait_for("batch resources on each node", lambda: scene.lent(nodes))
-            slept = len(written(log, "manager-a"))
+            slept = len(written(log, sleeper))
             lines = len(first.lines())
             first.resume()
             first.wait_state("colocation", "Standby", after=lines)
             # The sleeper is awake and stands by while there is work: amounts move, and only the other one writes them.
             scene.report(nodes, system_cpu="4")
             wait_for("new amounts", lambda: {a[BATCH_CPU] for a in scene.allocatable(nodes).values()} == {"5600"})
-            assert len(written(log, "manager-a")) == slept
-            assert len(written(log, "manager-b")) >= len(nodes)
+            assert len(written(log, sleeper)) == slept
+            assert len(written(log, other)) >= len(nodes)
 
 
 def test_it_ends_in_order_and_leaves_the_lease_free(scene: Scene, fake_nodes: Nodes) -> None:

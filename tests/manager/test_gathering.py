@@ -34,6 +34,7 @@ from cotenant.sim.api_server import EmbeddedServer
 from enforcer.changes import Done, Outcome
 from enforcer.contract import Evict, Knob, Level
 from enforcer.telling import AgentMetrics, Teller
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
@@ -73,7 +74,13 @@ class Agent:
 
 @pytest.fixture
 def agent(control_plane: ControlPlane, tmp_path: Path) -> Agent:
-    return Agent(control_plane.client(), tmp_path / "state")
+    return Agent(control_plane.client(account(control_plane, "cotenant-enforcer")), tmp_path / "state")
+
+
+@pytest.fixture
+def reader(control_plane: ControlPlane) -> KubeClient:
+    """As who asks by `cotenant enforcement gather`."""
+    return control_plane.client(account(control_plane, "cotenant-reader"))
 
 
 def mine(found: Found, node: str) -> list[Act]:
@@ -84,10 +91,10 @@ def rows(store: Store, node: str) -> list[dict[str, Any]]:
     return [row for row in store.read_table(ENFORCEMENT).rows() if row["node"] == node]
 
 
-def test_what_an_agent_tells_becomes_an_act_with_all_its_parts(control_plane: ControlPlane, agent: Agent) -> None:
+def test_what_an_agent_tells_becomes_an_act_with_all_its_parts(reader: KubeClient, agent: Agent) -> None:
     agent.quota(NOW, 400_000, 130_000)
     agent.evicts(NOW + 1, "default")
-    by_reason = {act.reason: act for act in mine(ask(control_plane.client(), NOW + 5), agent.node)}
+    by_reason = {act.reason: act for act in mine(ask(reader, NOW + 5), agent.node)}
     held, evicted = by_reason["Suppressed"], by_reason["Evicting"]
     assert (held.time_seconds, held.lane, held.knob, held.change) == (
         NOW,
@@ -100,17 +107,17 @@ def test_what_an_agent_tells_becomes_an_act_with_all_its_parts(control_plane: Co
 
 
 def test_events_become_rows_once_and_a_series_counts_what_came_since(
-    control_plane: ControlPlane, agent: Agent, tmp_path: Path
+    reader: KubeClient, agent: Agent, tmp_path: Path
 ) -> None:
-    store, client = Store((tmp_path / "store").as_uri(), "c1"), control_plane.client()
+    store = Store((tmp_path / "store").as_uri(), "c1")
     agent.quota(NOW, 400_000, 300_000)
     for later in (5, 10, 15):
-        keep(store, ask(client, NOW + later), Keep(NOW + later))
+        keep(store, ask(reader, NOW + later), Keep(NOW + later))
     assert [(row["count"], row["after"]) for row in rows(store, agent.node)] == [(1, "300000")]
     for step in range(3):  # the same series: its note stays the first's, the act is the newest's
         agent.quota(NOW + 100 * (step + 1), 300_000 - 50_000 * step, 250_000 - 50_000 * step)
     for later in (305, 310):
-        keep(store, ask(client, NOW + later), Keep(NOW + later))
+        keep(store, ask(reader, NOW + later), Keep(NOW + later))
     found = rows(store, agent.node)
     assert [(row["time"], row["count"], row["after"]) for row in found] == [
         (NOW + 300, 3, "150000"),
@@ -122,7 +129,7 @@ def test_events_become_rows_once_and_a_series_counts_what_came_since(
 
 
 def test_events_of_others_are_no_acts_and_those_without_annotation_are_told_by_their_note(
-    control_plane: ControlPlane,
+    control_plane: ControlPlane, reader: KubeClient
 ) -> None:
     node = unique_name("plain")
     for component in ("somebody-else", NODE_AGENT):
@@ -138,7 +145,7 @@ def test_events_of_others_are_no_acts_and_those_without_annotation_are_told_by_t
             "regarding": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         control_plane.api().create("/apis/events.k8s.io/v1/namespaces/default/events", body)
-    (act,) = mine(ask(control_plane.client(), NOW + 60), node)
+    (act,) = mine(ask(reader, NOW + 60), node)
     assert (act.lane, act.strategy, act.time_seconds) == (Lane.SUPPRESS, "cpu-suppress", NOW)
     assert NODE_AGENT in act.why
 
@@ -160,7 +167,7 @@ def test_without_the_right_it_is_forbidden_and_says_which_right(control_plane: C
     assert told.forbidden and "events" in told.trouble and told.fix
 
 
-def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, namespace: str) -> None:
+def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, reader: KubeClient, namespace: str) -> None:
     def made(node: str, dry: str) -> None:
         env = [{"name": "COTENANT_ENFORCER__DRY_RUN", "value": dry}]
         spec = {"nodeName": node, "containers": [{"name": "enforcer", "image": "none", "env": env}]}
@@ -168,10 +175,10 @@ def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, namespace
         body = {"metadata": {"name": unique_name("agent"), "labels": labels}, "spec": spec}
         control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", body)
 
-    before = ask(control_plane.client(), NOW).gathering
+    before = ask(reader, NOW).gathering
     made(unique_name("n"), "false")
     made(unique_name("n"), "true")
-    after = ask(control_plane.client(), NOW).gathering
+    after = ask(reader, NOW).gathering
     assert (after.agents or 0) - (before.agents or 0) == 2 and after.dry_agents - before.dry_agents == 1
 
 
@@ -181,9 +188,8 @@ def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, namespace
 @pytest.fixture
 def gatherer(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Gatherer, Store]]:
     url = (tmp_path / "store").as_uri()
-    made = Gatherer(
-        control_plane.client(), Settings(store=StoreSettings(url=url)), "c1", AlwaysLeads(), FixedClock(NOW + 1)
-    )
+    client = control_plane.client(account(control_plane, "cotenant-manager"))
+    made = Gatherer(client, Settings(store=StoreSettings(url=url)), "c1", AlwaysLeads(), FixedClock(NOW + 1))
     made._mirror.start()
     assert made._mirror.wait_synced(60)
     yield made, Store(url, "c1")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.edges.kube import Mirror, Writer
+from cotenant.edges.kube import KubeClient, Mirror, Writer
 from cotenant.manager.contract import FIELD_MANAGER, Decision
 from cotenant.manager.measuring import FORECAST_SECONDS, Measuring, policy_of
 from cotenant.manager.mirrors import mirrors_of
@@ -26,6 +26,7 @@ from cotenant.model.slo_forms import SloKey
 from cotenant.settings.profiler import PrometheusSettings
 from cotenant.settings.root import Settings
 from profiler.node_metric.source import NodeMetricSource
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
@@ -48,11 +49,17 @@ def source(tmp_path: Path) -> Iterator[NodeMetricSource]:
 
 
 @pytest.fixture
-def mirrors(control_plane: ControlPlane) -> Iterator[dict[str, Mirror[Any]]]:
+def client(control_plane: ControlPlane) -> KubeClient:
+    """The manager's, with the rights of its account."""
+    return control_plane.client(account(control_plane, "cotenant-manager"))
+
+
+@pytest.fixture
+def mirrors(control_plane: ControlPlane, client: KubeClient) -> Iterator[dict[str, Mirror[Any]]]:
     api = control_plane.api()
     install_crd(api, "nodemetrics.slo.koordinator.sh")
     api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-    made = mirrors_of(control_plane.client(), Settings(), ["node-metric"], threading.Event())
+    made = mirrors_of(client, Settings(), ["node-metric"], threading.Event())
     for mirror in made.values():
         mirror.start()
     assert all(mirror.wait_synced(60) for mirror in made.values())
@@ -60,12 +67,13 @@ def mirrors(control_plane: ControlPlane) -> Iterator[dict[str, Mirror[Any]]]:
     for mirror in made.values():
         mirror.stop()
     api.delete(f"/api/v1/nodes/{NODE}")
+    wait_for("its NodeMetric goes with it", lambda: not api.exists(PATH))
 
 
 def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
-    control_plane: ControlPlane, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
+    control_plane: ControlPlane, client: KubeClient, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
 ) -> None:
-    api, writer = control_plane.api(), Writer(control_plane.client(), FIELD_MANAGER)
+    api, writer = control_plane.api(), Writer(client, FIELD_MANAGER)
     results = RunResults(computed_seconds=END - 600, prod_reclaimable={NODE: {Resource.CPU: 700}})
     feature = Measuring(mirrors, source, lambda: results, 60.0)
 
@@ -96,7 +104,7 @@ def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
 
 
 def test_nodes_are_measured_before_the_pipeline_has_run_and_its_last_word_stands_for_a_day(
-    control_plane: ControlPlane, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
+    control_plane: ControlPlane, client: KubeClient, mirrors: dict[str, Mirror[Any]], source: NodeMetricSource
 ) -> None:
     def nothing() -> RunResults:
         raise NoData("the first run of the pipeline has not ended yet")
@@ -105,7 +113,7 @@ def test_nodes_are_measured_before_the_pipeline_has_run_and_its_last_word_stands
         found = feature.decide({}, now_seconds).intents
         return [i for i in found if isinstance(i, Apply) and i.address.name == NODE]
 
-    writer = Writer(control_plane.client(), FIELD_MANAGER)
+    writer = Writer(client, FIELD_MANAGER)
     before = Measuring(mirrors, source, lambda: RunResults(END, prod_reclaimable={NODE: {Resource.CPU: 700}}), 60.0)
     for what in ("object", "status"):
         for intent in decided(before, END):

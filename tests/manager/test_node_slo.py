@@ -19,6 +19,7 @@ from cotenant.model.intent import Apply
 from cotenant.model.node_policy import decode
 from cotenant.model.slo_config import SloConfig
 from cotenant.model.slo_forms import SloKey
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 
@@ -175,7 +176,8 @@ def test_the_api_server_takes_what_is_rendered_and_gives_it_back_unchanged(contr
     install_crd(api, "nodeslos.slo.koordinator.sh")
     body = api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "slo-1"}})
     own = node("slo-1", GPU, body["metadata"]["uid"])
-    writer = Writer(control_plane.client(), FIELD_MANAGER)  # field validation is Strict there
+    client = control_plane.client(account(control_plane, "cotenant-manager"))
+    writer = Writer(client, FIELD_MANAGER)  # field validation is Strict there
     for intent in decide(Configured(CONFIG, (own,), {})).intents:
         writer.send(intent)
     held = api.get("/apis/slo.koordinator.sh/v1alpha1/nodeslos/slo-1")

@@ -53,7 +53,7 @@ def watch() -> Watch:
 
 
 def test_a_write_is_held_back_until_its_change_was_seen(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
     intents = [config_map(scene.namespace, name, a="1") for name in ("x", "y")]
     assert [o.error for o in sender.send(sender.due(intents))] == [None, None]
     assert sender.due(intents) == []
@@ -64,7 +64,7 @@ def test_a_write_is_held_back_until_its_change_was_seen(scene: Scene, watch: Wat
 
 
 def test_a_change_that_never_shows_holds_nothing_back_for_ever(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
     intents = [config_map(scene.namespace, "x", a="1")]
     sender.send(intents)
     watch.seconds += SEEN_SECONDS + 1
@@ -72,14 +72,14 @@ def test_a_change_that_never_shows_holds_nothing_back_for_ever(scene: Scene, wat
 
 
 def test_a_write_that_no_mirror_shows_may_follow_another_at_once(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.client(), AlwaysLeads(), watch, mirrored=False)
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch, mirrored=False)
     intents = [config_map(scene.namespace, "z", a="1")]
     assert [o.error for o in sender.send(sender.due(intents))] == [None]
     assert sender.due(intents) == intents
 
 
 def test_an_object_that_is_refused_waits_longer_each_time_and_says_why(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
     good, bad = config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", **{"no key!": "1"})
     outcomes = sender.send([bad, good])
     assert isinstance(outcomes[0].error, ClusterInvalid)
@@ -105,7 +105,7 @@ def test_a_missing_right_costs_one_request_however_many_are_due(scene: Scene, wa
 
 
 def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
     gone = unique_name("gone")
     intents = [config_map(gone, "a"), config_map(gone, "b"), config_map(scene.namespace, "x", a="1")]
     found = sender.send(sender.due(intents))
@@ -117,7 +117,7 @@ def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, wa
 
 def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(scene: Scene, fake_nodes: Nodes, watch: Watch) -> None:
     (node,) = fake_nodes(1)
-    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    sender = Sender(scene.plane.client(scene.account), AlwaysLeads(), watch)
     intents = [status_of("deleted-meanwhile"), status_of(node)]
     found = sender.send(sender.due(intents))
     assert [type(o.error) for o in found] == [ClusterObjectGone, type(None)]
@@ -126,13 +126,13 @@ def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(scene: Scene, fa
 
 
 def test_a_kind_that_is_not_served_is_asked_for_once(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
     found = sender.send([Apply(Address("nosuch.example/v1", "things", name), {}, "status") for name in "ab"])
     assert [type(o.error) for o in found] == [ClusterAbsent]
 
 
 def test_refusals_of_long_ago_are_forgotten(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.client(), AlwaysLeads(), watch)
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
     bad = config_map(scene.namespace, "y", **{"no key!": "1"})
     sender.send([bad])
     assert sender.refusal([bad]) is not None
@@ -142,7 +142,7 @@ def test_refusals_of_long_ago_are_forgotten(scene: Scene, watch: Watch) -> None:
 
 
 def test_who_does_not_lead_sends_nothing(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.client(), Unled(), watch)
+    sender = Sender(scene.plane.admin_client(), Unled(), watch)
     outcomes = sender.send([config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", a="1")])
     assert {type(o.error) for o in outcomes} == {NotLeader}
     assert not scene.api.exists(f"/api/v1/namespaces/{scene.namespace}/configmaps/x")

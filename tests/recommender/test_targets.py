@@ -212,7 +212,7 @@ def created(plane: ControlPlane, namespace: str) -> WorkloadRef:
 def test_a_server_takes_the_commands_and_keeps_the_other_metrics(control_plane: ControlPlane, namespace: str) -> None:
     of = created(control_plane, namespace)
     both = made(solved(CPU, 1000, 625, (50, 80), 500), solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10), of=of)
-    environment = {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig),
+    environment = {**os.environ, "KUBECONFIG": str(control_plane.admin_kubeconfig),
                    "PATH": f"{find('kubectl').parent}:{os.environ['PATH']}"}  # fmt: skip
     subprocess.run(["sh", "-c", kubectl_command(both)], env=environment, check=True, timeout=120, capture_output=True)
     requests, metrics = there(control_plane, namespace)

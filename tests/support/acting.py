@@ -155,7 +155,7 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
     Who acts has the documented rights, and no more.
     """
     name = f"act-{secrets.token_hex(4)}"
-    scene = Scene(prepared(folder, name), settings_of(folder, plane.kubeconfig, actions))
+    scene = Scene(prepared(folder, name), settings_of(folder, plane.admin_kubeconfig, actions))
     found = (replace(node, name=f"{name}-{node.name}") for node in scene.inventory.nodes)
     nodes = list(objects.nodes(found, fake=True))
     try:

@@ -21,6 +21,7 @@ from cotenant.settings.profiler import PrometheusSettings
 from profiler.node_metric.source import NodeMetricSource
 from profiler.node_metric.status import Observed, reports
 from profiler.node_metric.turn import Turn, View, steps
+from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.profiler.conftest import Served, serve
@@ -122,7 +123,7 @@ def test_a_server_without_nodes_is_no_data_and_a_gone_one_an_error(source: NodeM
 
 def metrics(control_plane: ControlPlane) -> dict[str, NodeMetric]:
     """The NodeMetrics of the cluster by node."""
-    found = control_plane.client().list("/apis/slo.koordinator.sh/v1alpha1/nodemetrics", dict[str, Any])
+    found = control_plane.admin_client().list("/apis/slo.koordinator.sh/v1alpha1/nodemetrics", dict[str, Any])
     return {metric.node: metric for metric in map(NodeMetric.parse, found)}
 
 
@@ -141,7 +142,7 @@ def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
         for r in found
     }
     view = View(uids, "cotenant-manager", POLICY, float(served.end))
-    writer = Writer(control_plane.client(), "cotenant-manager")
+    writer = Writer(control_plane.client(account(control_plane, "cotenant-manager")), "cotenant-manager")
     for _ in range(2):  # the objects, then their statuses
         made = steps(found, metrics(control_plane), view)
         for intent in (*made.specs, *made.statuses):

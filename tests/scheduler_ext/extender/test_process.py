@@ -100,7 +100,7 @@ def test_why_tries_a_template_on_every_node_and_creates_nothing(
     file = tmp_path / "web.yaml"
     meta = {"name": "web", "namespace": namespace}
     file.write_text(yaml.safe_dump({"kind": "Deployment", "metadata": meta, "spec": {"template": template}}))
-    kubeconfig = str(control_plane.kubeconfig)
+    kubeconfig = str(control_plane.admin_kubeconfig)
     before = len(control_plane.api().items(f"/api/v1/namespaces/{namespace}/pods"))
     done = cotenant("why", "-f", str(file), "--kubeconfig", kubeconfig, "-o", "json")
     assert done.returncode == 0, done.stderr
@@ -123,14 +123,16 @@ def test_why_says_what_holds_a_real_pod_back(
     names = fake_nodes(1)
     spec = {"containers": [{"name": "m", "image": "x"}], "schedulingGates": [{"name": "cotenant.dev/reservation"}]}
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "gated"}, "spec": spec})
-    done = cotenant("why", "gated", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig))
+    done = cotenant("why", "gated", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig))
     assert "waits for its scheduling gates: cotenant.dev/reservation" in done.stderr
     api = control_plane.api()
     containers = {"containers": [{"name": "m", "image": "x"}], "nodeName": names[0]}
     api.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "bound"}, "spec": containers})
-    placed = cotenant("why", "bound", "-n", namespace, "--kubeconfig", str(control_plane.kubeconfig), "-o", "json")
+    placed = cotenant(
+        "why", "bound", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig), "-o", "json"
+    )
     assert (placed.returncode, json.loads(placed.stdout)) == (0, [])
     assert f"{namespace}/bound is on {names[0]}: nothing is in its way" in placed.stderr
-    missing = cotenant("why", f"{namespace}/nobody", "--kubeconfig", str(control_plane.kubeconfig))
+    missing = cotenant("why", f"{namespace}/nobody", "--kubeconfig", str(control_plane.admin_kubeconfig))
     assert missing.returncode == 1
     assert f"there is no pod nobody in namespace {namespace}" in missing.stderr

@@ -20,12 +20,13 @@ import yaml
 
 from cotenant.settings.extender import ExtenderSettings
 from cotenant.settings.root import Settings
+from tests.cluster.accounts import account
 from tests.cluster.api import Api
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import SCHEDULER, ControlPlane
 from tests.cluster.process import Server, free_port
 from tests.cluster.waiting import wait_for
-from tests.scheduler_ext.extender.live import configured
+from tests.scheduler_ext.extender.live import EXTENDER, configured
 from tests.scheduler_ext.reservations.scene import RESERVATIONS, Scene, empty
 
 OTHER = "other-scheduler"
@@ -95,7 +96,7 @@ class ExtenderProcess:
     def start(self, plane: ControlPlane) -> None:
         """Serving, with a complete view."""
         self._command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "extender"]
-        self._command += ["--kubeconfig", str(plane.kubeconfig), "--port", str(self.port)]
+        self._command += ["--kubeconfig", str(account(plane, EXTENDER)), "--port", str(self.port)]
         self._command += ["--set", f"telemetry.health_port={self._health}"]
         self._begin()
         wait_for("the extender's view", self._ready, 120)

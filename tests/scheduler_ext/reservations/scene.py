@@ -136,7 +136,7 @@ def install(plane: ControlPlane) -> None:
     api = plane.api()
     for name in KINDS:
         install_crd(api, name)
-    writer = Writer(plane.client(), "cotenant-install")
+    writer = Writer(plane.admin_client(), "cotenant-install")
     for manifest in manifests(("reservations",)):
         writer.send(Apply(manifest.address, manifest.body))
 
