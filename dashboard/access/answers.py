@@ -14,6 +14,8 @@ from fastapi import Response
 
 AGAIN: Final = "X-Cotenant-Again"
 """Header of a refusal that sets a new token: the same request may be sent once more with it."""
+LAUNCH: Final = "X-Cotenant-Launch"
+"""Header of a refusal for want of the launch token: an open page's cookie ended with the process that made it."""
 _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title} - cotenant</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem;
@@ -38,11 +40,11 @@ def answered(
 ) -> Response:
     """The refusal in the form that the client accepts: HTML for a page, else JSON. link: (label, address) that helps.
 
-    token_form: the page has a field for the launch token.
+    token_form: what is missing is the launch token; the page has a field for it.
     """
     if not wants_page(headers):
         document = {"error": _name(refused.status), "message": refused.words, "fix": refused.fix}
-        more = {AGAIN: "1"} if refused.again else {}
+        more = {name: "1" for name, sent in ((AGAIN, refused.again), (LAUNCH, token_form)) if sent}
         return Response(json.dumps(document), refused.status, more, media_type="application/json")
     rest = f'<p><a href="{escape(link[1])}">{escape(link[0])}</a></p>' if link else ""
     rest += _LAUNCH_FORM if token_form else ""

@@ -1,4 +1,4 @@
-// What the server says about who asks: a token that is out of date is taken anew, a login that has ended is told.
+// What the server says about who asks: a token that is out of date is taken anew; the end of a login or of the server is shown.
 "use strict";
 
 (function session() {
@@ -17,12 +17,15 @@
   };
 
   // Above everything, once; the page stays as it is, so that nothing that was typed is lost.
-  const ended = () => {
+  const ended = (answer) => {
     if (document.getElementById("ended")) return;
+    const [message, fix] = answer.headers.get("X-Cotenant-Launch")
+      ? ["The server was started anew: open the address that it printed. ", "Enter its launch token"]
+      : ["Your login has ended. ", "Log in again"];
     const line = Object.assign(document.createElement("div"), { id: "ended", className: "banner" });
     line.setAttribute("role", "alert");
-    const link = Object.assign(document.createElement("a"), { href: location.href, textContent: "Log in again" });
-    line.append(Object.assign(document.createElement("strong"), { textContent: "Your login has ended. " }), link);
+    const link = Object.assign(document.createElement("a"), { href: location.href, textContent: fix });
+    line.append(Object.assign(document.createElement("strong"), { textContent: message }), link);
     const main = document.getElementById("main");
     if (main) main.prepend(line);
     else document.body.prepend(line);
@@ -45,7 +48,7 @@
   window.fetch = async (input, init) => {
     if (leaving) return new Promise(() => {});
     const answer = await plain(input, init);
-    if (answer.status === 401 && !leaving) ended();
+    if (answer.status === 401 && !leaving) ended(answer);
     if (answer.status === 500 && !leaving) failed(answer);
     // The server was started anew, or another tab logged in: the answer has set a cookie with a token that holds.
     if (answer.status === 403 && answer.headers.get("X-Cotenant-Again")) return plain(input, withToken(init));

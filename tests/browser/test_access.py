@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -59,6 +60,19 @@ def test_a_launch_token_opens_the_pages_and_stays_in_no_address(open_page: Open,
         stranger.get_by_role("button", name="Open").click()
         expect(stranger).to_have_url(f"{url}/nodes")
         expect(stranger.get_by_role("heading", level=1)).to_have_text("Nodes")
+
+
+def test_an_open_page_says_that_its_server_was_started_anew(open_page: Open, tmp_path: Path) -> None:
+    with support.dashboard(tmp_path, AccessSettings(), launch_token="first") as url:
+        page = open_page(launch.printed(url, "/nodes", "first"), policed=True, quiet=True)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
+    with support.dashboard(tmp_path, AccessSettings(), port=urlsplit(url).port, launch_token="second"):
+        banner = page.get_by_role("alert").filter(has_text="started anew: open the address that it printed")
+        expect(banner).to_be_visible(timeout=60_000)
+        banner.get_by_role("link", name="Enter its launch token").click()
+        page.get_by_label("Launch token").fill("second")
+        page.get_by_role("button", name="Open").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
 
 
 def logged_in(page: Page, name: str) -> Page:

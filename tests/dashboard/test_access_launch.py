@@ -34,6 +34,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_who_did_not_start_it_reads_nothing(url: str, path: str, sent: dict[str, str]) -> None:
     answer = Browser(url, **sent).get(path)
     assert answer.status_code == 401 and "launch token" in answer.json()["message"]
+    assert answer.headers["X-Cotenant-Launch"] == "1"
     assert "launch" not in answer.headers.get("Set-Cookie", "")
 
 

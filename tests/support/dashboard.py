@@ -70,9 +70,9 @@ def app_on(source: ResultSource, settings: DashboardSettings = QUICK, now_second
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
-    """The application behind a real server; yields its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def served(app: Any, port: int = 0) -> Iterator[str]:
+    """The application behind a real server; yields its address. port: 0 takes a free one."""
+    listener = socket.create_server(("127.0.0.1", port))
     server = uvicorn.Server(served_by(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
