@@ -119,7 +119,7 @@ def backtest(
     if trace is None and (column or limit_column or limit is not None):
         raise UsageError("--column, --limit and --limit-column are those of a TRACE", fix="Name its file or folder.")
     place = open_store(settings, cluster) if trace is None else None
-    plan, who = _plan(horizon, known_share), _contenders(baselines, metric, horizon)
+    plan, who = _plan(horizon, metric, known_share), _contenders(baselines, metric, horizon)
     with bars(quiet=quiet) as progress:
         series = _series(trace, place, metric, (column, limit, limit_column))
         ledger = _run(series, plan, who, origins, progress)
@@ -132,10 +132,13 @@ def backtest(
         _say(contents, saved=place is not None)
 
 
-def _plan(horizon: Horizon, known_share: float) -> Plan:
+def _plan(horizon: Horizon, metric: Resource, known_share: float) -> Plan:
+    """Half hours or hours, joined as forecasts of the resource are served."""
+    from cotenant.backtest.sources import USAGE
     from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK
 
-    return replace(HALF_HOURS if horizon is Horizon.DAY else HOURLY_WEEK, known_share=known_share)
+    plan = HALF_HOURS if horizon is Horizon.DAY else HOURLY_WEEK
+    return replace(plan, known_share=known_share, statistic=USAGE[metric].spec.statistic)
 
 
 def _contenders(baselines: str | None, metric: Resource, horizon: Horizon) -> list[Contender]:

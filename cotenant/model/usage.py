@@ -173,19 +173,19 @@ class Usage(Generic[RefT]):
         size = max(0, (self.grid.size - skip) // factor)
         block = self.values[:, skip : skip + size * factor].reshape(len(self.refs), size, factor)
         grid = TimeGrid(self.grid.start_seconds + skip * self.grid.step_seconds, step, size)
-        return Usage(self.refs, grid, _join(block, self.statistic), self.resource, self.statistic)
+        return Usage(self.refs, grid, joined(block, self.statistic), self.resource, self.statistic)
 
 
-def _join(block: npt.NDArray[np.float32], statistic: Statistic) -> FloatMatrix:
+def joined(block: npt.NDArray[np.float32], statistic: Statistic) -> FloatMatrix:
     """Reduce the last axis by the statistic, ignoring NaN; all-NaN stays NaN (without numpy's warning)."""
     missing = np.isnan(block)
     empty = missing.all(axis=-1)
     if statistic is Statistic.MAX:
-        joined = np.where(missing, -np.inf, block).max(axis=-1)
+        reduced = np.where(missing, -np.inf, block).max(axis=-1)
     elif statistic is Statistic.LAST:
         position = np.where(missing, -1, np.arange(block.shape[-1])).max(axis=-1)
-        joined = np.take_along_axis(block, np.maximum(position, 0)[..., None], axis=-1)[..., 0]
+        reduced = np.take_along_axis(block, np.maximum(position, 0)[..., None], axis=-1)[..., 0]
     else:
         total = np.where(missing, 0.0, block).sum(axis=-1, dtype=np.float64)
-        joined = total if statistic is Statistic.SUM else total / np.maximum((~missing).sum(axis=-1), 1)
-    return np.where(empty, np.nan, joined).astype(np.float32)
+        reduced = total if statistic is Statistic.SUM else total / np.maximum((~missing).sum(axis=-1), 1)
+    return np.where(empty, np.nan, reduced).astype(np.float32)

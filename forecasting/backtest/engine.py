@@ -12,7 +12,7 @@ from cotenant.model.histogram import CPU_BUCKETS, HistogramBatch
 from cotenant.model.identity import NodeRef
 from cotenant.model.portrait import Portraits
 from cotenant.model.resource import Resource
-from cotenant.model.usage import DAY_SECONDS, Statistic, Usage
+from cotenant.model.usage import DAY_SECONDS, Usage
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.backtest.contenders import Answer
 from forecasting.backtest.plan import Past
@@ -34,7 +34,7 @@ class EngineContender:
         if horizon != HORIZON or past.coarse_grid.step_seconds != STEP_SECONDS:
             raise ValueError("the engine forecasts 24 hours on half hours")
         refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
-        usage = Usage(refs, past.fine_grid, past.fine, self.resource, Statistic.MEAN)
+        usage = Usage(refs, past.fine_grid, past.fine, self.resource, past.statistic)
         forecasts = forecast(usage, _no_portraits(self.resource), self.settings)
         peaks = np.array(
             [any(w.kind is WindowKind.PEAK for w in series_windows) for series_windows in forecasts.windows], dtype=bool

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
+from cotenant.model import usage
+from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Plan:
     """How a back-test rolls through a history; origins lie on whole slots of `step_seconds`.
 
     A series is forecast at an origin when at least `known_share` of its history is not a gap, and judged when half of
-    its horizon is not: what comes never decides what contenders see.
+    its horizon is not: what comes never decides what contenders see. `statistic` joins the measurement's slots into the
+    plan's, in the history and in what comes: as the product serves it, the mean of CPU and the highest memory.
     """
 
     history_days: int = 14
@@ -28,6 +30,7 @@ class Plan:
     horizon_hours: int = 24
     step_seconds: int = 1800
     known_share: float = 0.5
+    statistic: Statistic = Statistic.MEAN
 
     @property
     def horizon(self) -> int:
@@ -51,13 +54,15 @@ HOURLY_WEEK: Final = Plan(horizon_hours=168, step_seconds=HOUR_SECONDS)
 class Past:
     """What a contender sees of n series: values at the step of the measurement and joined to the plan's step.
 
-    fine: (n, fine_grid.size); coarse: (n, coarse_grid.size), means, gaps NaN. Both grids end at the origin.
+    fine: (n, fine_grid.size); coarse: (n, coarse_grid.size), joined by `statistic`, gaps NaN. Both grids end at the
+    origin.
     """
 
     fine: FloatMatrix
     fine_grid: TimeGrid
     coarse: FloatMatrix
     coarse_grid: TimeGrid
+    statistic: Statistic
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,20 +114,16 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Plan) 
     history = Past(
         fine=fine,
         fine_grid=TimeGrid(start // step * step, step, cut - first),
-        coarse=joined(fine, factor),
+        coarse=joined(fine, factor, plan.statistic),
         coarse_grid=TimeGrid(start, plan.step_seconds, (cut - first) // factor),
+        statistic=plan.statistic,
     )
-    return Trial(origin_seconds, shown[judged], history, judged, joined(came, factor), _highest(came))
+    return Trial(origin_seconds, shown[judged], history, judged, joined(came, factor, plan.statistic), _highest(came))
 
 
-def joined(values: FloatMatrix, factor: int) -> FloatMatrix:
-    """Means of every `factor` slots without gaps, (n, slots / factor); NaN where all are gaps."""
-    block = values.reshape(len(values), values.shape[1] // factor, factor)
-    present = ~np.isnan(block)
-    count = present.sum(axis=2)
-    total = np.where(present, block, 0.0).sum(axis=2, dtype=np.float64)
-    mean: FloatMatrix = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0).astype(np.float32)
-    return mean
+def joined(values: FloatMatrix, factor: int, statistic: Statistic = Statistic.MEAN) -> FloatMatrix:
+    """Every `factor` slots by a statistic without gaps, (n, slots / factor); NaN where all are gaps."""
+    return usage.joined(values.reshape(len(values), values.shape[1] // factor, factor), statistic)
 
 
 def _known(values: FloatMatrix) -> npt.NDArray[np.float64]:

@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.usage import DAY_SECONDS, TimeGrid
+from cotenant.model.identity import NodeRef
+from cotenant.model.resource import Resource
+from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.settings.forecasting import ForecastingSettings
+from cotenant.settings.portrait import PortraitSettings
 from forecasting.backtest.baselines import DEFAULT, SLOW, by_name
 from forecasting.backtest.contenders import Contender, PathContender
 from forecasting.backtest.engine import EngineContender
 from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK, Plan, joined, origins, trial
+from forecasting.engine import forecast
+from profiler.portrait import build
 
 MONDAY = 1_700_438_400
 GRID = TimeGrid(MONDAY, 300, 18 * 288)
@@ -113,6 +119,22 @@ def test_no_contender_knows_what_comes_after_the_origin(contender, poison):
     clean, blind = (contender.answer(trial(v, GRID, moment, HALF_HOURS).past, 48) for v in (values, poisoned))
     for name in ("quantiles", "shape", "claims", "peak"):
         assert np.array_equal(getattr(clean, name), getattr(blind, name), equal_nan=True), name
+
+
+@pytest.mark.parametrize("signal", [Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX], ids=lambda s: s.value)
+def test_what_is_scored_is_what_the_product_serves(signal):
+    spec, cut = signal.spec, 15 * 288
+    resource = spec.resource
+    assert isinstance(resource, Resource)
+    one = trial(history()[:5], GRID, MONDAY + 15 * DAY_SECONDS, Plan(statistic=spec.statistic))
+    refs = tuple(NodeRef(str(row)) for row in range(5))
+    usage = Usage(refs, TimeGrid(MONDAY, 300, cut), history()[:5, :cut], resource, spec.statistic)
+    served = forecast(usage, build(refs, np.arange(5), usage, PortraitSettings()), ForecastingSettings())
+    answer = EngineContender(resource).answer(one.past, 48)
+    np.testing.assert_array_equal(answer.quantiles, served.quantiles)
+    first = history()[:5, cut : cut + 6]
+    actual = np.nanmax(first, axis=1) if spec.statistic.value == "max" else np.nanmean(first, axis=1)
+    assert one.actual[:, 0] == pytest.approx(actual, rel=1e-6)
 
 
 def test_a_week_ahead_on_whole_hours():
