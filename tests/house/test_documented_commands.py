@@ -1,0 +1,194 @@
+"""The shell commands of README.md and docs/: what they name exists, and each is run by a test that is named here.
+
+`cotenant` lines are parsed by the real command line in test_examples.py. docs/first-hour.md runs as printed on a real
+cluster. What needs no cluster is run here on the results of a demo; the rest stands in `ELSEWHERE` with its test.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+from typer.testing import CliRunner
+
+from cotenant.cli.main import root
+from tests.cluster import binaries
+from tests.support.dashboard import WEEK, results
+from tests.support.documented import PAGES, ROOT, DocumentedCommand, blocks, commands, prose_commands
+
+ON_THE_DEMO: Final = (
+    "cotenant explain pay/Deployment/checkout",
+    "cotenant forecast pay/Deployment/checkout",
+    "cotenant forecast --scope workload -o wide",
+    "cotenant reclaimable",
+    "cotenant findings",
+    "cotenant findings -n shop -o csv --fail-on severity=critical",
+    "cotenant replicas",
+    "cotenant settings show",
+    "cotenant settings docs",
+    "cotenant extender --make-certs ./pki --url https://cotenant-extender.cotenant.svc:9445",
+    "cotenant extender --print-config --url https://10.0.0.5:9445"
+    " --scheduler-kubeconfig /etc/kubernetes/scheduler.conf",
+    "cotenant extender --print-config --url https://cotenant-extender.cotenant.svc:9445 --scheduler cotenant",
+    "cotenant install --print",
+    "cotenant install --print --components applier",
+)
+"""Run here, as printed."""
+FIRST_HOUR: Final = "first-hour.md"
+DESK = "acts on a cluster, or asks one"
+SERVES = "serves until Ctrl-C"
+NEEDS_CLUSTER = "asks a cluster"
+ANALYSIS = "analyses a history anew, seconds each"
+HISTORY = "needs 15 days of history or a trace"
+NODE = "needs a node with a container runtime"
+GO = "builds with Go and outlives the command"
+ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
+    "make demo": (SERVES, "bench/fresh_clone.py"),
+    "make test": ("is this suite", "bench/fresh_clone.py"),
+    "make cluster-": (GO, "tests/cluster/test_up.py"),
+    "cotenant doctor ": ("needs a Prometheus", "tests/cli/test_doctor.py"),
+    "cotenant scan --prometheus ": ("needs a Prometheus", "tests/cli/test_scan.py"),
+    "cotenant scan --kubeconfig ": ("needs a Prometheus", "tests/cli/test_scan.py"),
+    "cotenant scan --offline ": (ANALYSIS, "tests/cli/test_outputs.py"),
+    "cotenant backtest": (HISTORY, "tests/cli/test_backtest.py"),
+    "cotenant dashboard": (SERVES, "tests/dashboard/test_server.py"),
+    "cotenant demo --cluster ": (DESK, "tests/cluster/test_first_hour.py"),
+    "cotenant install": (DESK, "tests/cli/test_install_on_cluster.py"),
+    "cotenant uninstall": (DESK, "tests/cli/test_install_on_cluster.py"),
+    "cotenant manager ": (DESK, "tests/cluster/test_first_hour.py"),
+    "cotenant webhook": (SERVES, "tests/admission/test_on_a_real_cluster.py"),
+    "cotenant recs ": (DESK, "tests/cli/test_recs.py"),
+    "cotenant reservations ": (DESK, "tests/cli/test_reservations.py"),
+    "cotenant explain node": (NEEDS_CLUSTER, "tests/cli/test_explain_node.py"),
+    "cotenant why ": (NEEDS_CLUSTER, "tests/scheduler_ext/extender/test_on_a_real_scheduler.py"),
+    "cotenant check slo-config ": ("reads a file of yours", "tests/cli/test_slo_config.py"),
+    "cotenant extender --host ": (SERVES, "tests/scheduler_ext/extender/test_process.py"),
+    "cotenant enforcer ": (NODE, "tests/enforcer/test_agent_process.py"),
+    "cotenant --set enforcer.": (NODE, "tests/cli/test_node.py"),
+    "cotenant node ": (NODE, "tests/cli/test_node.py"),
+    "cotenant enforcement gather": (NEEDS_CLUSTER, "tests/cli/test_enforcement.py"),
+    "cotenant enforcement import ": ("reads a file of yours", "tests/cli/test_enforcement.py"),
+    "cotenant enforcement list ": ("lists what node agents told", "tests/cli/test_enforcement.py"),
+    "cotenant cri-proxy ": (NODE, "tests/node/test_cri_proxy.py"),
+    "kubectl ": ("is the cluster's own: see its flags and files below", "tests/house/test_documented_commands.py"),
+    "pip install ./examples/strategy-plugin": ("changes the environment", "tests/recommender/test_plugins.py"),
+    "pip install ./examples/forecaster-plugin": ("changes the environment", "tests/forecasting/test_plugins.py"),
+    "curl ": ("asks a dashboard", "tests/dashboard/test_api_acts.py"),
+    "$POST ": ("asks a dashboard", "tests/dashboard/test_api_acts.py"),
+}  # fmt: skip
+"""Beginning of a command that is not run here -> (why not, the file that runs it)."""
+STANDARD: Final = frozenset({"awk", "chmod", "dirname", "hostname", "rm", "sed"})
+COMMANDS: Final = tuple(command for page in PAGES for command in commands(page))
+IN_PROSE: Final = tuple(command for page in PAGES for command in prose_commands(page))
+MADE_BY_THE_READER: Final = frozenset({"-", "pki/server"})
+"""Files of kubectl lines that an earlier line of the page makes."""
+
+
+def reason_of(command: DocumentedCommand) -> str:
+    """The longest beginning in ELSEWHERE; "" where there is none."""
+    return max((start for start in ELSEWHERE if f"{command.text} ".startswith(start)), key=len, default="")
+
+
+def test_every_command_is_run_by_a_test_that_is_named() -> None:
+    assert len(COMMANDS) > 100
+    untested = [
+        (command.page, command.text)
+        for command in COMMANDS
+        if command.program not in STANDARD
+        and command.page != FIRST_HOUR
+        and command.text not in ON_THE_DEMO
+        and not reason_of(command)
+    ]
+    assert untested == []
+    used = {reason_of(command) for command in COMMANDS}
+    assert set(ELSEWHERE) - used == set(), "reasons of commands that nobody shows"
+    assert [proof for _, proof in ELSEWHERE.values() if not (ROOT / proof).is_file()] == []
+
+
+def test_every_command_that_is_run_here_is_shown() -> None:
+    shown = {command.text for command in (*COMMANDS, *IN_PROSE)}
+    assert set(ON_THE_DEMO) - shown == set()
+
+
+def test_the_first_hour_runs_whole() -> None:
+    page = ROOT / "docs" / FIRST_HOUR
+    steps = re.findall(r"^<!-- step: \S+ -->\n```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert [text for text in blocks(page) if text not in steps and not text.startswith("make cluster-")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_is_a_script_that_a_shell_can_read(page: Path) -> None:
+    for text in blocks(page):
+        read = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=30, check=False)
+        assert read.returncode == 0, f"{text}{read.stderr}"
+
+
+def test_what_make_is_asked_for_is_in_the_makefile() -> None:
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", text, re.MULTILINE))
+    variables = set(re.findall(r"^([A-Z]+)\s*[?:]?=", text, re.MULTILINE))
+    for command in (*COMMANDS, *IN_PROSE):
+        for word in command.words[1:] if command.program == "make" else ():
+            name, is_variable, _ = word.partition("=")
+            assert name in (variables if is_variable else targets), command
+
+
+def test_every_module_that_python_is_asked_to_run_exists() -> None:
+    modules = [
+        (command.page, command.words[command.words.index("-m") + 1])
+        for command in (*COMMANDS, *IN_PROSE)
+        if command.program.endswith("python") and "-m" in command.words
+    ]
+    assert len(modules) > 20
+    assert [where for where in modules if importlib.util.find_spec(where[1]) is None] == []
+
+
+def test_what_pip_installs_is_a_package_of_the_tree_or_an_extra_of_ours() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for command in (*COMMANDS, *IN_PROSE):
+        if command.program != "pip":
+            continue
+        target = command.words[2].strip("'")
+        extra = re.fullmatch(r"cotenant\[(\w+)\]", target)
+        assert (extra[1] in extras) if extra else (ROOT / target / "pyproject.toml").is_file(), command
+
+
+def test_every_file_that_kubectl_is_given_is_in_the_tree() -> None:
+    for command in COMMANDS:
+        for option, value in zip(command.words, command.words[1:], strict=False):
+            if command.program == "kubectl" and option == "-f" and value not in MADE_BY_THE_READER:
+                assert (ROOT / value).exists(), command
+        for word in command.words if command.program == "kubectl" else ():
+            if word.startswith("--from-file="):
+                assert word.partition("=")[2] in MADE_BY_THE_READER or (ROOT / word.partition("=")[2]).exists(), command
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not binaries.installed(["kubectl"]), reason="kubectl is not built: make cluster-binaries")
+def test_kubectl_takes_every_flag() -> None:
+    shown = {command.words for command in COMMANDS if command.program == "kubectl"}
+    # --help parses the flags before it, and asks no cluster.
+    for words in sorted(shown):
+        command = [str(binaries.find("kubectl")), *words[1:], "--help"]
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert asked.returncode == 0 and "Usage:" in asked.stdout, (words, asked.stderr)
+
+
+@pytest.mark.slow
+def test_commands_that_need_no_cluster_run_on_the_demo_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = results(tmp_path / "store", spec=WEEK).store.url
+    monkeypatch.chdir(tmp_path)
+    home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
+    environment = {**home, "COTENANT_STORE__URL": url, "KUBECONFIG": str(tmp_path / "none")}
+    shown = {command.text: command.words for command in (*COMMANDS, *IN_PROSE)}
+    for text in ON_THE_DEMO:
+        done = CliRunner().invoke(root, list(shown[text][1:]), env=environment)
+        assert done.exit_code == 0, (text, done.output)
+        assert done.output, text
