@@ -35,6 +35,7 @@ $(VENV)/.test: locks/test.txt $(VENV)/.demo
 system:
 	@sh tools/system_packages.sh prometheus chromium openssl containerd runc busybox:busybox-static tc:iproute2 nft:nftables
 	@sh tools/system_packages.sh chromium-headless-shell || echo "browser tests run in the whole Chromium, which takes twice the time"
+	@sh tools/system_packages.sh victoria-metrics || echo "VictoriaMetrics will not be read: no package victoria-metrics here"
 	@sh tools/system_packages.sh linux.uml:user-mode-linux || echo "cgroup v2 will not be tested: no user-mode-linux here"
 
 demo: $(VENV)/.demo  ## A cluster of 60 nodes and 900 workloads in the browser; no network, no Kubernetes

@@ -2,28 +2,33 @@
 
 One small cluster is written as 24 servers would hold it: scraped every 15 s to 15 min, relabelled as elsewhere,
 late, short, twice, without kube-state-metrics. Every variant is held against the truth, and the table of
-docs/prometheus.md is written from what came out.
+docs/prometheus.md is written from what came out. The same series are then asked of a VictoriaMetrics, and a server is
+taken away at each question in turn (bench.prometheus_outages).
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from bench import prometheus_outages
 from bench.record import ROOT, Row, below, record
 from cotenant.edges.store.store import Store
+from tests.support import victoria_metrics
 from tests.support.prometheus import MISSING, installed
-from tests.support.prometheus_matrix import VARIANTS, Outcome, Variant, served
+from tests.support.prometheus_matrix import VARIANTS, Outcome, Scene, Variant, served, served_by_victoria_metrics
 
 PAGE = ROOT / "docs" / "prometheus.md"
 HEAD = ["| server | a scan |", "|---|---|"]
 Pairs = list[tuple[Variant, Outcome]]
 
 
-def outcomes() -> Pairs:
+def outcomes(serve: Callable[[Path, Sequence[Variant]], AbstractContextManager[Scene]]) -> Pairs:
     """Every variant's outcome, from an empty store each."""
-    with tempfile.TemporaryDirectory() as name, served(Path(name), VARIANTS) as scene:
+    with tempfile.TemporaryDirectory() as name, serve(Path(name), VARIANTS) as scene:
         stores = ((v, Store(f"file://{name}/stores", f"c{i}")) for i, v in enumerate(VARIANTS))
         return [(variant, scene.outcome(variant, store)) for variant, store in stores]
 
@@ -34,6 +39,12 @@ def with_table(page: str, rows: list[str]) -> str:
     start = lines.index(HEAD[0])
     end = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
     return "\n".join([*lines[:start], *HEAD, *rows, *lines[end:]]) + "\n"
+
+
+def same_answers(pairs: Pairs, others: Pairs) -> list[tuple[Variant, Outcome]]:
+    """Those of `others` that were read as the truth or refused, in the very words of the table."""
+    expected = {variant.name: outcome.row(variant) for variant, outcome in pairs}
+    return [(v, o) for v, o in others if v.is_met(o) and o.row(v) == expected[v.name]]
 
 
 def rows(pairs: Pairs) -> list[Row]:
@@ -59,9 +70,20 @@ def main() -> int:
     if not installed():
         print(MISSING, file=sys.stderr)
         return 0
-    pairs = outcomes()
-    PAGE.write_text(with_table(PAGE.read_text(), [outcome.row(variant) for variant, outcome in pairs]))
-    measured = rows(pairs)
+    pairs = outcomes(served)
+    measured, table = rows(pairs), [outcome.row(variant) for variant, outcome in pairs]
+    if victoria_metrics.installed():
+        others = outcomes(served_by_victoria_metrics)
+        same = same_answers(pairs, others)
+        measured.append(
+            Row("the same, held by VictoriaMetrics", len(same), "", f"= {len(pairs)}", len(same) == len(pairs))
+        )
+        table.append(
+            f"| VictoriaMetrics with the series of each row above | the same answers: {len(same)} of {len(pairs)} |"
+        )
+    with tempfile.TemporaryDirectory() as name:
+        measured += prometheus_outages.rows(Path(name))
+    PAGE.write_text(with_table(PAGE.read_text(), table))
     record("prometheus_matrix", ".venv/bin/python -m bench.prometheus_matrix", measured)
     return int(not all(row.met for row in measured))
 

@@ -14,8 +14,17 @@ from cotenant.edges.clock import FixedClock
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
 from tests.profiler.conftest import store_in
+from tests.support import victoria_metrics
 from tests.support.prometheus import MISSING, installed
-from tests.support.prometheus_matrix import END, LABEL, VARIANTS, Scene, Variant, served
+from tests.support.prometheus_matrix import (
+    END,
+    LABEL,
+    VARIANTS,
+    Scene,
+    Variant,
+    served,
+    served_by_victoria_metrics,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,8 +57,19 @@ def test_a_server_is_read_as_the_reference_or_refused_by_name(scene: Scene, vari
     assert outcome.row(variant) in PAGE.read_text()
 
 
+@pytest.mark.skipif(not victoria_metrics.installed(), reason=victoria_metrics.MISSING)
+def test_victoria_metrics_gives_the_same_answers(tmp_path: Path) -> None:
+    names = (TESTED[0].name, "scraped every 15 minutes", "two clusters, told apart by the label cluster")
+    variants = [variant for variant in TESTED if variant.name in names]
+    with served_by_victoria_metrics(tmp_path, variants) as scene:
+        for number, variant in enumerate(variants):
+            outcome = scene.outcome(variant, store_in(tmp_path / str(number)))
+            assert variant.is_met(outcome), (variant.name, outcome)
+            assert outcome.row(variant) in PAGE.read_text()
+
+
 def doctor_of(scene: Scene, variant: Variant) -> list[Finding]:
-    server = PrometheusSettings(url=scene.server.url, labels={LABEL: variant.name})
+    server = PrometheusSettings(url=scene.url, labels={LABEL: variant.name})
     clock = FixedClock(END + variant.late_seconds)
     return list(metrics.probes(ProfilerSettings(window_days=2, prometheus=server), clock))
 

@@ -1,6 +1,7 @@
 """Other people's Prometheus servers: one small cluster, scraped and relabelled as elsewhere, on one real server.
 
-Every variant's series carry the label `variant`, which a scan selects, so that one process serves them all.
+Every variant's series carry the label `variant`, which a scan selects, so that one process serves them all. The same
+series can be held by a VictoriaMetrics instead (`served_by_victoria_metrics`).
 
     with served(folder, VARIANTS) as scene:
         outcome = scene.outcome(VARIANTS[0], store)
@@ -10,6 +11,7 @@ Every variant's series carry the label `variant`, which a scan selects, so that 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,21 +19,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec import structs
 
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.store.store import Store
 from cotenant.model.cluster import Inventory
-from cotenant.model.errors import SourceUnfit
+from cotenant.model.errors import SourceError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.progress import Silent
 from cotenant.model.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
 from profiler.history import pull
 from profiler.prometheus import PrometheusSource
+from profiler.prometheus.retry import Timer
 from profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
-from tests.support.openmetrics import Dress, create_blocks
+from tests.support.openmetrics import Dress, create_blocks, write
 from tests.support.openmetrics.dress import CPU, MEMORY, THROTTLED, Labels, Relabel
 from tests.support.prometheus import Server
+from tests.support.victoria_metrics import VictoriaMetrics
 
 SPEC: Final = SyntheticSpec(nodes=2, workloads=4, days=1, seed=5)
 END: Final = SPEC.end_seconds
@@ -263,20 +268,23 @@ VARIANTS: Final = (
 
 @dataclass(frozen=True)
 class Scene:
-    """The server and the truth."""
+    """The address of the server, and the truth."""
 
     cluster: SyntheticCluster
-    server: Server
+    url: str
 
-    def outcome(self, variant: Variant, store: Store) -> Outcome:
-        """One pull of the variant into an empty store, held against the truth."""
-        source = PrometheusSource(
-            PrometheusSettings(url=self.server.url, labels={LABEL: variant.name}, backoff_seconds=0.01), "c"
-        )
+    def outcome(self, variant: Variant, store: Store, timer: Timer | None = None) -> Outcome:
+        """One pull of the variant into an empty store, held against the truth.
+
+        timer: what the pauses of the default settings go by; without one they are short.
+        """
+        settings = PrometheusSettings(url=self.url, labels={LABEL: variant.name})
+        short = settings if timer else structs.replace(settings, backoff_seconds=0.01)
+        source = PrometheusSource(short, "c", timer=timer)
         clock = FixedClock(END + variant.late_seconds)
         try:
             record = pull(source, store, ProfilerSettings(window_days=2), clock, Silent())
-        except SourceUnfit as error:
+        except SourceError as error:
             return Outcome(error.message, error.fix)
         finally:
             source.close()
@@ -285,6 +293,7 @@ class Scene:
         sides = _SIDES if variant.same == "all" else {"running pods, bare": _bare_pods}
         truth = self.cluster.inventory
         differences = tuple(name for name, side in sides.items() if side(truth) != side(inventory))
+        differences += ("history that could not be read",) if record.unread_seconds else ()
         errors = self._errors(variant, store)
         return Outcome("", "", record.notes, record.scrape_interval_seconds, errors, differences)
 
@@ -351,18 +360,44 @@ def _last(cluster: SyntheticCluster, hours: int) -> tuple[Inventory, Mapping[Sig
     return replace(inventory, pods=pods, events=events), usage
 
 
-@contextmanager
-def served(folder: Path, variants: Sequence[Variant]) -> Iterator[Scene]:
-    """A server over the blocks of all variants."""
-    cluster, data = generate(SPEC), folder / "data"
-    data.mkdir()
+def _dressed_histories(
+    cluster: SyntheticCluster, variants: Sequence[Variant]
+) -> Iterator[tuple[Inventory, Mapping[Signal, Usage[Any]], Dress]]:
+    """What each cluster of each variant holds, with the variant's name as a label."""
     for variant in variants:
         inventory, usage = _last(cluster, variant.hours)
         for dress in variant.dresses:
-            own = replace(dress, relabel=carrying(dress.relabel, **{LABEL: variant.name}))
-            create_blocks(inventory, usage, data, own)
-    with Server(data) as server:
-        yield Scene(cluster, server)
+            yield inventory, usage, replace(dress, relabel=carrying(dress.relabel, **{LABEL: variant.name}))
+
+
+def blocks(cluster: SyntheticCluster, folder: Path, variants: Sequence[Variant]) -> Path:
+    """A Prometheus data folder with the blocks of all variants."""
+    data = folder / "data"
+    data.mkdir()
+    for inventory, usage, dress in _dressed_histories(cluster, variants):
+        create_blocks(inventory, usage, data, dress)
+    return data
+
+
+@contextmanager
+def served(folder: Path, variants: Sequence[Variant]) -> Iterator[Scene]:
+    """A Prometheus over the blocks of all variants."""
+    cluster = generate(SPEC)
+    with Server(blocks(cluster, folder, variants)) as server:
+        yield Scene(cluster, server.url)
+
+
+@contextmanager
+def served_by_victoria_metrics(folder: Path, variants: Sequence[Variant]) -> Iterator[Scene]:
+    """A VictoriaMetrics that holds the series of all variants."""
+    cluster = generate(SPEC)
+    with VictoriaMetrics(folder) as server:
+        for inventory, usage, dress in _dressed_histories(cluster, variants):
+            with tempfile.TemporaryFile(dir=folder) as text:
+                write(inventory, usage, text, dress)
+                text.seek(0)
+                server.load(text)
+        yield Scene(cluster, server.url)
 
 
 def _without_address(refusal: str) -> str:
