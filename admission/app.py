@@ -106,9 +106,9 @@ class WebhookApp:
             self._counts.applied.labels(name).inc()
         return Response(answer.status, answer.body, "application/json" if answer.status == 200 else "text/plain")
 
-    def _judged(self, path: str, body: bytes) -> review.Answer:
+    def _judged(self, path: str, body: bytes) -> review.ReviewResponse:
         """The answer; a fault of our own lets pods through and refuses quotas."""
-        context = review.Asked(
+        context = review.ReviewContext(
             self._view(),
             self._clock.now_seconds(),
             self._settings.translate_overhead,
@@ -120,12 +120,12 @@ class WebhookApp:
         try:
             return review.answer(path, body, context)
         except ClusterError as error:
-            return review.Answer(500, f"{error.message}\n".encode("utf-8", "replace"), "cluster-error")
+            return review.ReviewResponse(500, f"{error.message}\n".encode("utf-8", "replace"), "cluster-error")
         except Exception:  # noqa: BLE001 - a fault of our own must not stop the cluster's pods
             _log.exception("review failed", webhook=path)
             if path in ASKS_THE_SERVER:
-                return review.Answer(500, b"the webhook failed; its log says why\n", "failed")
-            return review.Answer(200, review.encode(review.decode(body).uid, review.UNTOUCHED), "failed")
+                return review.ReviewResponse(500, b"the webhook failed; its log says why\n", "failed")
+            return review.ReviewResponse(200, review.encode(review.decode(body).uid, review.UNTOUCHED), "failed")
 
     def _look(self, request: Request) -> Response:
         """Probes and metrics."""

@@ -50,7 +50,7 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class CertificatePolicy:
     """How long certificates live, and the names they are for (DNS names and addresses)."""
 
     names: tuple[str, ...]
@@ -59,7 +59,9 @@ class Policy:
     overlap_seconds: float = 600.0
 
 
-def renewed(stored: Material | None, policy: Policy, now_seconds: float, trusted: bytes | None = None) -> Material:
+def renewed(
+    stored: Material | None, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None = None
+) -> Material:
     """What should be stored at this moment; the same object when nothing is due.
 
     now_seconds: Unix time. trusted: bundle that callers hold now, None when that cannot be asked; the next authority
@@ -95,7 +97,7 @@ def readable(material: Material) -> bool:
     return True
 
 
-def _fresh(policy: Policy, now_seconds: float) -> Material:
+def _fresh(policy: CertificatePolicy, now_seconds: float) -> Material:
     authority = _authority(policy, now_seconds)
     return Material(authority, _signed(authority, policy, now_seconds))
 
@@ -109,13 +111,13 @@ def _due(pair: Pair, now_seconds: float) -> bool:
     return now_seconds >= ends - (ends - begins) * RENEWED_IN_LAST
 
 
-def _spread(following: Pair, policy: Policy, now_seconds: float, trusted: bytes | None) -> bool:
+def _spread(following: Pair, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None) -> bool:
     """Whether callers have had time to trust the next authority, and are known to."""
     in_time = now_seconds >= _issued_at(following) + policy.overlap_seconds
     return in_time and (trusted is None or following.certificate.strip() in trusted)
 
 
-def _fits(stored: Material, policy: Policy) -> bool:
+def _fits(stored: Material, policy: CertificatePolicy) -> bool:
     """Whether the serving certificate is for these names and signed by the present authority."""
     certificate = x509.load_pem_x509_certificate(stored.serving.certificate)
     try:
@@ -135,7 +137,7 @@ def _ends_at(pair: Pair) -> float:
     return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc.timestamp()
 
 
-def _authority(policy: Policy, now_seconds: float) -> Pair:
+def _authority(policy: CertificatePolicy, now_seconds: float) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     # A name of its own for each: verifiers look issuers up by name.
     name = _named(f"cotenant webhook authority {int(now_seconds)} {x509.random_serial_number() % 10**6}")
@@ -147,7 +149,7 @@ def _authority(policy: Policy, now_seconds: float) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def _signed(authority: Pair, policy: Policy, now_seconds: float) -> Pair:
+def _signed(authority: Pair, policy: CertificatePolicy, now_seconds: float) -> Pair:
     """A serving certificate for the policy's names, not outliving its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, None)

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from admission.authority import Material, Pair, Policy, readable, renewed
+from admission.authority import CertificatePolicy, Material, Pair, readable, renewed
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient, Writer
 from cotenant.model.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
@@ -43,7 +43,7 @@ Show = Callable[[Pair], None]
 """Makes the server show a certificate from the next connection on."""
 
 
-class Store(Protocol):
+class CertificateStore(Protocol):
     """Where the material lives."""
 
     def read(self) -> tuple[Material | None, str]:
@@ -165,7 +165,9 @@ class Injector:
 class Keeper:
     """Keeps our own certificate: one `step` does all that is due."""
 
-    def __init__(self, store: Store, policy: Policy, clock: Clock, show: Show, injector: Injector | None) -> None:
+    def __init__(
+        self, store: CertificateStore, policy: CertificatePolicy, clock: Clock, show: Show, injector: Injector | None
+    ) -> None:
         """Nothing is done yet; without an injector nobody is told whom to trust."""
         self._store, self._policy, self._clock, self._show, self._injector = store, policy, clock, show, injector
         self._shown: Pair | None = None
@@ -251,11 +253,11 @@ class FileKeeper:
                 raise self.error from error
 
 
-def policy_of(settings: AdmissionSettings, also: tuple[str, ...] = ()) -> Policy:
+def policy_of(settings: AdmissionSettings, also: tuple[str, ...] = ()) -> CertificatePolicy:
     """Names of the Service, and those given, with the settings' lifetimes."""
     service = f"{settings.service}.{settings.namespace}.svc"
     names = tuple(dict.fromkeys((service, f"{service}.cluster.local", *also)))
-    return Policy(names, settings.authority_days, settings.certificate_days, settings.overlap_seconds)
+    return CertificatePolicy(names, settings.authority_days, settings.certificate_days, settings.overlap_seconds)
 
 
 def _material(data: dict[str, bytes]) -> Material | None:

@@ -100,7 +100,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class ProfiledPod:
     """A pod under a profile, and what of the profile could not be used."""
 
     pod: dict[str, Any]
@@ -109,7 +109,7 @@ class Laid:
 
 def apply_to(
     pod: dict[str, Any], profile: Profile, classes: Mapping[str, PriorityClassEntry], *, again: bool = False
-) -> Laid:
+) -> ProfiledPod:
     """The pod under the profile; UsageError when its PriorityClass or its patch cannot be used.
 
     A label or annotation whose value the API server would refuse stays as it was, with a warning. again: the profile
@@ -139,7 +139,7 @@ def apply_to(
     if profile.patch:
         changed = merged(changed, profile.patch)
     settle_priority(changed["spec"], pod["spec"], classes, profile.name)
-    return Laid(changed, tuple(_without_invalid(changed["metadata"], pod["metadata"], profile.name)))
+    return ProfiledPod(changed, tuple(_without_invalid(changed["metadata"], pod["metadata"], profile.name)))
 
 
 def settle_priority(

@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class QuotaChange:
     """A quota as it would be, as it was (None when it is new), and the tree in which it is judged."""
 
     quota: Quota
@@ -101,7 +101,7 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
         return []
     if old is not None and quota.name in UNTOUCHABLE:
         return [Problem("metadata.name", quota.name, "belongs to the system and may not be changed", "leave it")]
-    change = Change(quota, old, tree)
+    change = QuotaChange(quota, old, tree)
     return [*_itself(quota), *_name(change), *_identity(change), *_place(change), *_keys(change), *_sums(change)]
 
 
@@ -149,7 +149,7 @@ def _itself(quota: Quota) -> Iterator[Problem]:
             yield Problem(f"spec.max.{name}", str(quota.maximum.get(name, "")), message, "raise max or end pods first")
 
 
-def _name(change: Change) -> Iterator[Problem]:
+def _name(change: QuotaChange) -> Iterator[Problem]:
     same = change.tree.quotas.get(change.quota.name)
     if change.old is None and same is not None and same.namespace != change.quota.namespace:
         message = f"is the name of a quota in namespace {same.namespace} too"
@@ -162,7 +162,7 @@ def _name(change: Change) -> Iterator[Problem]:
             yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name}", "bind it to one quota only")
 
 
-def _identity(change: Change) -> Iterator[Problem]:
+def _identity(change: QuotaChange) -> Iterator[Problem]:
     """What never changes, and what a tree has in common."""
     quota, old, parent = change.quota, change.old, change.parent
     if old is not None and old.name and old.is_parent is not quota.is_parent:
@@ -174,7 +174,7 @@ def _identity(change: Change) -> Iterator[Problem]:
         yield Problem(_TREE, quota.tree_id, f"differs from its parent's, {parent.tree_id!r}", "leave the label away")
 
 
-def _place(change: Change) -> Iterator[Problem]:
+def _place(change: QuotaChange) -> Iterator[Problem]:
     """Where in the tree it hangs."""
     quota, parent = change.quota, change.parent
     if change.tree.has_cycle_through(quota):
@@ -188,7 +188,7 @@ def _place(change: Change) -> Iterator[Problem]:
         yield Problem(_IS_PARENT, "false", message, "set it to true")
 
 
-def _keys(change: Change) -> Iterator[Problem]:
+def _keys(change: QuotaChange) -> Iterator[Problem]:
     """Resources that a parent and its children limit must be the same; a child's min only what its parent's has."""
     quota = change.quota
     pairs = [(change.parent, quota)] if change.parent else []
@@ -202,7 +202,7 @@ def _keys(change: Change) -> Iterator[Problem]:
             yield Problem("spec.min", quota.name, message, "add them to the parent's min, or drop them here")
 
 
-def _sums(change: Change) -> Iterator[Problem]:
+def _sums(change: QuotaChange) -> Iterator[Problem]:
     """Children are promised no more than their parent is; sums that a 64-bit reader could not hold are refused."""
     quota, parent = change.quota, change.parent
     if not quota.heads_tree and not quota.forced:

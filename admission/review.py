@@ -39,7 +39,9 @@ class _Resource(msgspec.Struct, frozen=True):
     resource: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, rename={"sub_resource": "subResource", "old": "oldObject", "new": "object"}):
+class AdmissionRequest(
+    msgspec.Struct, frozen=True, rename={"sub_resource": "subResource", "old": "oldObject", "new": "object"}
+):
     """What we read of a review's request; the objects are decoded when somebody looks."""
 
     uid: str
@@ -56,7 +58,7 @@ class Request(msgspec.Struct, frozen=True, rename={"sub_resource": "subResource"
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    request: Request | None = None
+    request: AdmissionRequest | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -106,7 +108,7 @@ ConfigRules = Callable[[Mapping[str, str]], list[Problem]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReviewContext:
     """What an answer rests on beside the body: the cluster, the time, and how many pods use a quota.
 
     pods_of_quota: asked only when a quota is deleted; may raise what the edge raises.
@@ -124,7 +126,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReviewResponse:
     """Status and body of the HTTP answer; outcome is the metric's label, profiles those that were applied."""
 
     status: int
@@ -134,7 +136,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionDecision:
     """Allowed or not, with the patch and the words that go with it."""
 
     problems: tuple[Problem, ...] = ()
@@ -148,24 +150,24 @@ class BadReview(Exception):
     """The body is no AdmissionReview that we can answer."""
 
 
-UNTOUCHED: Final = Verdict()
-NOT_READY: Final = Verdict(outcome="not-ready")
+UNTOUCHED: Final = AdmissionDecision()
+NOT_READY: Final = AdmissionDecision(outcome="not-ready")
 
 
-def answer(path: str, body: bytes, context: Asked) -> Answer:
+def answer(path: str, body: bytes, context: ReviewContext) -> ReviewResponse:
     """The answer to one POST; 404 for a path we do not serve."""
     judge = ROUTES.get(path)
     if judge is None:
-        return Answer(404, b"no such webhook; try " + ", ".join(ROUTES).encode() + b"\n", "unknown-path")
+        return ReviewResponse(404, b"no such webhook; try " + ", ".join(ROUTES).encode() + b"\n", "unknown-path")
     try:
         request = decode(body)
         verdict = judge(request, context)
     except BadReview as error:
-        return Answer(400, f"{error}\n".encode("utf-8", "replace"), "bad-review")
-    return Answer(200, encode(request.uid, verdict), verdict.outcome, verdict.profiles)
+        return ReviewResponse(400, f"{error}\n".encode("utf-8", "replace"), "bad-review")
+    return ReviewResponse(200, encode(request.uid, verdict), verdict.outcome, verdict.profiles)
 
 
-def decode(body: bytes) -> Request:
+def decode(body: bytes) -> AdmissionRequest:
     """The request of a review; BadReview says what is wrong with it."""
     try:
         review = msgspec.json.decode(body, type=_Review)
@@ -181,7 +183,7 @@ def decode(body: bytes) -> Request:
     return review.request
 
 
-def encode(uid: str, verdict: Verdict) -> bytes:
+def encode(uid: str, verdict: AdmissionDecision) -> bytes:
     """The review that the API server reads."""
     response: Json = {"uid": uid, "allowed": not verdict.problems}
     if verdict.problems:
@@ -200,7 +202,7 @@ def _short(text: str) -> str:
     return shown if len(shown) <= WARNING_CAP else f"{shown[: WARNING_CAP - 3]}..."
 
 
-def mutate_pod(request: Request, context: Asked) -> Verdict:
+def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
     """Old names, profiles, translation; and the one rule that needs the quota tree.
 
     Whether a namespace is bound to a quota with children only we know, so the API server cannot tell which pods to send
@@ -227,10 +229,10 @@ def mutate_pod(request: Request, context: Asked) -> Verdict:
         if problems := list(pod_rules.leaf_quota(call.namespace, labels, context.view.quotas)):
             return _judged(problems)
     patch = tuple(difference(pod, mutation.pod))
-    return Verdict((), patch, mutation.warnings, mutation.applied, "patched" if patch else "untouched")
+    return AdmissionDecision((), patch, mutation.warnings, mutation.applied, "patched" if patch else "untouched")
 
 
-def validate_pod(request: Request, context: Asked) -> Verdict:
+def validate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
     """QoS x priority and its kin."""
     if not _is(request, "", "pods"):
         return UNTOUCHED
@@ -243,7 +245,7 @@ def validate_pod(request: Request, context: Asked) -> Verdict:
     return _judged(pod_rules.problems_of_new(pod, request.namespace or "", context.view.quotas))
 
 
-def mutate_quota(request: Request, context: Asked) -> Verdict:
+def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
     """Parent, tree id, shared weights."""
     quota = _object(request.new, _QuotaShape) if _is(request, QUOTA_API, "elasticquotas") else None
     if quota is None:
@@ -251,10 +253,10 @@ def mutate_quota(request: Request, context: Asked) -> Verdict:
     if not context.view.quotas_synced:
         return NOT_READY
     patch = tuple(difference(quota, quota_rules.with_defaults(quota, context.view.quotas)))
-    return Verdict((), patch, outcome="patched" if patch else "untouched")
+    return AdmissionDecision((), patch, outcome="patched" if patch else "untouched")
 
 
-def validate_quota(request: Request, context: Asked) -> Verdict:
+def validate_quota(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
     """The rules of the tree; refused while the tree is unknown, for this webhook guards what others promise."""
     if not _is(request, QUOTA_API, "elasticquotas"):
         return UNTOUCHED
@@ -270,7 +272,7 @@ def validate_quota(request: Request, context: Asked) -> Verdict:
     return _judged([] if quota is None else quota_rules.problems_of(quota, old, context.view.quotas))
 
 
-def validate_config(request: Request, context: Asked) -> Verdict:
+def validate_config(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
     """The one ConfigMap that configures colocation; keys that did not change are not judged again."""
     if not _is(request, "", "configmaps") or (request.namespace, request.name) != context.config_place:
         return UNTOUCHED
@@ -281,7 +283,7 @@ def validate_config(request: Request, context: Asked) -> Verdict:
 
 
 QUOTA_API: Final = "scheduling.sigs.k8s.io"
-ROUTES: Final[Mapping[str, Callable[[Request, Asked], Verdict]]] = {
+ROUTES: Final[Mapping[str, Callable[[AdmissionRequest, ReviewContext], AdmissionDecision]]] = {
     "/mutate-pod": mutate_pod,
     "/validate-pod": validate_pod,
     "/mutate-quota": mutate_quota,
@@ -290,11 +292,11 @@ ROUTES: Final[Mapping[str, Callable[[Request, Asked], Verdict]]] = {
 }
 
 
-def _judged(problems: list[Problem]) -> Verdict:
-    return Verdict(tuple(problems), outcome="refused" if problems else "allowed")
+def _judged(problems: list[Problem]) -> AdmissionDecision:
+    return AdmissionDecision(tuple(problems), outcome="refused" if problems else "allowed")
 
 
-def _is(request: Request, group: str, resource: str) -> bool:
+def _is(request: AdmissionRequest, group: str, resource: str) -> bool:
     """Whether a review is about this kind itself, not about a subresource or another kind."""
     target = request.resource
     return not request.sub_resource and target.group == group and target.resource == resource

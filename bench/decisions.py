@@ -38,8 +38,8 @@ from forecasting.backtest import scores
 from forecasting.backtest.baselines import BASELINE, DEFAULT, STRONG, by_name
 from forecasting.backtest.contenders import Contender, PathContender
 from forecasting.backtest.engine import ENGINE, EngineContender
-from forecasting.backtest.plan import HALF_HOURS, Plan, origins
-from forecasting.backtest.run import Ledger, Shard, join, run
+from forecasting.backtest.plan import HALF_HOURS, BacktestPlan, origins
+from forecasting.backtest.run import BacktestScores, Shard, join, run
 
 COMMAND = ".venv/bin/python -m bench.decisions"
 ACTIVE = 1.0
@@ -65,7 +65,7 @@ class Population:
     resource: Resource = Resource.CPU
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> BacktestPlan:
         """Half hours joined as the product serves them."""
         return replace(HALF_HOURS, statistic=USAGE[self.resource].spec.statistic)
 
@@ -91,13 +91,13 @@ POPULATIONS = (
 PEAKY = ("bitbrains_rnd CPU", "bitbrains_rnd memory")
 
 
-def ledger_of(population: Population, shard: Shard) -> Ledger:
+def ledger_of(population: Population, shard: Shard) -> BacktestScores:
     who: list[Contender] = [EngineContender(population.resource)]
     who += [PathContender(by_name(name)) for name in DEFAULT]
     return run([shard], who, population.plan, origins(shard.grid, population.plan, population.origins))
 
 
-def losses(name: str, ledger: Ledger) -> Iterator[Row]:
+def losses(name: str, ledger: BacktestScores) -> Iterator[Row]:
     own, strong = (scores.relative(ledger, c, B1) for c in (ENGINE, B14))
     paired = scores.against(ledger, ENGINE, B14, B1)
     sure = f"95 % interval {paired.low:.3f}..{paired.high:.3f}"
@@ -120,7 +120,7 @@ def within(metric: str, value: float, low: float, high: float, note: str = "") -
     return Row(metric, round(value, 4), "ratio", f"{low:g}..{high:g}", bool(low <= value <= high), note)
 
 
-def coverage(name: str, ledger: Ledger) -> Iterator[Row]:
+def coverage(name: str, ledger: BacktestScores) -> Iterator[Row]:
     held = scores.coverage(ledger, ENGINE)
     yield within(f"{name}: coverage of q95", float(held[Q95]), 0.945, 0.965)
     yield within(f"{name}: coverage of q98", float(held[Q98]), 0.975, 0.99)
@@ -134,7 +134,7 @@ def coverage(name: str, ledger: Ledger) -> Iterator[Row]:
     yield Row(f"{name}: coverage of q95, worst tenth of series", round(float(decile), 3), "ratio", note=note)
 
 
-def peaks(name: str, ledger: Ledger) -> Iterator[Row]:
+def peaks(name: str, ledger: BacktestScores) -> Iterator[Row]:
     """Days with a peak of series with ACF24 > 0.5, against the best of the baselines."""
     mask = ledger.acf_24h > 0.5
     found = {c: scores.peaks(ledger, c, mask) for c in ledger.contenders}

@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.record import Row, above, below, record
 from cotenant.edges.kube import Mirror, connect, send_all
 from cotenant.edges.kube.live import NODES, PODS
-from cotenant.edges.kube.observed import ON_NODES, NodeWire, PodWire, node_of, pod_of
+from cotenant.edges.kube.observed import ON_NODES, NodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.model.intent import Address, Apply, Intent, Patch
 from cotenant.settings.kube import KubeSettings
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, ControlPlane, Options
@@ -38,7 +38,7 @@ def synced(kubeconfig: str) -> None:
     client = connect(KubeSettings(kubeconfig=kubeconfig))
     mirrors: list[Mirror[object]] = [
         Mirror(client, NODES, NodeWire, node_of),
-        Mirror(client, PODS, PodWire, pod_of, fieldSelector=ON_NODES),
+        Mirror(client, PODS, ObservedPodWire, pod_of, fieldSelector=ON_NODES),
     ]
     for mirror in mirrors:
         mirror.start()

@@ -22,7 +22,7 @@ from typing import Any
 import jsonpatch
 
 from admission.config_rules import problems_of_config
-from admission.review import Asked, answer
+from admission.review import ReviewContext, answer
 from bench.record import Row, below, record
 from bench.webhook_reviews import pod, profile_spec, review, view
 from tests.admission.serving import Serving, serving
@@ -65,7 +65,9 @@ def in_process(count: int, seed: int) -> tuple[Counter[str], Counter[str], float
         began = time.process_time()
         try:
             found = answer(
-                path, body, Asked(cluster, 1e9, record_key=b"k", config_rules=problems_of_config, config_place=place)
+                path,
+                body,
+                ReviewContext(cluster, 1e9, record_key=b"k", config_rules=problems_of_config, config_place=place),
             )
             spent += time.process_time() - began
             trouble = usable(body, found.status, found.body)

@@ -18,7 +18,7 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client import Counter, Gauge, Histogram
 
-from cotenant.edges.kube import EventRecorder, Regarding, Subject
+from cotenant.edges.kube import EventRecorder, EventSubject, Regarding
 from cotenant.edges.telemetry import Metrics
 from cotenant.model.enforcement import ACT_ANNOTATION, NUMBERS, LaneSample
 from cotenant.model.resource import MILLICORES_PER_CORE
@@ -217,7 +217,7 @@ class Teller:
         pod = about.pod
         whom = Regarding("v1", "Pod", pod.name, pod.namespace, pod.uid) if pod else Regarding("v1", "Node", self._node)
         act = msgspec.json.encode(act_of(action, self._node, about.warning)).decode()
-        self._recorder.tell(Subject(whom, about.reason, template, about.warning), note, {ACT_ANNOTATION: act})
+        self._recorder.tell(EventSubject(whom, about.reason, template, about.warning), note, {ACT_ANNOTATION: act})
 
 
 class _Log:

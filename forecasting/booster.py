@@ -36,7 +36,7 @@ _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+class BoosterInput:
     """What is known at an origin: history (n, T), members' forecasts (M, n, H, L), the mixture's path (n, H, L).
 
     base (n,): mean absolute change from day to day before the origin. The slots may be thinned: every `stride`-th.
@@ -48,9 +48,9 @@ class Moment:
     base: Floats
     stride: int = 1
 
-    def thinned(self, stride: int) -> Moment:
+    def thinned(self, stride: int) -> BoosterInput:
         """Every stride-th slot ahead."""
-        return Moment(self.history, self.forecasts[:, :, ::stride], self.path[:, ::stride], self.base, stride)
+        return BoosterInput(self.history, self.forecasts[:, :, ::stride], self.path[:, ::stride], self.base, stride)
 
 
 def scale_of(path: Array, base: Floats) -> Floats:
@@ -68,7 +68,7 @@ def feature_names(members: Sequence[str]) -> tuple[str, ...]:
     return (*of_members, *recent, *own, "q10 of the mixture", "q90 of the mixture", "q95 of the mixture", "log scale")
 
 
-def features(moment: Moment, scale: Floats) -> Array:
+def features(moment: BoosterInput, scale: Floats) -> Array:
     """Columns (n, H, F) of every slot ahead, in units of `scale` from the mixture's median."""
     count, slots = moment.path.shape[:2]
     unit, centre = scale[:, None, None], moment.path[:, :, _MIDDLE, None]
@@ -100,7 +100,7 @@ class Booster:
     series: int
     threads: int
 
-    def quantiles(self, moment: Moment, scale: Floats) -> Array:
+    def quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
         """Quantiles (n, H, L) of the slots ahead."""
         columns = features(moment, scale)
         flat = columns.reshape(-1, columns.shape[2])
@@ -111,7 +111,7 @@ class Booster:
         return in_order(path.astype(np.float32))
 
 
-def train(moments: Sequence[Moment], actual: FloatMatrix, settings: ForecastingSettings) -> Booster | None:
+def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: ForecastingSettings) -> Booster | None:
     """A booster from rehearsed moments and what came (moments, n, H); None where there is too little to learn from."""
     series = actual.shape[1]
     if not settings.booster_rows or series < settings.booster_minimum_series or not moments:
@@ -134,7 +134,7 @@ def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
     return chosen.reshape(actual.shape)
 
 
-def _sample(moment: Moment, actual: FloatMatrix, drawn: npt.NDArray[np.bool_]) -> tuple[Array, Floats]:
+def _sample(moment: BoosterInput, actual: FloatMatrix, drawn: npt.NDArray[np.bool_]) -> tuple[Array, Floats]:
     scale = scale_of(moment.path, moment.base)
     target = (actual - moment.path[:, :, _MIDDLE]) / scale[:, None]
     return features(moment, scale)[drawn], np.clip(target[drawn], -_FARTHEST, _FARTHEST)

@@ -57,7 +57,7 @@ class NodePeaks(Generic[RefT]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Room:
+class NodeLimits:
     """Of n nodes, (n,) each, in the unit of usage.
 
     limits: above which nothing can be used; cold: requests of running pods without a past.
@@ -67,14 +67,14 @@ class Room:
     cold: Floats
 
     @classmethod
-    def of(cls, limits: npt.ArrayLike) -> Room:
+    def of(cls, limits: npt.ArrayLike) -> NodeLimits:
         """Without cold pods."""
         warm_limits = np.asarray(limits, dtype=np.float64)
         return cls(warm_limits, np.zeros_like(warm_limits))
 
 
 def node_peaks(
-    usage: Usage[RefT], room: Room, risks: Sequence[float], settings: NodePeakSettings, pods: Floats | None = None
+    usage: Usage[RefT], room: NodeLimits, risks: Sequence[float], settings: NodePeakSettings, pods: Floats | None = None
 ) -> NodePeaks[RefT]:
     """Peaks of the 24 hours after `usage`, the node totals, which are capped at the limits.
 

@@ -1,7 +1,7 @@
 """What a node's past says about its next 24-hour peak, at every past decision at once. Pure.
 
 Usage becomes maxima of six-hour blocks counted back from the end; a decision stands at each border of blocks. From a
-decision's record (at most 14 days before it) come a few plain statistics; a `Shape` joins them into a base and a
+decision's record (at most 14 days before it) come a few plain statistics; a `PeakShape` joins them into a base and a
 spread, both per unit of the node's limit. Which shape serves and how much of its spread is added is not known here:
 `forecasting.peak_risk` calibrates it.
 """
@@ -85,7 +85,7 @@ def records(blocks: Floats, decisions: int) -> Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PeakShape:
     """base = sum of weights x statistics; spread = sum of weights x (statistics, `one` = the limit, `range`)."""
 
     name: str
@@ -98,32 +98,32 @@ class Shape:
 
 
 SHAPES: Final = (
-    Shape("highest of 14 days", {"highest": 1.0}, {"one": 1.0}),
-    Shape("record", {"highest": 0.55, "week": 0.3, "second": 0.15}, {"one": 0.5, "range": 0.5}),
-    Shape("second highest", {"second": 0.8, "week": 0.1, "highest": 0.1}, {"one": 0.5, "range": 0.5}),
-    Shape("highest of 7 days", {"week": 1.0}, {"one": 0.7, "range": 0.3}),
-    Shape(
+    PeakShape("highest of 14 days", {"highest": 1.0}, {"one": 1.0}),
+    PeakShape("record", {"highest": 0.55, "week": 0.3, "second": 0.15}, {"one": 0.5, "range": 0.5}),
+    PeakShape("second highest", {"second": 0.8, "week": 0.1, "highest": 0.1}, {"one": 0.5, "range": 0.5}),
+    PeakShape("highest of 7 days", {"week": 1.0}, {"one": 0.7, "range": 0.3}),
+    PeakShape(
         "mean of records",
         {"highest": 0.25, "week": 0.25, "day": 0.25, "middle": 0.25},
         {"one": 0.5, "range": 0.5},
     ),
-    Shape("last day", {"day": 0.5, "third": 0.15, "middle": 0.1}, {"one": 0.55, "range": 0.25, "day": 0.2}),
-    Shape("class level", {"middle": 0.4}, {"one": 1.0}),
+    PeakShape("last day", {"day": 0.5, "third": 0.15, "middle": 0.1}, {"one": 0.55, "range": 0.25, "day": 0.2}),
+    PeakShape("class level", {"middle": 0.4}, {"one": 1.0}),
 )
 """From records that stand to records that a class regains in a day; the back-test says which a class resembles."""
 
 _HALF: Final = {"highest": 0.5, "week": 0.5}
 _SINCE: Final = {"highest": 0.5, "day": 0.5}
 MEMORY_SHAPES: Final = (
-    Shape("highest of 14 days x factor", {"highest": 1.0}, {"highest": 1.0}),
-    Shape("14 and 7 days x factor", _HALF, {"highest": 1.0}),
-    Shape("14 days and last day x factor", _SINCE, {"highest": 1.0}),
-    Shape("last day x factor", {"day": 1.0}, {"highest": 1.0}),
+    PeakShape("highest of 14 days x factor", {"highest": 1.0}, {"highest": 1.0}),
+    PeakShape("14 and 7 days x factor", _HALF, {"highest": 1.0}),
+    PeakShape("14 days and last day x factor", _SINCE, {"highest": 1.0}),
+    PeakShape("last day x factor", {"day": 1.0}, {"highest": 1.0}),
 )
 """Of memory, which stands until it is released: how far it may rise goes with what is there, not with the limit."""
 
 
-def shapes_of(resource: Resource) -> tuple[Shape, ...]:
+def shapes_of(resource: Resource) -> tuple[PeakShape, ...]:
     """The shapes that one resource's peaks are calibrated on."""
     return MEMORY_SHAPES if resource is Resource.MEMORY else SHAPES
 

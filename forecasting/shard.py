@@ -19,7 +19,7 @@ from cotenant.model.usage import FloatMatrix, TimeGrid
 from cotenant.settings.base import digest
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.base import Array, Forecaster
-from forecasting.booster import SEED, TRAINED_LEVELS, Booster, Moment, feature_names, scale_of, train
+from forecasting.booster import SEED, TRAINED_LEVELS, Booster, BoosterInput, feature_names, scale_of, train
 from forecasting.calibration import Rehearsed, daily_classes, lift, lifted
 from forecasting.mixing import booster_share, measure, mixed, rehearse
 from forecasting.selection import BackTests, back_test, combine, level_of, log_loss_ratio, standing
@@ -67,10 +67,10 @@ class _Shard:
         least = _LEAST_CHANGE * level_of(self.history) + np.finfo(np.float64).tiny
         return np.asarray(np.maximum(mean, least))
 
-    def moment(self, origin: int, forecasts: Array, path: Array) -> Moment:
+    def moment(self, origin: int, forecasts: Array, path: Array) -> BoosterInput:
         """What is known at an origin: 0 = now, k = when back-test k - 1 was ahead."""
         cut = self.grid.size - origin * self.grid.slots_per_day
-        return Moment(self.history[:, :cut], forecasts, path, self.base(origin))
+        return BoosterInput(self.history[:, :cut], forecasts, path, self.base(origin))
 
 
 def forecast_shard(
@@ -115,7 +115,7 @@ def _boosted(shard: _Shard, served: Array, ahead: Array, path: Array) -> _Booste
     scale = scale_of(now.path, now.base)
     hours = tests.near_actual.shape[1]
     near_path = mixed(tests.near_forecasts, tests, 0, settings)[0]
-    before = Moment(shard.history[:, : shard.grid.size - hours], tests.near_forecasts, near_path, now.base)
+    before = BoosterInput(shard.history[:, : shard.grid.size - hours], tests.near_forecasts, near_path, now.base)
     level = level_of(tests.actual[: len(served)])
     near = log_loss_ratio(tests.near_actual, np.stack([near_path, booster.quantiles(before, scale)]), level)[1]
     newest = shard.moment(1, tests.forecasts[:, 0], served[0]).thinned(_HELD_STRIDE)

@@ -54,7 +54,7 @@ _LOW, _HIGH = LEVELS.index(0.1), LEVELS.index(0.9)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tried:
+class WeekBacktest:
     """Members on past weeks: log loss relative to the first (weeks, M, n), and the newest week's blend, unseen."""
 
     ratios: Floats
@@ -97,13 +97,13 @@ def blended(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats
     return in_order(combine(ahead, weight)), tried.loss, tried.covered
 
 
-def _tried(history: FloatMatrix, grid: TimeGrid) -> Tried:
+def _tried(history: FloatMatrix, grid: TimeGrid) -> WeekBacktest:
     """Each past week from what stood before it; the newest is forecast with the weights of the older ones."""
     size = len(history)
     cuts = [cut for days in BACK_DAYS if (cut := grid.size - days * DAY) >= SHORTEST_DAYS * DAY]
     if not cuts:
         none = np.full(size, np.nan)
-        return Tried(np.zeros((0, len(MEMBERS), size)), none, none)
+        return WeekBacktest(np.zeros((0, len(MEMBERS), size)), none, none)
     weeks_ahead = [(_ahead(history, grid, cut), history[:, cut : cut + WEEK_HOURS]) for cut in cuts]
     ratios = np.stack([_ratio(came, member_paths, level_of(history)) for member_paths, came in weeks_ahead])
     member_paths, came = weeks_ahead[0]
@@ -112,7 +112,7 @@ def _tried(history: FloatMatrix, grid: TimeGrid) -> Tried:
     present = ~np.isnan(came)
     covered = np.where(present.any(axis=1), (inside & present).sum(axis=1) / np.maximum(present.sum(axis=1), 1), np.nan)
     loss, naive = pinball(came, served), pinball(came, member_paths[0])
-    return Tried(ratios, np.where(naive > 0, loss / np.where(naive > 0, naive, 1), np.nan), covered)
+    return WeekBacktest(ratios, np.where(naive > 0, loss / np.where(naive > 0, naive, 1), np.nan), covered)
 
 
 def _ahead(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:

@@ -29,7 +29,7 @@ SOURCE: Final = "the agents' metrics in Prometheus"
 _DRY_OF: Final = "dry_run"
 
 
-class _Series(msgspec.Struct):
+class _LaneSeries(msgspec.Struct):
     metric: dict[str, str]
     values: list[tuple[float, str]]
 
@@ -38,7 +38,7 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
     """The lanes of these nodes between two moments (Unix seconds). SourceError when a question is not answered."""
     client = Client(settings)
     try:
-        all_series: list[_Series] = []
+        all_series: list[_LaneSeries] = []
         start, end = (int(at) // STEP_SECONDS * STEP_SECONDS for at in (since, until))
         for first in range(0, len(nodes), BATCH):
             text = query(nodes[first : first + BATCH], settings.labels)
@@ -57,7 +57,7 @@ def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
     return union((*lanes, *(marked(text, "of", _DRY_OF) for text in dry)))
 
 
-def gathered(all_series: Iterable[_Series], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
+def gathered(all_series: Iterable[_LaneSeries], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
     """Series by node on the asked grid."""
     size = (end - start) // STEP_SECONDS + 1
     cells: dict[str, dict[str, list[float]]] = defaultdict(dict)
@@ -89,8 +89,8 @@ def _lanes(node: str, numbers: dict[str, list[float]], start: int, size: int) ->
     )
 
 
-def _decoded(answer: msgspec.Raw) -> list[_Series]:
+def _decoded(answer: msgspec.Raw) -> list[_LaneSeries]:
     try:
-        return msgspec.json.decode(answer, type=list[_Series])
+        return msgspec.json.decode(answer, type=list[_LaneSeries])
     except UNREADABLE as error:
         raise SourceProtocol(f"the answer to a question about {METRIC} is no matrix: {error}") from error

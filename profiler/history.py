@@ -35,7 +35,7 @@ STATE_DOCUMENT: Final = "pull"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SignalSpan:
     """A stretch of one signal, [start, end) in Unix seconds."""
 
     signal: Signal
@@ -49,16 +49,16 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class UsageBlock:
     """One answer of a source: usage, stretches that could not be had, and up to where each signal is now complete."""
 
     usage: tuple[tuple[Signal, Usage[Any]], ...]
-    holes: tuple[Span, ...] = ()
+    holes: tuple[SignalSpan, ...] = ()
     settled: Mapping[Signal, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SourceReport:
     """A source's own account since it was made."""
 
     scrape_interval_seconds: float
@@ -80,10 +80,10 @@ class MetricSource(Protocol):
     def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
         """The cluster now, with the pods of the window that are gone."""
 
-    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+    def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Usage of the spans, oldest first, a bounded part at a time."""
 
-    def report(self) -> Report:
+    def report(self) -> SourceReport:
         """What it cost and what was wrong so far."""
 
 
@@ -96,7 +96,7 @@ class PullState:
 
     since: dict[Signal, int] = field(default_factory=dict)
     until: dict[Signal, int] = field(default_factory=dict)
-    holes: list[Span] = field(default_factory=list)
+    holes: list[SignalSpan] = field(default_factory=list)
     asked_again: list[str] = field(default_factory=list)
 
 
@@ -144,7 +144,7 @@ def pull(
     return record
 
 
-def unread_seconds(holes: Iterable[Span]) -> dict[Signal, int]:
+def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
     """Time that the source failed to answer for, by signal; holes that overlap count once."""
     seconds: dict[Signal, int] = {}
     for signal in Signal:
@@ -193,7 +193,7 @@ def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:
 def reopened(state: PullState, lost: Sequence[Hole]) -> PullState:
     """The state with the lost days as holes, as far as they had been asked for."""
     spans = [
-        Span(hole.signal, hole.start_seconds, min(hole.start_seconds + DAY_SECONDS, state.until[hole.signal]))
+        SignalSpan(hole.signal, hole.start_seconds, min(hole.start_seconds + DAY_SECONDS, state.until[hole.signal]))
         for hole in lost
         if hole.signal in state.until
     ]
@@ -201,25 +201,25 @@ def reopened(state: PullState, lost: Sequence[Hole]) -> PullState:
     return replace(state, holes=[*state.holes, *dict.fromkeys(new)])
 
 
-def wanted(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[Span, ...]:
+def wanted(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
     """What is missing: the time since the last pull, time before the first one, and what failed earlier.
 
     A signal's newest slots are asked again for late samples; an hourly signal's only once a new hour is complete.
     """
     window_start = now_seconds - settings.window_days * DAY_SECONDS
-    spans: list[Span] = [hole for hole in state.holes if hole.end_seconds > window_start]
+    spans: list[SignalSpan] = [hole for hole in state.holes if hole.end_seconds > window_start]
     for signal in Signal:
         step = signal.spec.step_seconds
         first, end = -(-window_start // step) * step, now_seconds // step * step
         since, until = state.since.get(signal, end), state.until.get(signal, first)
         again = settings.overlap_seconds if step < HOUR_SECONDS and until > first else 0
-        spans.append(Span(signal, first, min(since, until)))
+        spans.append(SignalSpan(signal, first, min(since, until)))
         if end > until:
-            spans.append(Span(signal, max(first, (until - again) // step * step), end))
+            spans.append(SignalSpan(signal, max(first, (until - again) // step * step), end))
     return tuple(span for span in spans if span.end_seconds > span.start_seconds)
 
 
-def opened(state: PullState, spans: Sequence[Span]) -> PullState:
+def opened(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
     """The state while a pull runs: a signal asked for the first time is complete up to nothing."""
     first: dict[Signal, int] = {}
     for span in spans:
@@ -227,7 +227,9 @@ def opened(state: PullState, spans: Sequence[Span]) -> PullState:
     return replace(state, since=first | state.since, until=first | state.until)
 
 
-def closed(state: PullState, spans: Sequence[Span], keep_since: int, failed: Sequence[Span] = ()) -> PullState:
+def closed(
+    state: PullState, spans: Sequence[SignalSpan], keep_since: int, failed: Sequence[SignalSpan] = ()
+) -> PullState:
     """The state after a complete pull: what was asked lies behind us, but for what `failed` in it."""
     since = {s: min([t, *(x.start_seconds for x in spans if x.signal is s)]) for s, t in state.since.items()}
     answered = set(spans) - set(failed)
@@ -244,7 +246,7 @@ def _state(store: Store) -> PullState:
     return PullState({s: a for s, (a, _) in stored.items()}, {s: b for s, (_, b) in stored.items()})
 
 
-def _stored(block: Block, store: Store, state: PullState) -> PullState:
+def _stored(block: UsageBlock, store: Store, state: PullState) -> PullState:
     """Append a block and remember how far we are."""
     for signal, usage in block.usage:
         store.append(signal, usage)
@@ -255,7 +257,9 @@ def _stored(block: Block, store: Store, state: PullState) -> PullState:
     return after
 
 
-def _node_totals(store: Store, spans: Sequence[Span], inventory: Inventory, sightings: Sightings) -> tuple[str, ...]:
+def _node_totals(
+    store: Store, spans: Sequence[SignalSpan], inventory: Inventory, sightings: Sightings
+) -> tuple[str, ...]:
     """Where the source has no series of nodes: the sum of their pods, day by day. Returns the note that says so."""
     missing = [
         (node_signal, parts)

@@ -47,12 +47,12 @@ class Members(Generic[RefT]):
     first_seconds: Floats
     end_seconds: Floats
 
-    def pods(self, rows: Rows) -> Lives:
+    def pods(self, rows: Rows) -> PodLifetimes:
         """Lives of the pods behind these usage rows."""
-        return Lives(self.start_seconds[rows], self.first_seconds[rows], self.end_seconds[rows])
+        return PodLifetimes(self.start_seconds[rows], self.first_seconds[rows], self.end_seconds[rows])
 
 
-class Lives(NamedTuple):
+class PodLifetimes(NamedTuple):
     """Start, first start and end of some pods, as in `Members`."""
 
     start: Floats
@@ -153,7 +153,7 @@ def _end(pod: Pod) -> float:
     return np.inf if pod.end_seconds is None else float(pod.end_seconds)
 
 
-def _group_total(values: FloatMatrix, pods: Lives, grid: TimeGrid) -> Floats:
+def _group_total(values: FloatMatrix, pods: PodLifetimes, grid: TimeGrid) -> Floats:
     """Total of one group, (T,), from its members' values (k, T)."""
     present = np.isfinite(values)
     reported = present.any(axis=0)
@@ -169,7 +169,7 @@ def _group_total(values: FloatMatrix, pods: Lives, grid: TimeGrid) -> Floats:
     return sums
 
 
-def _alive(pods: Lives, grid: TimeGrid) -> Flags:
+def _alive(pods: PodLifetimes, grid: TimeGrid) -> Flags:
     """(T,): whether any of the pods may have lived during some of the slot."""
     times = grid.times()
     living = (times + grid.step_seconds > pods.first[:, None]) & (times < pods.end[:, None])
@@ -177,7 +177,7 @@ def _alive(pods: Lives, grid: TimeGrid) -> Flags:
     return alive
 
 
-def _stand_in(filled: FloatMatrix, present: Flags, pods: Lives, grid: TimeGrid) -> None:
+def _stand_in(filled: FloatMatrix, present: Flags, pods: PodLifetimes, grid: TimeGrid) -> None:
     """Write last values into the silent slots of members that stand in for themselves."""
     member, last = np.nonzero(present[:, :-1] & ~present[:, 1:])
     back_member, back = np.nonzero(~present[:, :-1] & present[:, 1:])

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from cotenant.actions.advice import told
-from cotenant.actions.around import Live, Person, Surroundings, around
+from cotenant.actions.around import LiveContext, LiveWorkload, Person, around
 from cotenant.actions.journal import FIELD_MANAGER, Journal, anchor
 from cotenant.actions.resizing import answers, born
-from cotenant.actions.telling import Teller
+from cotenant.actions.telling import EventReporter
 from cotenant.edges.kube import KubeClient, Writer
 from cotenant.model.change import Change, Happened, Standing, Write
 from cotenant.model.desk import Method
@@ -98,7 +98,7 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class AcceptanceTerms:
     """On what terms a batch is accepted: rules that a person overrides, the second person, the batch's id.
 
     canary: share of the workloads (of the pods, where one workload is resized in place) that goes first; the rest
@@ -132,7 +132,7 @@ class Actions:
         self.settings = settings
         self.person = person
         self.reached = reached
-        self.teller = Teller(journal, client)
+        self.teller = EventReporter(journal, client)
         self._writer = Writer(client, FIELD_MANAGER)
         self.anchor_namespace = ""
         """Namespace in which the ledger's head is kept; empty: it is not."""
@@ -143,7 +143,7 @@ class Actions:
         self, recommendations: Iterable[Recommendation], second_person: str = "", method: Method = Method.TEMPLATE
     ) -> list[Review]:
         """Each workload as it is now; never raises for a bad one."""
-        changed, near = self._changed_seconds(), Surroundings(self.client)
+        changed, near = self._changed_seconds(), LiveContext(self.client)
         return [
             self._review(
                 Review(w, tuple(of_workload), secrets.token_hex(6), method=method), near, changed, second_person
@@ -155,7 +155,7 @@ class Actions:
         """The objects as the server would have them, admission included; its refusal is raised in its own words."""
         return [self._send(write.operations, write, dry_run=True) for write in review.writes]
 
-    def accept(self, reviews: Sequence[Review], terms: Terms) -> list[Standing]:
+    def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[Standing]:
         """Write all down, then do one after the other. UsageError names the rule that a review fails."""
         try:
             self._judge_batch(reviews, terms)
@@ -288,7 +288,7 @@ class Actions:
             anchor(self.client, self.journal.ledger, self.anchor_namespace)
         self.teller.flush()
 
-    def _review(self, review: Review, near: Surroundings, changed: Mapping[str, float], second: str) -> Review:
+    def _review(self, review: Review, near: LiveContext, changed: Mapping[str, float], second: str) -> Review:
         try:
             live = near.read(review.recommendations)
             subject = self._subject(review, live)
@@ -314,7 +314,7 @@ class Actions:
         rules = judge(review.recommendations, situation, self.settings.guardrails)
         return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
 
-    def _subject(self, review: Review, live: Live) -> Subject:
+    def _subject(self, review: Review, live: LiveWorkload) -> Subject:
         return Subject(
             live.workload,
             review.recommendations,
@@ -324,13 +324,13 @@ class Actions:
             gitops_owner(live.workload, self.settings.guardrails),
         )
 
-    def _judge_batch(self, reviews: Sequence[Review], terms: Terms) -> None:
+    def _judge_batch(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> None:
         moved = sum(abs(review.saved_millicores) for review in reviews)
         rules = judge_batch(len(reviews), moved, terms.requested_millicores, self.settings.guardrails)
         for rule in blocking(rules, terms.overridden):
             raise UsageError(f"guardrail {rule.rule}: {rule.why}", fix=f"Take fewer, or --override {rule.rule}.")
 
-    def _changes(self, reviews: Sequence[Review], terms: Terms) -> list[Change]:
+    def _changes(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[Change]:
         """Changes in the order in which they are done; of one workload that is resized, its first pods apart."""
         if len(reviews) == 1:
             first, rest = waves(reviews[0].writes, terms.canary)
@@ -341,7 +341,7 @@ class Actions:
         count = first_of(len(reviews), terms.canary)
         return [replace(self._change(r, terms), wave=int(i >= count)) for i, r in enumerate(reviews)]
 
-    def _change(self, review: Review, terms: Terms) -> Change:
+    def _change(self, review: Review, terms: AcceptanceTerms) -> Change:
         first = review.recommendations[0]
         return Change(
             id=review.id,
@@ -382,7 +382,7 @@ def undo_note(change: Change) -> str:
     return f"{change.id}-undone"
 
 
-def _kept(rule: Guardrail, terms: Terms) -> str:
+def _kept(rule: Guardrail, terms: AcceptanceTerms) -> str:
     """How a rule came out, as the ledger keeps it, with why it was passed over."""
     passed_over = rule.outcome is not Outcome.PASS and rule.rule in terms.overridden
     return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")

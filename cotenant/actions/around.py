@@ -38,7 +38,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveWorkload:
     """A workload's objects as they are now.
 
     webhook: why new pods would not get annotated values, "" when they would; resizes: whether the server has
@@ -75,7 +75,7 @@ class _Verbs(msgspec.Struct):
     resources: list[_Verb] = []
 
 
-class Surroundings:
+class LiveContext:
     """What several reviews look at, read once; for one batch of reviews, in one thread.
 
     What may not be read is None, and no error: a guardrail then says that it was not looked at.
@@ -86,7 +86,7 @@ class Surroundings:
         self.client = client
         self._known: dict[str, Any] = {}
 
-    def read(self, recommendations: Sequence[Recommendation]) -> Live:
+    def read(self, recommendations: Sequence[Recommendation]) -> LiveWorkload:
         """The objects behind one workload's recommendations; NoData when the workload is gone."""
         workload = recommendations[0].container.workload
         live = self.client.get(address_of(workload).path)
@@ -94,7 +94,7 @@ class Surroundings:
             raise NoData(f"{workload} is not in the cluster any more", fix="Scan again: cotenant scan.")
         names = [move.name for move in targets.moves(list(recommendations))]
         scalers = {name: _autoscaler(self.client, workload, name) for name in names}
-        return Live(
+        return LiveWorkload(
             live,
             {name: one for name, one in scalers.items() if one},
             self._disruptions(workload, live),
@@ -170,7 +170,7 @@ def who(client: KubeClient) -> Person:
     return Person(str(user.get("username", "unknown")), tuple(user.get("groups") or ()))
 
 
-def around(live: Live, settings: ActionSettings, **more: Any) -> Around:
+def around(live: LiveWorkload, settings: ActionSettings, **more: Any) -> Around:
     """For `guardrails.judge`; `more` are its fields that no object holds."""
     return Around(
         live=live.workload,

@@ -18,13 +18,21 @@ from typing import Final
 import structlog
 
 from cotenant.actions import seconding
-from cotenant.actions.accepting import Actions, Compare, Review, Terms, Trace, nothing_compared, nothing_traced
+from cotenant.actions.accepting import (
+    AcceptanceTerms,
+    Actions,
+    Compare,
+    Review,
+    Trace,
+    nothing_compared,
+    nothing_traced,
+)
 from cotenant.actions.around import Person
 from cotenant.actions.around import who as asked_who
 from cotenant.actions.bundling import bundled
-from cotenant.actions.glance import Glance
+from cotenant.actions.glance import BackgroundRefresh
 from cotenant.actions.journal import Journal, anchored, keep_head, unkept
-from cotenant.actions.known import Known
+from cotenant.actions.known import LedgerCache
 from cotenant.actions.permissions import head_permission, permissions
 from cotenant.actions.postponing import postpone, postponed, recall
 from cotenant.actions.settling import settle, verify
@@ -32,7 +40,7 @@ from cotenant.actions.trying import looked, tried
 from cotenant.actions.watching import News, Watcher
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient
-from cotenant.edges.ledger import Anchor, Entry, Ledger
+from cotenant.edges.ledger import Anchor, Ledger, LedgerRow
 from cotenant.edges.turn import turn
 from cotenant.model.change import ChangeState, Standing
 from cotenant.model.desk import Form, LedgerHealth, Looked, Method, Permission, Postponed, Told, Wanted, required
@@ -68,7 +76,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class ChangeServiceConfig:
     """What a desk stands on. anchor_namespace: where the ledger's head is kept; "": nowhere."""
 
     door: Door
@@ -85,7 +93,7 @@ class Office:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AnchorObservation:
     """What the cluster said last. trouble: why nothing can be done there now; head: what it keeps of the ledger."""
 
     trouble: str = ""
@@ -93,15 +101,15 @@ class Seen:
     words: str = ""
 
 
-class ClusterDesk:
+class ClusterChangeService:
     """A desk at one cluster."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ChangeServiceConfig) -> None:
         """Nothing is asked yet."""
         self._office = office
-        self._known = Known()
+        self._known = LedgerCache()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._seen = Glance(self._look, Seen(), GLANCE_SECONDS)
+        self._seen = BackgroundRefresh(self._look, AnchorObservation(), GLANCE_SECONDS)
 
     def review(self, who: Someone, request: Wanted) -> list[Looked]:
         """Each workload as it is now."""
@@ -122,7 +130,7 @@ class ClusterDesk:
                 return already
             reviews = self._reviews(actions, who, request)
             requested = self._office.requested_millicores()
-            terms = Terms(
+            terms = AcceptanceTerms(
                 request.overridden, request.second_person, request.key, requested, request.canary, request.because
             )
             return actions.accept(reviews, terms)
@@ -310,21 +318,21 @@ class ClusterDesk:
         with self._reading() as ledger:
             return self._known.upto(ledger)
 
-    def _look(self) -> Seen:
+    def _look(self) -> AnchorObservation:
         """Ask the cluster for the head, which also says whether it answers."""
         namespace = self._office.anchor_namespace
         try:
             with self._office.door(Someone("")) as client:
                 if not namespace:
                     client.get("/version")
-                    return Seen(
+                    return AnchorObservation(
                         words="The ledger's head is not kept in the cluster: the setting actions.anchor is off."
                     )
                 with self._reading() as ledger:
                     return _kept(client, ledger, namespace)
         except CotenantError as error:
             message = f"The API server does not answer: {error.message}."
-            return Seen(trouble=message, words=f"{message} What it keeps of the ledger was not compared.")
+            return AnchorObservation(trouble=message, words=f"{message} What it keeps of the ledger was not compared.")
 
     def _log_rows(self, ledger: Ledger, before: int, who: Someone) -> None:
         """Each new row as a line for log collectors, beside the ledger itself."""
@@ -333,17 +341,17 @@ class ClusterDesk:
             _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
 
 
-def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> Seen:
+def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> AnchorObservation:
     try:
         anchor = anchored(client, ledger, namespace)
     except ClusterForbidden as error:
-        return Seen(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
+        return AnchorObservation(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
     except ClusterUnreachable:
         raise
     except ClusterError as error:
-        return Seen(words=f"What the cluster keeps of the ledger was not compared: {error.message}.")
+        return AnchorObservation(words=f"What the cluster keeps of the ledger was not compared: {error.message}.")
     nothing_yet = not anchor.others and not ledger.head().seq
-    return Seen(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
+    return AnchorObservation(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
 
 
 def _same(standings: Mapping[str, Standing], request: Wanted) -> list[Standing]:
@@ -356,7 +364,7 @@ def _same(standings: Mapping[str, Standing], request: Wanted) -> list[Standing]:
     return earlier
 
 
-def told(entry: Entry) -> Told:
+def told(entry: LedgerRow) -> Told:
     """A row of the ledger for people."""
     return Told(entry.seq, entry.seconds, entry.actor, entry.event, entry.subject, entry.body, entry.hash)
 

@@ -24,7 +24,7 @@ from cotenant.edges.kube import Access, KubeClient, review
 from cotenant.edges.kube.access import SELF_REVIEWS
 from cotenant.edges.kube.auth import load_access
 from cotenant.edges.kube.client import Pause
-from cotenant.edges.kube.connection import Answer, Request, Stream
+from cotenant.edges.kube.connection import Answer, ApiRequest, Stream
 from cotenant.edges.kube.writes import APPLY_TYPE
 from cotenant.model.errors import ClusterForbidden
 from cotenant.model.people import NotAllowed, Someone, Way
@@ -43,7 +43,7 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 def by_way(kube: KubeSettings, access: AccessSettings, own: Door) -> Door:
     """The door for the settings' mode; `own`: our account's, or the kubeconfig's."""
-    credentials = _Known(kube)
+    credentials = _KubeCredentials(kube)
 
     @contextmanager
     def door(who: Someone) -> Iterator[KubeClient]:
@@ -60,14 +60,14 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: Door) -> Door:
     return door
 
 
-def _client_of(who: Someone, credentials: _Known, proxy: ProxySettings) -> KubeClient:
+def _client_of(who: Someone, credentials: _KubeCredentials, proxy: ProxySettings) -> KubeClient:
     if who.way is Way.OIDC:
         if not who.token:
             raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")
         return KubeClient(with_token(credentials.access(), who.token), credentials.settings)
     if who.way is Way.PROXY:
         groups = tuple(f"{proxy.cluster_group_prefix}{group}" for group in who.groups)
-        subject = Subject(f"{proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
+        subject = ReviewSubject(f"{proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
         return ReviewedClient(credentials.access(), credentials.settings, subject, reload=credentials.renewed)
     raise NotAllowed(f"{who.name} did not come by the way that access.mode asks for", fix="Log in.")
 
@@ -78,7 +78,7 @@ def with_token(access: Access, token: str) -> Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ReviewSubject:
     """A person as the cluster's own rules name them."""
 
     user: str
@@ -95,7 +95,7 @@ class ReviewedClient(KubeClient):
         self,
         access: Access,
         settings: KubeSettings,
-        subject: Subject,
+        subject: ReviewSubject,
         *,
         reload: Callable[[], Access] | None = None,
         pause: Pause | None = None,
@@ -122,7 +122,7 @@ class ReviewedClient(KubeClient):
         self._asker.close()
 
     def request(
-        self, verb: str, request: Request, *, repeatable: bool = False, before: Callable[[], None] | None = None
+        self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> Answer:
         """Asked after the person's rights; what they may themselves is asked about them, not about us."""
         if request.path == SELF_REVIEWS:
@@ -135,7 +135,7 @@ class ReviewedClient(KubeClient):
 
     def stream(self, path: str, idle_seconds: float) -> Stream:
         """A watch, after the same question."""
-        for attributes in wishes(Request(path)):
+        for attributes in wishes(ApiRequest(path)):
             self._require(attributes)
         return super().stream(path, idle_seconds)
 
@@ -144,7 +144,7 @@ class ReviewedClient(KubeClient):
         key = msgspec.json.encode(attributes, order="sorted")
         if key in self._allowed:
             return
-        answer = review(self._asker, REVIEWS, about(self._subject, attributes), _Review)
+        answer = review(self._asker, REVIEWS, about(self._subject, attributes), _SubjectReview)
         if not answer.status.allowed:
             raise _denied(self._subject, attributes, answer.status.reason)
         self._allowed.add(key)
@@ -155,11 +155,11 @@ class _Status(msgspec.Struct):
     reason: str = ""
 
 
-class _Review(msgspec.Struct):
+class _SubjectReview(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Known:
+class _KubeCredentials:
     """Where the cluster is and how we prove who we are, read again after a while."""
 
     def __init__(self, settings: KubeSettings) -> None:
@@ -181,13 +181,13 @@ class _Known:
             return self._read[1]
 
 
-def about(subject: Subject, attributes: Mapping[str, Any]) -> dict[str, Any]:
+def about(subject: ReviewSubject, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """A SubjectAccessReview of the person. attributes: resourceAttributes or nonResourceAttributes by their names."""
     spec = {**attributes, "user": subject.user, "groups": list(subject.groups)}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 
 
-def wishes(request: Request) -> list[dict[str, Any]]:
+def wishes(request: ApiRequest) -> list[dict[str, Any]]:
     """What the API server would ask its authorizer about a request, as parts of a review's spec.
 
     An apply may make the object, so that it takes both rights. What a server can do is no secret: nothing is asked for
@@ -240,7 +240,7 @@ def _verb(method: str, resource: Mapping[str, str], query: Mapping[str, list[str
     return "list" if of_collection else "get"
 
 
-def _denied(subject: Subject, attributes: Mapping[str, Any], reason: str) -> ClusterForbidden:
+def _denied(subject: ReviewSubject, attributes: Mapping[str, Any], reason: str) -> ClusterForbidden:
     target = attributes.get("resourceAttributes") or attributes["nonResourceAttributes"]
     plural = "/".join(filter(None, (target.get("resource") or target.get("path"), target.get("subresource"))))
     what = f"{plural}.{target['group']}" if target.get("group") else plural

@@ -1,6 +1,6 @@
 """EDGE: the last answer to a slow question, for those who must not wait: it is asked in a thread of its own, in time.
 
-reach = Glance(ask, first, every_seconds=10)
+reach = BackgroundRefresh(ask, first, every_seconds=10)
 reach.now()          # what was answered last; asks behind your back when that is old
 reach.fresh(2.0)     # waits so long for a new answer when the last one is old, then takes the last one all the same
 """
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 AnswerT = TypeVar("AnswerT")
 
 
-class Glance(Generic[AnswerT]):
+class BackgroundRefresh(Generic[AnswerT]):
     """One question; `ask` must not raise. Safe for many threads."""
 
     def __init__(self, ask: Callable[[], AnswerT], first: AnswerT, every_seconds: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from cotenant.actions.known import Known
+from cotenant.actions.known import LedgerCache
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient, Writer
 from cotenant.edges.ledger import Anchor, Ledger
@@ -27,12 +27,14 @@ _log = structlog.get_logger(__name__)
 class Journal:
     """Changes of one ledger; `actor` is who the cluster says we are. For one thread."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, actor: str, cache: Known | None = None, source: str = "") -> None:
+    def __init__(
+        self, ledger: Ledger, clock: Clock, actor: str, cache: LedgerCache | None = None, source: str = ""
+    ) -> None:
         """Nothing is written yet. cache: what was read of this ledger already; source: where the actor asks from."""
         self.ledger = ledger
         self.actor = actor
         self.clock = clock
-        self._known = cache or Known()
+        self._known = cache or LedgerCache()
         self._source = {"source": source} if source else {}
         self.cluster = ""
         """Name of the cluster that changes are made in."""
@@ -81,7 +83,7 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AnchoredHeads:
     """What the cluster keeps: the head of one ledger, None without, and the ids of other ledgers with heads there."""
 
     head: Anchor | None = None
@@ -122,21 +124,21 @@ def keep_head(door: Callable[[Someone], AbstractContextManager[KubeClient]], led
         _log.warning("ledger_head_not_kept", error=error.message)
 
 
-def anchored(client: KubeClient, ledger: Ledger, namespace: str) -> Kept:
+def anchored(client: KubeClient, ledger: Ledger, namespace: str) -> AnchoredHeads:
     """What the cluster keeps of this ledger, and of which others it keeps something."""
     config_map = client.get(Address("v1", "configmaps", ANCHOR, namespace).path)
     data: Mapping[str, str] = (config_map or {}).get("data") or {}
     others = tuple(sorted(set(data) - {ledger.id}))
     if ledger.id not in data:
-        return Kept(None, others)
+        return AnchoredHeads(None, others)
     try:
-        return Kept(msgspec.json.decode(data[ledger.id], type=Anchor), others)
+        return AnchoredHeads(msgspec.json.decode(data[ledger.id], type=Anchor), others)
     except msgspec.MsgspecError as error:
         message = f"ConfigMap {namespace}/{ANCHOR} holds no head of ledger {ledger.id}: {error}"
         raise ClusterError(message, fix="Who wrote it?") from error
 
 
-def unkept(ledger: Ledger, anchor_heads: Kept) -> str:
+def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
     """That no head of this ledger is kept, in words; heads of others may be of one that this file took the place of."""
     sentence = f"The cluster keeps no head of this ledger ({ledger.id})"
     return (

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.edges.ledger import GENESIS, Entry, Ledger
+from cotenant.edges.ledger import GENESIS, Ledger, LedgerRow
 from cotenant.model.change import Change, Happened, Standing, folded
 from cotenant.model.errors import UsageError
 
@@ -35,7 +35,7 @@ class Passed:
     why: str
 
 
-class Known:
+class LedgerCache:
     """Standings of one ledger up to the last row that was read."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Known:
         last = ledger.row(self._seq)
         return last is not None and last.hash == self._hash
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: LedgerRow) -> None:
         self._seq, self._hash = entry.seq, entry.hash
         if entry.event not in _NAMES:
             return
@@ -83,7 +83,7 @@ class Known:
         except (UsageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was passed over: {error}"))
 
-    def _fold(self, entry: Entry) -> None:
+    def _fold(self, entry: LedgerRow) -> None:
         happened, id_ = Happened(entry.event), entry.subject
         if happened is Happened.ACCEPTED:
             event = (id_, happened, entry.seconds, entry.actor, _CHANGE.decode(entry.body), "")

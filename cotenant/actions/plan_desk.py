@@ -68,7 +68,7 @@ IntentMaker = Callable[[KubeClient, str], Intent]
 
 
 @dataclass(frozen=True, slots=True)
-class PlanOffice:
+class PlanServiceConfig:
     """What the desk stands on. anchor_namespace: where the ledger's head is kept; "": nowhere."""
 
     door: Door
@@ -79,10 +79,10 @@ class PlanOffice:
     ahead: plans.Ahead = plans.nothing_ahead
 
 
-class ClusterPlanDesk:
+class ClusterPlanService:
     """Plans of one cluster."""
 
-    def __init__(self, office: PlanOffice) -> None:
+    def __init__(self, office: PlanServiceConfig) -> None:
         """Nothing is asked yet."""
         self._office = office
         self._listing, self._slots = threading.Lock(), threading.BoundedSemaphore(MOST_AT_ONCE)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from cotenant.edges.kube import KubeClient
-from cotenant.edges.kube.observed import NodeWire, PodWire, node_of, pod_of
+from cotenant.edges.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.model.errors import ClusterAbsent, NoData, UsageError
 from cotenant.model.intent import Address, Apply, Create
 from cotenant.model.observed import ObservedNode
@@ -195,7 +195,7 @@ def _rooms(
 ) -> list[NodeRoom]:  # fmt: skip
     """Free room of every node as the scheduler counts it now, and with what it will use."""
     taken: dict[str, dict[str, int]] = {}
-    for wire in client.list("/api/v1/pods", PodWire):
+    for wire in client.list("/api/v1/pods", ObservedPodWire):
         pod = pod_of(wire)
         if pod.node and pod.active:
             of_node = taken.setdefault(pod.node, {})

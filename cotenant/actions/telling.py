@@ -39,15 +39,15 @@ REGRESSED: Final = "Regressed"
 log = structlog.get_logger(__name__)
 
 
-class _Status(msgspec.Struct):
+class _RecommendationStatus(msgspec.Struct):
     conditions: list[dict[str, Any]] = []
 
 
 class _Object(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: _RecommendationStatus = msgspec.field(default_factory=_RecommendationStatus)
 
 
-class Teller:
+class EventReporter:
     """Tells of changes in the name of one person; for one thread."""
 
     def __init__(self, journal: Journal, client: KubeClient) -> None:

@@ -9,7 +9,7 @@ from cotenant.model.forecast import LEVELS
 from cotenant.model.table import Column, Kind, Schema, Table
 from forecasting.backtest import scores
 from forecasting.backtest.baselines import BASELINE, STRONG, by_name
-from forecasting.backtest.run import Ledger
+from forecasting.backtest.run import BacktestScores
 
 ALL: Final = "all"
 SHOWN_LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.98)
@@ -71,19 +71,19 @@ CURVES: Final = Schema(
 )
 
 
-def table(ledger: Ledger, strata: Sequence[str] | None = None) -> Table:
+def table(ledger: BacktestScores, strata: Sequence[str] | None = None) -> Table:
     """Scores of every contender on all trials, then stratum by stratum (those named, else all)."""
     masks = {ALL: None, **scores.strata(ledger)}
     selected = {name: mask for name, mask in masks.items() if strata is None or name in strata}
     return Table.from_rows(SCHEMA, [_row(ledger, c, n, m) for n, m in selected.items() for c in ledger.contenders])
 
 
-def curves(ledger: Ledger) -> Table:
+def curves(ledger: BacktestScores) -> Table:
     """Coverage and loss of every contender and level."""
     return Table.from_rows(CURVES, list(_curve_rows(ledger)))
 
 
-def _row(ledger: Ledger, contender: str, stratum: str, mask: Any) -> dict[str, Any]:
+def _row(ledger: BacktestScores, contender: str, stratum: str, mask: Any) -> dict[str, Any]:
     base = by_name(BASELINE).name
     relative = scores.relative(ledger, contender, base, mask)
     peak = scores.peaks(ledger, contender, mask)
@@ -122,7 +122,7 @@ def _row(ledger: Ledger, contender: str, stratum: str, mask: Any) -> dict[str, A
     return row
 
 
-def _curve_rows(ledger: Ledger) -> Iterator[dict[str, Any]]:
+def _curve_rows(ledger: BacktestScores) -> Iterator[dict[str, Any]]:
     for contender in ledger.contenders:
         coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)
         loss, hourly = scores.pinball_by_level(ledger, contender), scores.hourly_coverage(ledger, contender)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cotenant.model.progress import Progress
     from cotenant.settings.root import Settings
     from forecasting.backtest.contenders import Contender
-    from forecasting.backtest.plan import Plan
-    from forecasting.backtest.run import Ledger
+    from forecasting.backtest.plan import BacktestPlan
+    from forecasting.backtest.run import BacktestScores
 
 app = new_app()
 
@@ -132,7 +132,7 @@ def backtest(
         _say(contents, saved=place is not None)
 
 
-def _plan(horizon: Horizon, metric: Resource, known_share: float) -> Plan:
+def _plan(horizon: Horizon, metric: Resource, known_share: float) -> BacktestPlan:
     """Half hours or hours, joined as forecasts of the resource are served."""
     from cotenant.backtest.sources import USAGE
     from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK
@@ -176,7 +176,7 @@ def _series(
     return TraceSeries(opened, column or opened.columns[0], limit, limit_column)
 
 
-def _run(series: Series, plan: Plan, who: list[Contender], most: int, progress: Progress) -> Ledger:
+def _run(series: Series, plan: BacktestPlan, who: list[Contender], most: int, progress: Progress) -> BacktestScores:
     from forecasting.backtest.plan import origins
     from forecasting.backtest.run import run
 
@@ -207,7 +207,7 @@ def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress
     return (computed,)
 
 
-def _contents(series: Series, ledger: Ledger, frontiers: tuple[Frontier, ...]) -> Contents:
+def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...]) -> Contents:
     from cotenant.backtest.forecast_scores import curves, table
     from cotenant.cli.backtest_report import Contents
     from cotenant.edges.clock import SystemClock
@@ -241,7 +241,7 @@ def _write(contents: Contents, output: BacktestFormat, file: Path | None, *, hea
         raise StoreError(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _keep(store: Store, contents: Contents, ledger: Ledger) -> None:
+def _keep(store: Store, contents: Contents, ledger: BacktestScores) -> None:
     """The page beside the results, for the dashboard."""
     from cotenant.cli.backtest_report import page
     from cotenant.model.backtest import BACKTEST, BacktestReport

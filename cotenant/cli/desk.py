@@ -19,8 +19,8 @@ from cotenant.model.errors import ClusterError
 from cotenant.model.people import Grant, Role, Someone
 
 if TYPE_CHECKING:
-    from cotenant.actions.desk import ClusterDesk, Door
-    from cotenant.actions.plan_desk import ClusterPlanDesk
+    from cotenant.actions.desk import ClusterChangeService, Door
+    from cotenant.actions.plan_desk import ClusterPlanService
     from cotenant.edges.clock import Clock
     from cotenant.edges.kube import KubeClient
     from cotenant.edges.store import Store
@@ -38,13 +38,15 @@ IDLE_SECONDS: Final = 20.0
 """A connection that lay idle for longer may have been closed at the other end: it is not used for a write."""
 
 
-def desk_of(settings: Settings, store: Store, door: Door | None = None, clock: Clock | None = None) -> ClusterDesk:
+def desk_of(
+    settings: Settings, store: Store, door: Door | None = None, clock: Clock | None = None
+) -> ClusterChangeService:
     """A desk at the cluster of the settings, for the recommendations of a store; nothing is asked yet."""
-    from cotenant.actions.desk import ClusterDesk, Office
+    from cotenant.actions.desk import ChangeServiceConfig, ClusterChangeService
     from cotenant.edges.clock import SystemClock
     from cotenant.settings.actions import ledger_path
 
-    office = Office(
+    office = ChangeServiceConfig(
         door=door or door_of(settings),
         ledger=ledger_path(settings.actions, os.environ),
         settings=settings.actions,
@@ -54,7 +56,7 @@ def desk_of(settings: Settings, store: Store, door: Door | None = None, clock: C
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
         **_metrics(settings),
     )
-    return ClusterDesk(office)
+    return ClusterChangeService(office)
 
 
 def _metrics(settings: Settings) -> dict[str, Any]:
@@ -71,17 +73,17 @@ def _metrics(settings: Settings) -> dict[str, Any]:
 
 def plan_desk_of(
     settings: Settings, door: Door | None = None, clock: Clock | None = None, store: Store | None = None
-) -> ClusterPlanDesk:
+) -> ClusterPlanService:
     """A desk for the reservation plans of the same cluster, with the same ledger; nothing is asked yet.
 
     store: whose forecasts say what nodes will use; None: nobody knows.
     """
     from cotenant.actions.foreseen import ahead_of
-    from cotenant.actions.plan_desk import ClusterPlanDesk, PlanOffice
+    from cotenant.actions.plan_desk import ClusterPlanService, PlanServiceConfig
     from cotenant.edges.clock import SystemClock
     from cotenant.settings.actions import ledger_path
 
-    office = PlanOffice(
+    office = PlanServiceConfig(
         door=door or door_of(settings),
         ledger=ledger_path(settings.actions, os.environ),
         settings=settings,
@@ -89,7 +91,7 @@ def plan_desk_of(
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
         **({"ahead": ahead_of(store)} if store is not None else {}),
     )
-    return ClusterPlanDesk(office)
+    return ClusterPlanService(office)
 
 
 def door_of(settings: Settings) -> Door:

@@ -101,13 +101,13 @@ def apply(
 
     Exit code 3 when a workload was refused.
     """
-    from cotenant.actions.accepting import Terms
+    from cotenant.actions.accepting import AcceptanceTerms
     from cotenant.model.change import ChangeState
 
     settings = settings_of(ctx, store, kubeconfig, context)
     recommendations = recommended(settings, cluster, workloads)
     requested = requested_millicores(settings, cluster)
-    terms = Terms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
+    terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
     with opened(settings) as actions:
         reviews = actions.review(recommendations, approved_by, method)
         good, bad = _sorted(actions, reviews, terms.overridden, dry_run)

@@ -26,7 +26,7 @@ from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.identity import WorkloadRef
 
 if TYPE_CHECKING:
-    from cotenant.actions.plan_desk import ClusterPlanDesk
+    from cotenant.actions.plan_desk import ClusterPlanService
     from cotenant.actions.plans import Ahead
     from cotenant.edges.kube import KubeClient
     from cotenant.model.intent import Apply, Create
@@ -367,7 +367,7 @@ def _ahead(settings: Settings) -> Ahead:
         return nothing_ahead
 
 
-def _desk(settings: Settings) -> ClusterPlanDesk:
+def _desk(settings: Settings) -> ClusterPlanService:
     from cotenant.cli.desk import plan_desk_of
 
     return plan_desk_of(settings)

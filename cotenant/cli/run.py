@@ -18,7 +18,7 @@ from cotenant.model.resource import Resource
 if TYPE_CHECKING:
     from cotenant.pipeline.fleet.executors import Executor
     from cotenant.pipeline.fleet.plan import Share
-    from cotenant.pipeline.fleet.run import Fleet, Summary
+    from cotenant.pipeline.fleet.run import Fleet, FleetSummary
 
 app = new_app()
 
@@ -94,7 +94,7 @@ def run(
         _say(summary)
 
 
-def _done(fleet: Fleet, executor: Executor, share: Share | None, *, hour: bool, merge: bool) -> Summary:
+def _done(fleet: Fleet, executor: Executor, share: Share | None, *, hour: bool, merge: bool) -> FleetSummary:
     if hour:
         return fleet.hour(executor)
     if merge:
@@ -102,7 +102,7 @@ def _done(fleet: Fleet, executor: Executor, share: Share | None, *, hour: bool, 
     return fleet.run(executor, share)
 
 
-def _say(summary: Summary) -> None:
+def _say(summary: FleetSummary) -> None:
     message(f"{summary.series:,} series in {summary.shards} shards, {summary.computed} computed now.")
     if summary.joined:
         message(f"Joined: results fleet-cpu, fleet-memory of the store. Run {summary.digest}.")

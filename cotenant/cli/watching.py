@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cotenant.cli.output import message
 
 if TYPE_CHECKING:
-    from cotenant.actions.desk import ClusterDesk
+    from cotenant.actions.desk import ClusterChangeService
     from cotenant.actions.watching import News
     from cotenant.edges.store import Store
     from cotenant.settings.root import Settings
@@ -58,7 +58,7 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
 
 
 @contextmanager
-def watched(settings: Settings, desk: ClusterDesk | None, store: Store | None = None) -> Iterator[None]:
+def watched(settings: Settings, desk: ClusterChangeService | None, store: Store | None = None) -> Iterator[None]:
     """A watcher beside whatever runs inside, where there is a desk and the settings want it."""
     if desk is None or not settings.actions.watch:
         yield

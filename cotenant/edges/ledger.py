@@ -40,7 +40,7 @@ _COLUMNS: Final = "seq, seconds, actor, event, subject, body, previous, hash"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerRow:
     """A row: what happened to which subject (a change's id), who did it, when (Unix time); body is JSON."""
 
     seq: int
@@ -70,7 +70,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ChainVerification:
     """What `verify` found: rows looked at, and the first that is wrong with the reason; None when all is right."""
 
     rows: int
@@ -151,7 +151,7 @@ class Ledger:
         row = self.row(head.seq)
         return row.hash == head.hash if row else head.seq == 0
 
-    def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[Entry]:
+    def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         """Write (event, subject, body) rows, all or none; on the disk when it returns."""
         seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of
         with _words(self.path):
@@ -165,14 +165,14 @@ class Ledger:
                 raise
         return entries
 
-    def _appended(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[Entry]:
+    def _appended(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         last = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
         seq, previous, entries = int(last[0]), str(last[1]), []
         for event, subject, body in rows:
             text = msgspec.json.encode(body, order="deterministic").decode()
             seq += 1
             digest = _digest(seq, seconds, actor, event, subject, text, previous)
-            entries.append(Entry(seq, seconds, actor, event, subject, text, previous, digest))
+            entries.append(LedgerRow(seq, seconds, actor, event, subject, text, previous, digest))
             previous = digest
             self._db.execute(
                 f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
@@ -180,7 +180,7 @@ class Ledger:
             )
         return entries
 
-    def entries(self, subject: str | None = None, after: int = 0) -> Iterator[Entry]:
+    def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
         """Rows in order, of one subject or of all, with a number above `after`."""
         where: str = "WHERE seq > ?"
         parameters: tuple[object, ...] = (after,)
@@ -189,13 +189,13 @@ class Ledger:
         with _words(self.path):
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY seq", parameters)  # noqa: S608
             for row in rows:
-                yield Entry(*row)
+                yield LedgerRow(*row)
 
-    def row(self, seq: int) -> Entry | None:
+    def row(self, seq: int) -> LedgerRow | None:
         """One row; None when there is none of that number."""
         with _words(self.path):
             columns = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
-        return Entry(*columns) if columns else None
+        return LedgerRow(*columns) if columns else None
 
     def head(self) -> Anchor:
         """The signed head; seq 0 of an empty ledger."""
@@ -204,25 +204,29 @@ class Ledger:
         seq, digest = (int(row[0]), str(row[1])) if row else (0, GENESIS)
         return Anchor(seq, digest, self._signed(seq, digest))
 
-    def verify(self, anchor: Anchor | None = None) -> Verdict:
+    def verify(self, anchor: Anchor | None = None) -> ChainVerification:
         """Walk the whole chain, and compare it with a head that was kept elsewhere."""
         previous, rows = GENESIS, 0
         for entry in self.entries():
             rows += 1
             if entry.seq != rows:
-                return Verdict(rows, rows, f"row {rows} is missing; row {entry.seq} stands in its place")
+                return ChainVerification(rows, rows, f"row {rows} is missing; row {entry.seq} stands in its place")
             if entry.previous != previous or not entry.right:
-                return Verdict(rows, entry.seq, f"row {entry.seq} is not what was written: its hash does not fit")
+                return ChainVerification(
+                    rows, entry.seq, f"row {entry.seq} is not what was written: its hash does not fit"
+                )
             previous = entry.hash
             if anchor and anchor.seq == entry.seq and anchor.hash != entry.hash:
-                return Verdict(rows, entry.seq, f"row {entry.seq} was rewritten: the anchored head has another hash")
+                return ChainVerification(
+                    rows, entry.seq, f"row {entry.seq} was rewritten: the anchored head has another hash"
+                )
         if anchor and not hmac.compare_digest(anchor.signature, self._signed(anchor.seq, anchor.hash)):
-            return Verdict(rows, anchor.seq, "the anchored head is not signed with this ledger's key")
+            return ChainVerification(rows, anchor.seq, "the anchored head is not signed with this ledger's key")
         if anchor and anchor.seq > rows:
-            return Verdict(
+            return ChainVerification(
                 rows, rows + 1, f"rows {rows + 1} to {anchor.seq} were cut off: the anchored head knows them"
             )
-        return Verdict(rows)
+        return ChainVerification(rows)
 
     def _signed(self, seq: int, digest: str) -> str:
         return hmac.new(self._key, f"{seq} {digest}".encode(), hashlib.sha256).hexdigest()

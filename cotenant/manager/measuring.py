@@ -27,7 +27,7 @@ from cotenant.model.slo_config import SloConfig
 from cotenant.model.slo_forms import SloKey
 from cotenant.model.usage import DAY_SECONDS
 from profiler.node_metric.status import Observed, ProdOutlook, Report, reports
-from profiler.node_metric.turn import PLURAL, View, outlooks, steps, unreported
+from profiler.node_metric.turn import PLURAL, ReportContext, outlooks, steps, unreported
 
 FORECAST_SECONDS: Final = DAY_SECONDS
 """A run's outlook is published for as long as its forecast reaches."""
@@ -80,7 +80,7 @@ class Measuring:
         metrics: Mapping[tuple[str, str], NodeMetric] = self._mirrors["nodemetrics"].snapshot()
         by_node = {name: metric for (_, name), metric in metrics.items()}
         uids = {name: node.owned.uid for (_, name), node in nodes.items()}
-        view = View(uids, FIELD_MANAGER, policy_of(self._config), now_seconds)
+        view = ReportContext(uids, FIELD_MANAGER, policy_of(self._config), now_seconds)
         if due:
             self._look(by_node, view)
         writes = steps(self._open.values(), by_node, view)
@@ -91,7 +91,7 @@ class Measuring:
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirror shows what was written."""
 
-    def _look(self, by_node: Mapping[str, NodeMetric], view: View) -> None:
+    def _look(self, by_node: Mapping[str, NodeMetric], view: ReportContext) -> None:
         """Ask, if there is a node to ask for."""
         node_names = set(unreported(view.nodes, by_node, view))
         self._open, self._notes = {}, ()

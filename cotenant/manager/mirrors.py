@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.edges.kube import KubeClient, Mirror
-from cotenant.edges.kube.observed import ON_NODES, NodeWire, PodWire
+from cotenant.edges.kube.observed import ON_NODES, NodeWire, ObservedPodWire
 from cotenant.manager.configuring import ConfigMapObject
 from cotenant.manager.node_slo import NodeSloObject
 from cotenant.manager.watched import watched_node, watched_pod
@@ -66,7 +66,7 @@ def _made(name: str, client: KubeClient, settings: Settings, wake: threading.Eve
     if name == "nodes":
         return Mirror(client, "/api/v1/nodes", NodeWire, watched_node, wake)
     if name == "pods":
-        return Mirror(client, "/api/v1/pods", PodWire, watched_pod, wake, fieldSelector=ON_NODES)
+        return Mirror(client, "/api/v1/pods", ObservedPodWire, watched_pod, wake, fieldSelector=ON_NODES)
     if name in RESERVING:
         return _reserving(name, client, wake)
     return _of_nodes(name, client, wake)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.edges.kube.observed import NodeWire, PodWire, node_of, pod_of
+from cotenant.edges.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.manager.published import Owned
 from cotenant.model.cluster import Node, Pod
 from cotenant.model.identity import WorkloadRef
@@ -68,7 +68,7 @@ def watched_node(wire: NodeWire) -> WatchedNode:
     return WatchedNode(Owned("v1", "Node", observed.name, observed.uid), node)
 
 
-def watched_pod(wire: PodWire) -> Pod:
+def watched_pod(wire: ObservedPodWire) -> Pod:
     """A Pod object as the sums over nodes need it; one that has ended has an end."""
     observed = pod_of(wire)
     return Pod(

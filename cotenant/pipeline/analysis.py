@@ -39,7 +39,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Foreseen:
+class WeekAnalysis:
     """Weeks of some series, and the parts of those whose past could be taken apart."""
 
     weeks: Weeks[Any]
@@ -73,5 +73,5 @@ class Analysis:
     proposals: tuple[Proposal, ...] = ()
     """Room to reserve for the next peaks, and why not where nothing is proposed."""
 
-    weeks: tuple[Foreseen, ...] = ()
+    weeks: tuple[WeekAnalysis, ...] = ()
     """The week ahead of the cluster and the largest workloads."""

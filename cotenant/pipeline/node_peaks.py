@@ -22,7 +22,7 @@ from cotenant.model.usage import DAY_SECONDS, Usage
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.nodes import PROD
 from cotenant.settings.node_peak import NodePeakSettings
-from forecasting.node_peak import NodePeaks, Room, node_peaks, pod_peaks
+from forecasting.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks
 from forecasting.peak_records import BLOCKS_PER_DAY
 from profiler.pooling import by_node
 from recommender.incomplete import node_forecast_incomplete
@@ -122,7 +122,7 @@ def _place(pod: Pod) -> tuple[WorkloadRef, str]:
     return pod.workload, pod.node
 
 
-def _room(inventory: Inventory, total: Usage[NodeRef]) -> Room:
+def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
     """Allocatable of each node, and its cold pods; a node that states none is bounded by what it ever used."""
     assert total.resource is not None
     room = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}
@@ -133,7 +133,7 @@ def _room(inventory: Inventory, total: Usage[NodeRef]) -> Room:
         cold = cold_requests(inventory, total.resource, now)
     stated = np.array([room.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64)
     used = np.nan_to_num(total.values).max(axis=1, initial=0.0)
-    return Room(
+    return NodeLimits(
         limits=np.where(stated > 0, stated, used),
         cold=np.array([cold.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64),
     )

@@ -13,7 +13,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.table import Table
 from cotenant.model.usage import Usage
 from cotenant.model.week import WEEKS, Parts
-from cotenant.pipeline.analysis import Foreseen
+from cotenant.pipeline.analysis import WeekAnalysis
 from cotenant.pipeline.tables import subject
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.parts import parts
@@ -22,10 +22,10 @@ from forecasting.week import weeks
 
 def foreseen(
     clusters: Mapping[Resource, Usage[ClusterRef]], workloads: Usage[WorkloadRef], settings: ForecastingSettings
-) -> tuple[Foreseen, ...]:
+) -> tuple[WeekAnalysis, ...]:
     """The cluster's resources, and the CPU of the workloads that use most."""
     series: list[Usage[Any]] = [*clusters.values(), largest(workloads, settings.week_workloads)]
-    return tuple(Foreseen(weeks(one, settings), parts(one)) for one in series if one.refs)
+    return tuple(WeekAnalysis(weeks(one, settings), parts(one)) for one in series if one.refs)
 
 
 def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
@@ -38,12 +38,12 @@ def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
     )
 
 
-def table(analyses: tuple[Foreseen, ...]) -> Table:
+def table(analyses: tuple[WeekAnalysis, ...]) -> Table:
     """Rows of the series that have a week ahead."""
     return Table.from_rows(WEEKS, [row for one in analyses for row in _rows(one)])
 
 
-def _rows(analysis: Foreseen) -> list[dict[str, Any]]:
+def _rows(analysis: WeekAnalysis) -> list[dict[str, Any]]:
     ahead = analysis.weeks
     paths = {f"q{round(100 * q)}": ahead.quantiles[:, :, LEVELS.index(q)] for q in (0.1, 0.5, 0.9)}
     return [

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient, send_all
-from cotenant.edges.kube.observed import ON_NODES, NodeWire, PodWire, node_of, pod_of
+from cotenant.edges.kube.observed import ON_NODES, NodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.model.cluster import Node
 from cotenant.model.collect_policy import CollectPolicy
 from cotenant.model.errors import UsageError
@@ -25,7 +25,7 @@ from cotenant.sim import present
 from cotenant.sim.objects import DEMO_LABEL, KWOK_ANNOTATION
 from cotenant.sim.present import Curves, Moment
 from profiler.node_metric.status import reports
-from profiler.node_metric.turn import PLURAL, Steps, View, steps, unreported
+from profiler.node_metric.turn import PLURAL, ReportContext, Steps, steps, unreported
 
 FIELD_MANAGER: Final = "cotenant-demo"
 METRICS: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
@@ -66,13 +66,13 @@ class Agent:
         metrics_by_node = metrics(self._client)
         observed_nodes = {node.name: node for node in map(node_of, fake(self._client.list("/api/v1/nodes", NodeWire)))}
         nodes = tuple(node for node in map(model_node, observed_nodes.values()) if node)
-        listed = map(pod_of, self._client.list("/api/v1/pods", PodWire, fieldSelector=ON_NODES))
+        listed = map(pod_of, self._client.list("/api/v1/pods", ObservedPodWire, fieldSelector=ON_NODES))
         pods = present.pods_of(listed, nodes)
         moment = self._moment()
         observed, placed = present.observed(pods, nodes, self._curves, moment)
         outlooks = present.outlooks(pods, nodes, self._curves, moment)
         node_reports = reports(observed, placed, self._policy, outlooks)
-        view = View(
+        view = ReportContext(
             {node.name: node.uid for node in observed_nodes.values()}, FIELD_MANAGER, self._policy, moment.now_seconds
         )
         ours = set(unreported(view.nodes, metrics_by_node, view))
@@ -89,7 +89,7 @@ class Agent:
         now = self._clock.now_seconds()
         return Moment(now, self._begun_seconds + (now - self._begun_seconds) * self._pace.speed, self._policy)
 
-    def _send(self, first: Steps, mine: list[Any], view: View) -> None:
+    def _send(self, first: Steps, mine: list[Any], view: ReportContext) -> None:
         """New objects, then every status; the first refusal is raised."""
         _all(self._client, first.specs)
         statuses = first.statuses

@@ -23,7 +23,7 @@ MEDIAN: Final = LEVELS.index(0.5)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class ContenderForecast:
     """quantiles: (n, H, L); shape: (n, H); claims: (n,), whether there is a peak; peak: (n, L), NaN without a head."""
 
     quantiles: Array
@@ -31,9 +31,9 @@ class Answer:
     claims: npt.NDArray[np.bool_]
     peak: Array
 
-    def take(self, rows: npt.NDArray[Any]) -> Answer:
+    def take(self, rows: npt.NDArray[Any]) -> ContenderForecast:
         """The same of some rows."""
-        return Answer(self.quantiles[rows], self.shape[rows], self.claims[rows], self.peak[rows])
+        return ContenderForecast(self.quantiles[rows], self.shape[rows], self.claims[rows], self.peak[rows])
 
 
 class Contender(Protocol):
@@ -43,7 +43,7 @@ class Contender(Protocol):
     def name(self) -> str:
         """Name in every figure."""
 
-    def answer(self, past: Past, horizon: int) -> Answer:
+    def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """Forecast of the `horizon` slots of the past's coarse step that follow it."""
 
 
@@ -58,8 +58,10 @@ class PathContender:
         """The forecaster's."""
         return self.forecaster.name
 
-    def answer(self, past: Past, horizon: int) -> Answer:
+    def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """See Contender."""
         quantiles = self.forecaster.quantiles(past.coarse, past.coarse_grid, horizon)
         shape = quantiles[:, :, MEDIAN]
-        return Answer(quantiles, shape, amplitude(shape), np.full((len(shape), len(LEVELS)), np.nan, dtype=np.float32))
+        return ContenderForecast(
+            quantiles, shape, amplitude(shape), np.full((len(shape), len(LEVELS)), np.nan, dtype=np.float32)
+        )

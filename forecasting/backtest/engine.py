@@ -14,7 +14,7 @@ from cotenant.model.portrait import Portraits
 from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, Usage
 from cotenant.settings.forecasting import ForecastingSettings
-from forecasting.backtest.contenders import Answer
+from forecasting.backtest.contenders import ContenderForecast
 from forecasting.backtest.plan import Past
 from forecasting.engine import HORIZON, STEP_SECONDS, forecast
 
@@ -29,7 +29,7 @@ class EngineContender:
     settings: ForecastingSettings = field(default_factory=ForecastingSettings)
     name: str = ENGINE
 
-    def answer(self, past: Past, horizon: int) -> Answer:
+    def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """See Contender; ValueError for another step or horizon than the engine's."""
         if horizon != HORIZON or past.coarse_grid.step_seconds != STEP_SECONDS:
             raise ValueError("the engine forecasts 24 hours on half hours")
@@ -40,7 +40,7 @@ class EngineContender:
             [any(w.kind is WindowKind.PEAK for w in series_windows) for series_windows in forecasts.windows], dtype=bool
         )
         shape = forecasts.level(0.5) if forecasts.timing is None else forecasts.timing
-        return Answer(forecasts.quantiles, shape, peaks, forecasts.peak)
+        return ContenderForecast(forecasts.quantiles, shape, peaks, forecasts.peak)
 
 
 def _no_portraits(resource: Resource) -> Portraits[NodeRef]:

@@ -17,7 +17,7 @@ from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Statist
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BacktestPlan:
     """How a back-test rolls through a history; origins lie on whole slots of `step_seconds`.
 
     A series is forecast at an origin when at least `known_share` of its history is not a gap, and judged when half of
@@ -44,9 +44,9 @@ class Plan:
 
 
 JUDGED_SHARE: Final = 0.5
-HALF_HOURS: Final = Plan()
+HALF_HOURS: Final = BacktestPlan()
 """14 days of history, every 6 hours, 24 hours ahead on half hours."""
-HOURLY_WEEK: Final = Plan(horizon_hours=168, step_seconds=HOUR_SECONDS)
+HOURLY_WEEK: Final = BacktestPlan(horizon_hours=168, step_seconds=HOUR_SECONDS)
 """The same, 7 days ahead on whole hours."""
 
 
@@ -66,7 +66,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trial:
+class BacktestTrial:
     """One origin: the past of some rows; of those that are judged, what came.
 
     rows: (m,) of the judged ones; judged: (n,), which rows of the past they are; actual: (m, horizon); highest: (m,),
@@ -81,7 +81,7 @@ class Trial:
     highest: FloatMatrix
 
 
-def origins(grid: TimeGrid, plan: Plan, most: int | None = None) -> tuple[int, ...]:
+def origins(grid: TimeGrid, plan: BacktestPlan, most: int | None = None) -> tuple[int, ...]:
     """Moments at which to forecast: the first whole day of history to the last whole horizon, Unix seconds.
 
     `most` keeps that many, evenly spread; every second one of 6-hourly origins would only see two times of day, so
@@ -97,7 +97,7 @@ def origins(grid: TimeGrid, plan: Plan, most: int | None = None) -> tuple[int, .
     return tuple(moments[int((k + 0.5) * len(moments) / most)] for k in range(most))
 
 
-def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Plan) -> Trial:
+def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: BacktestPlan) -> BacktestTrial:
     """Cut one origin out of values (n, grid.size), whose step divides the plan's."""
     step = grid.step_seconds
     if plan.step_seconds % step or (origin_seconds - grid.start_seconds) % step:
@@ -118,7 +118,9 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Plan) 
         coarse_grid=TimeGrid(start, plan.step_seconds, (cut - first) // factor),
         statistic=plan.statistic,
     )
-    return Trial(origin_seconds, shown[judged], history, judged, joined(came, factor, plan.statistic), _highest(came))
+    return BacktestTrial(
+        origin_seconds, shown[judged], history, judged, joined(came, factor, plan.statistic), _highest(came)
+    )
 
 
 def joined(values: FloatMatrix, factor: int, statistic: Statistic = Statistic.MEAN) -> FloatMatrix:

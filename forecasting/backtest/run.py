@@ -16,8 +16,8 @@ import numpy.typing as npt
 from cotenant.model.forecast import LEVELS
 from cotenant.model.progress import Progress, Silent
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
-from forecasting.backtest.contenders import MEDIAN, Answer, Contender
-from forecasting.backtest.plan import Plan, Trial, joined, trial
+from forecasting.backtest.contenders import MEDIAN, Contender, ContenderForecast
+from forecasting.backtest.plan import BacktestPlan, BacktestTrial, joined, trial
 from forecasting.backtest.windows import amplitude, compare, equal_peaks, matched, window_starts
 from forecasting.base import LEVEL_ARRAY
 
@@ -43,7 +43,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ledger:
+class BacktestScores:
     """Scores of C contenders on n series at K origins; NaN where a series did not take part.
 
     of_trial, (n, K): slots; scale (mean |actual|); naive (mean |y(t) - y(t - 24 h)| of the history); age_days; real
@@ -56,7 +56,7 @@ class Ledger:
     slots covered of hourly_slots (24,); acf_24h, mean, limits: (n,).
     """
 
-    plan: Plan
+    plan: BacktestPlan
     contenders: tuple[str, ...]
     names: tuple[str, ...]
     origins: tuple[int, ...]
@@ -96,10 +96,10 @@ CONTENDER_FIELDS: Final = (
 def run(
     shards: Iterable[Shard],
     contenders: Sequence[Contender],
-    plan: Plan,
+    plan: BacktestPlan,
     at: Sequence[int],
     progress: Progress | None = None,
-) -> Ledger:
+) -> BacktestScores:
     """Let every contender forecast at every origin `at` (Unix seconds) of every shard."""
     watch = progress or Silent()
     parts = [_of_shard(shard, contenders, plan, at, watch) for shard in shards]
@@ -109,10 +109,10 @@ def run(
     return join(parts)
 
 
-def join(parts: Sequence[Ledger]) -> Ledger:
+def join(parts: Sequence[BacktestScores]) -> BacktestScores:
     """One ledger of the series of all parts, which have the same contenders and origins."""
     first = parts[0]
-    return Ledger(
+    return BacktestScores(
         plan=first.plan,
         contenders=first.contenders,
         names=tuple(name for part in parts for name in part.names),
@@ -129,9 +129,9 @@ def join(parts: Sequence[Ledger]) -> Ledger:
     )
 
 
-def _ledger(shard: Shard, contenders: Sequence[Contender], plan: Plan, at: Sequence[int]) -> Ledger:
+def _ledger(shard: Shard, contenders: Sequence[Contender], plan: BacktestPlan, at: Sequence[int]) -> BacktestScores:
     size, count, many = len(shard.names), len(at), len(contenders)
-    return Ledger(
+    return BacktestScores(
         plan=plan,
         contenders=tuple(c.name for c in contenders),
         names=shard.names,
@@ -149,8 +149,8 @@ def _ledger(shard: Shard, contenders: Sequence[Contender], plan: Plan, at: Seque
 
 
 def _of_shard(
-    shard: Shard, contenders: Sequence[Contender], plan: Plan, at: Sequence[int], progress: Progress
-) -> Ledger:
+    shard: Shard, contenders: Sequence[Contender], plan: BacktestPlan, at: Sequence[int], progress: Progress
+) -> BacktestScores:
     ledger = _ledger(shard, contenders, plan, at)
     first = np.where(np.isnan(shard.values).all(axis=1), 0, (~np.isnan(shard.values)).argmax(axis=1))
     born = shard.grid.start_seconds + first * shard.grid.step_seconds
@@ -166,7 +166,7 @@ def _of_shard(
     return ledger
 
 
-def _note_trial(ledger: Ledger, one: Trial, column: int, age_days: Floats) -> None:
+def _note_trial(ledger: BacktestScores, one: BacktestTrial, column: int, age_days: Floats) -> None:
     step, day = ledger.plan.step_seconds, ledger.plan.slots_per_day
     present, coarse = ~np.isnan(one.actual), one.past.coarse[one.judged]
     columns = {
@@ -184,7 +184,7 @@ def _note_trial(ledger: Ledger, one: Trial, column: int, age_days: Floats) -> No
     np.add.at(ledger.hourly_slots, hour, present.sum(axis=0))
 
 
-def _note_answer(ledger: Ledger, one: Trial, at: tuple[int, int], answer: Answer) -> None:
+def _note_answer(ledger: BacktestScores, one: BacktestTrial, at: tuple[int, int], answer: ContenderForecast) -> None:
     (place, column), rows = at, one.rows
     error = one.actual[..., None] - answer.quantiles
     losses = np.maximum(LEVEL_ARRAY * error, (LEVEL_ARRAY - 1) * error)
@@ -204,7 +204,7 @@ def _note_answer(ledger: Ledger, one: Trial, at: tuple[int, int], answer: Answer
     np.add.at(ledger.hourly[place], _hours(one, ledger.plan), below.sum(axis=0))
 
 
-def _peaks(plan: Plan, one: Trial, answer: Answer) -> dict[str, Floats]:
+def _peaks(plan: BacktestPlan, one: BacktestTrial, answer: ContenderForecast) -> dict[str, Floats]:
     """What is noted of the first day's peaks, each (m,)."""
     step, day = plan.step_seconds, plan.slots_per_day
     actual, shape = one.actual[:, :day], answer.shape[:, :day]
@@ -233,7 +233,7 @@ def _peaks(plan: Plan, one: Trial, answer: Answer) -> dict[str, Floats]:
     }
 
 
-def _hours(one: Trial, plan: Plan) -> npt.NDArray[np.intp]:
+def _hours(one: BacktestTrial, plan: BacktestPlan) -> npt.NDArray[np.intp]:
     """UTC hour of the day of each slot of the horizon."""
     times = one.origin_seconds + plan.step_seconds * np.arange(plan.horizon)
     hours: npt.NDArray[np.intp] = times // HOUR_SECONDS % 24

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.model.forecast import LEVELS
-from forecasting.backtest.run import Ledger
+from forecasting.backtest.run import BacktestScores
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -75,7 +75,7 @@ def _over_origins(filled: Floats, present: Flags, rng: np.random.Generator) -> F
     return draw_means
 
 
-def log_ratio(ledger: Ledger, contender: str, baseline: str) -> Floats:
+def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
     """Logarithm of the ratio of losses of each series and origin, (n, K); NaN where there is none."""
     own, base = (ledger.of_contender["loss"][ledger.index(name)].astype(np.float64) for name in (contender, baseline))
     usable = (base > 0) & (ledger.of_trial["scale"] > 0)
@@ -84,7 +84,7 @@ def log_ratio(ledger: Ledger, contender: str, baseline: str) -> Floats:
     return logs
 
 
-def relative(ledger: Ledger, contender: str, baseline: str, mask: Flags | None = None) -> Interval:
+def relative(ledger: BacktestScores, contender: str, baseline: str, mask: Flags | None = None) -> Interval:
     """Relative WQL of a contender against a baseline on the masked trials (n, K) or series (n,)."""
     chosen = _mask(ledger, mask)
     logs = np.where(chosen, log_ratio(ledger, contender, baseline), np.nan)
@@ -92,7 +92,7 @@ def relative(ledger: Ledger, contender: str, baseline: str, mask: Flags | None =
     return _exp(bootstrap(logs), int((tried & np.isnan(logs).all(axis=1)).sum()))
 
 
-def against(ledger: Ledger, contender: str, other: str, baseline: str, mask: Flags | None = None) -> Interval:
+def against(ledger: BacktestScores, contender: str, other: str, baseline: str, mask: Flags | None = None) -> Interval:
     """Relative WQL of a contender divided by that of another contender, paired: below 1 is better than the other."""
     log_difference = log_ratio(ledger, contender, baseline) - log_ratio(ledger, other, baseline)
     return _exp(bootstrap(np.where(_mask(ledger, mask), log_difference, np.nan)), 0)
@@ -103,13 +103,13 @@ def _exp(log_interval: Interval, dropped: int) -> Interval:
     return Interval(float(value), float(low), float(high), log_interval.series, log_interval.trials, dropped)
 
 
-def _mask(ledger: Ledger, mask: Flags | None) -> Flags:
+def _mask(ledger: BacktestScores, mask: Flags | None) -> Flags:
     if mask is None:
         return np.ones((len(ledger.names), len(ledger.origins)), dtype=bool)
     return np.broadcast_to(mask[:, None] if mask.ndim == 1 else mask, (len(ledger.names), len(ledger.origins)))
 
 
-def pooled_wql(ledger: Ledger, contender: str, mask: Flags | None = None) -> float:
+def pooled_wql(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> float:
     """2 x total pinball loss / total |actual| over the masked trials."""
     loss, scale = ledger.of_contender["loss"][ledger.index(contender)], ledger.of_trial["scale"]
     slots = ledger.of_trial["slots"]
@@ -118,14 +118,14 @@ def pooled_wql(ledger: Ledger, contender: str, mask: Flags | None = None) -> flo
     return 2 * float((slots * loss)[used].sum(dtype=np.float64)) / total if total > 0 else float("nan")
 
 
-def mase(ledger: Ledger, contender: str, mask: Flags | None = None) -> float:
+def mase(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> float:
     """Mean over series of the mean over origins of |error of the median| / naive error of the history."""
     error, naive = ledger.of_contender["error"][ledger.index(contender)], ledger.of_trial["naive"]
     ratio = np.divide(error, naive, out=np.full(error.shape, np.nan), where=naive > 0)
     return _mean_of_series(np.where(_mask(ledger, mask), ratio, np.nan))
 
 
-def coverage(ledger: Ledger, contender: str, mask: Flags | None = None) -> Floats:
+def coverage(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> Floats:
     """Share of slots at or below each level, pooled over the masked trials, (L,)."""
     used = _mask(ledger, mask)
     below = ledger.covered[ledger.index(contender)][used].sum(axis=0, dtype=np.float64)
@@ -133,7 +133,7 @@ def coverage(ledger: Ledger, contender: str, mask: Flags | None = None) -> Float
     return below / slots if slots else np.full(len(LEVELS), np.nan)
 
 
-def hourly_coverage(ledger: Ledger, contender: str) -> Floats:
+def hourly_coverage(ledger: BacktestScores, contender: str) -> Floats:
     """Coverage of each UTC hour, (24, L)."""
     slots = ledger.hourly_slots[:, None]
     shares: Floats = np.divide(
@@ -142,7 +142,7 @@ def hourly_coverage(ledger: Ledger, contender: str) -> Floats:
     return shares
 
 
-def worst_decile(ledger: Ledger, contender: str, mask: Flags | None = None) -> Floats:
+def worst_decile(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> Floats:
     """Mean coverage of the tenth of the series with the lowest coverage, level by level, (L,)."""
     used = _mask(ledger, mask)
     below = np.where(used[..., None], ledger.covered[ledger.index(contender)], 0).sum(axis=1, dtype=np.float64)
@@ -151,14 +151,14 @@ def worst_decile(ledger: Ledger, contender: str, mask: Flags | None = None) -> F
     return share[: max(1, len(share) // 10)].mean(axis=0) if len(share) else np.full(len(LEVELS), np.nan)
 
 
-def pinball_by_level(ledger: Ledger, contender: str) -> Floats:
+def pinball_by_level(ledger: BacktestScores, contender: str) -> Floats:
     """Mean pinball loss of each level over all slots, (L,), in the unit of the values."""
     slots = float(np.nan_to_num(ledger.of_trial["slots"]).sum(dtype=np.float64))
     losses: Floats = ledger.level_loss[ledger.index(contender)] / max(slots, 1.0)
     return losses
 
 
-def winkler(ledger: Ledger, contender: str, mask: Flags | None = None) -> float:
+def winkler(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> float:
     """Mean Winkler score of the 80 % interval relative to the mean of what came."""
     scale = ledger.of_trial["scale"]
     score = ledger.of_contender["winkler"][ledger.index(contender)]
@@ -190,7 +190,7 @@ class PeakScores:
     window_recall: float
 
 
-def peaks(ledger: Ledger, contender: str, mask: Flags | None = None) -> PeakScores:
+def peaks(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> PeakScores:
     """Scores of peak windows on the masked trials."""
     of = {name: values[ledger.index(contender)] for name, values in ledger.of_contender.items()}
     used = _mask(ledger, mask) & ~np.isnan(of["claims"])
@@ -246,7 +246,7 @@ _OF_AGE: Final = {"age < 1 d": (0.0, 1.0), "age 1-3 d": (1.0, 3.0), "age 3-7 d":
 IDLE_SHARE: Final = 0.01
 
 
-def strata(ledger: Ledger) -> dict[str, Flags]:
+def strata(ledger: BacktestScores) -> dict[str, Flags]:
     """Trials (n, K) of each stratum that is not empty: by season, by use of the limit, by age at the origin."""
     shape = (len(ledger.names), len(ledger.origins))
     age, share = ledger.of_trial["age_days"], ledger.mean / ledger.limits

@@ -14,8 +14,8 @@ from typing import Final
 
 from cotenant.model.resource import Resource
 from cotenant.model.usage import TimeGrid
-from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, ROOT, Kind, Part
-from profiler.prometheus.plan import Population, Query, shards
+from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, ROOT, PartKind, QueryPart
+from profiler.prometheus.plan import Population, RangeQuery, shards
 from profiler.prometheus.promql import Matcher, equal, named, none_of, of_labels, selector
 
 MINUTE_SECONDS: Final = 60
@@ -75,22 +75,22 @@ class Scene:
         return max(self.step_seconds, self.scrape_seconds + self.scrape_seconds // 2)
 
 
-def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tuple[Ask, Query]]:
+def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tuple[Ask, RangeQuery]]:
     """All queries of one round: samples on the grid, and the pods' mean of the last `plain_seconds` at its end."""
     for part in (*_nodes(scene), *_sums(scene)):
-        yield Ask(part.name), Query((part,), samples)
+        yield Ask(part.name), RangeQuery((part,), samples)
     end = TimeGrid(samples.end_seconds - samples.step_seconds, samples.step_seconds, 1)
-    yield Ask.NODE_TIME, Query((_times(scene),), end)
+    yield Ask.NODE_TIME, RangeQuery((_times(scene),), end)
     people = scene.population.containers
     for part in _pods(scene, plain_seconds):
         for shard, _ in shards(people, scene.max_points):
-            yield Ask(part.name), Query((part,), end, shard)
+            yield Ask(part.name), RangeQuery((part,), end, shard)
 
 
-def _part(scene: Scene, ask: Ask, shape: tuple[str, str], *matchers: Matcher) -> Part:
-    kind = Kind.CONTAINER if ask in (Ask.POD_CPU, Ask.POD_MEMORY) else Kind.NODE
+def _part(scene: Scene, ask: Ask, shape: tuple[str, str], *matchers: Matcher) -> QueryPart:
+    kind = PartKind.CONTAINER if ask in (Ask.POD_CPU, Ask.POD_MEMORY) else PartKind.NODE
     own = of_labels(scene.labels)
-    return Part(ask.value, kind, (), (*matchers, *own), *shape, step_seconds=scene.step_seconds)
+    return QueryPart(ask.value, kind, (), (*matchers, *own), *shape, step_seconds=scene.step_seconds)
 
 
 def _over(function: str, reach_seconds: int, *outer: str) -> tuple[str, str]:
@@ -98,7 +98,7 @@ def _over(function: str, reach_seconds: int, *outer: str) -> tuple[str, str]:
     return "".join(f"{o} (" for o in outer) + f"{function}(", f"[{reach_seconds}s])" + ")" * len(outer)
 
 
-def _nodes(scene: Scene) -> Iterator[Part]:
+def _nodes(scene: Scene) -> Iterator[QueryPart]:
     highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
     if scene.has_roots:
         last = _over("last_over_time", scene.gauge_seconds, highest)
@@ -111,7 +111,7 @@ def _nodes(scene: Scene) -> Iterator[Part]:
     yield _part(scene, Ask.NODE_MEMORY, (f"{highest} (", f" - {free})"), named(EXPORTER_TOTAL))
 
 
-def _sums(scene: Scene) -> Iterator[Part]:
+def _sums(scene: Scene) -> Iterator[QueryPart]:
     """Per node the sum over its containers, each counted once however many series it has."""
     outer = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{_BY_POD},container)")
     rate, last = (
@@ -122,12 +122,12 @@ def _sums(scene: Scene) -> Iterator[Part]:
     yield _part(scene, Ask.ALL_PODS_MEMORY, last, named(MEMORY), *CONTAINERS)
 
 
-def _times(scene: Scene) -> Part:
+def _times(scene: Scene) -> QueryPart:
     source = (named(CPU), *ROOT) if scene.has_roots else (named(EXPORTER_CPU), equal("mode", "idle"))
     return _part(scene, Ask.NODE_TIME, (f"max by ({_BY_NODE}) (timestamp(", "))"), *source)
 
 
-def _pods(scene: Scene, plain_seconds: int) -> Iterator[Part]:
+def _pods(scene: Scene, plain_seconds: int) -> Iterator[QueryPart]:
     outer = (f"sum by ({_BY_POD})", f"max by ({_BY_POD},container)")
     rate = _over("rate", max(plain_seconds, 4 * scene.scrape_seconds), *outer)
     average = _over("avg_over_time", max(plain_seconds, scene.gauge_seconds), *outer)

@@ -24,7 +24,7 @@ from profiler.node_metric.status import Observed
 from profiler.node_metric.windows import Floats, Track
 from profiler.prometheus import asking, decode, survey
 from profiler.prometheus.client import Client
-from profiler.prometheus.plan import Query
+from profiler.prometheus.plan import RangeQuery
 from profiler.prometheus.promql import named, of_labels, selector
 
 SURVEY_SECONDS: Final = 900
@@ -141,7 +141,7 @@ class NodeMetricSource:
         return out
 
 
-def _read(result: msgspec.Raw, query: Query) -> _Piece:
+def _read(result: msgspec.Raw, query: RangeQuery) -> _Piece:
     samples = decode.samples(result, query)
     return _Piece(samples.labels, samples.values, query.grid.start_seconds)
 

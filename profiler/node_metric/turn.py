@@ -49,7 +49,7 @@ class Steps:
     turns: Mapping[Turn, int] = field(default_factory=dict)
 
 
-def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: View) -> Steps:
+def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
     """What to write for these reports; a report of a node that no longer exists is dropped."""
     specs, statuses = [], []
     turns = dict.fromkeys(Turn, 0)
@@ -67,7 +67,7 @@ def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: Vi
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ReportContext:
     """nodes: name -> uid of those that exist; manager: our field manager."""
 
     nodes: Mapping[str, str]
@@ -76,7 +76,7 @@ class View:
     now_seconds: float
 
 
-def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric], view: View) -> list[Apply]:
+def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[Apply]:
     """The forecast's part of the status where our own node agent reports the rest, as far as it moved.
 
     Another agent writes that part itself. A node without an outlook loses the one that was published.
@@ -92,7 +92,7 @@ def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric],
     return intents
 
 
-def turn_of(report: Report, current: NodeMetric | None, view: View) -> Turn:
+def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> Turn:
     """Whether our report of a node is to be written over what is there."""
     if current is None or current.update_seconds is None:
         return Turn.WRITE
@@ -116,7 +116,7 @@ def alive(metric: NodeMetric, now_seconds: float) -> bool:
     return metric.update_seconds is not None and -reach <= now_seconds - metric.update_seconds <= reach
 
 
-def unreported(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: View) -> list[str]:
+def unreported(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[str]:
     """Nodes that no agent reports: when there is none, nothing need be asked of Prometheus."""
     return [
         n
@@ -134,7 +134,7 @@ def _apart(now: Amounts, before: Amounts) -> bool:
     return now.keys() != before.keys() or any(abs(now[r] - before[r]) > MOVED_FRACTION * before[r] for r in now)
 
 
-def _as_wanted(current: NodeMetric, view: View, node: str) -> bool:
+def _as_wanted(current: NodeMetric, view: ReportContext, node: str) -> bool:
     """Whether spec and owner are what we would write; fields that others add do not matter."""
     fields = _collect(view.policy).items()
     return view.nodes[node] in current.owner_uids and all(current.collect.get(key) == value for key, value in fields)
@@ -149,7 +149,7 @@ def _collect(policy: CollectPolicy) -> dict[str, Any]:
     }
 
 
-def _spec(node: str, view: View) -> Apply:
+def _spec(node: str, view: ReportContext) -> Apply:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": view.nodes[node]}
     body = _object(node, ownerReferences=[owner]) | {"spec": {"metricCollectPolicy": _collect(view.policy)}}
     return Apply(Address(SLO_GROUP, PLURAL, node), body, why="how the node is measured")

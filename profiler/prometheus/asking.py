@@ -18,7 +18,7 @@ import structlog
 
 from cotenant.model.errors import SourceError, SourceLimit, SourceProtocol
 from profiler.prometheus.client import Client, Overloaded
-from profiler.prometheus.plan import Query
+from profiler.prometheus.plan import RangeQuery
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -29,12 +29,12 @@ class Answered(Generic[T]):
     """What became of one query: what was read from it, or from the pieces it was split into, and what failed."""
 
     found: tuple[T, ...] = ()
-    failed: tuple[tuple[Query, SourceError], ...] = ()
+    failed: tuple[tuple[RangeQuery, SourceError], ...] = ()
     splits: int = 0
 
 
 def ask_all(
-    client: Client, queries: Sequence[Query], in_flight: int, read: Callable[[msgspec.Raw, Query], T]
+    client: Client, queries: Sequence[RangeQuery], in_flight: int, read: Callable[[msgspec.Raw, RangeQuery], T]
 ) -> Iterator[Answered[T]]:
     """Answers in the queries' order; one waits ready while the caller works on the one before.
 
@@ -43,7 +43,7 @@ def ask_all(
     """
     reading = threading.Lock()
 
-    def read_alone(result: msgspec.Raw, query: Query) -> T:
+    def read_alone(result: msgspec.Raw, query: RangeQuery) -> T:
         with reading:
             return read(result, query)
 
@@ -63,7 +63,7 @@ def ask_all(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ask(client: Client, query: Query, read: Callable[[msgspec.Raw, Query], T]) -> Answered[T]:
+def _ask(client: Client, query: RangeQuery, read: Callable[[msgspec.Raw, RangeQuery], T]) -> Answered[T]:
     grid = query.grid
     try:
         result = client.range(query.text(), query.first_seconds, query.last_seconds, grid.step_seconds)
@@ -81,12 +81,12 @@ def _ask(client: Client, query: Query, read: Callable[[msgspec.Raw, Query], T]) 
     )
 
 
-def _may_split(query: Query, error: SourceError) -> bool:
+def _may_split(query: RangeQuery, error: SourceError) -> bool:
     """Whether part of the query may pass: smaller after a limit, without the bad metric after another refusal."""
     refused = isinstance(error, (SourceProtocol, Overloaded))
     return isinstance(error, SourceLimit) or (refused and len(query.parts) > 1)
 
 
-def _failed(query: Query, error: SourceError) -> Answered[T]:
+def _failed(query: RangeQuery, error: SourceError) -> Answered[T]:
     _log.warning("query_failed", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
     return Answered(failed=((query, error),))

@@ -44,7 +44,7 @@ _SMALLER: Final = (
 _TIME: Final = "Check that the server is not overloaded, or raise profiler.prometheus.timeout_seconds."
 
 
-class _Envelope(msgspec.Struct, frozen=True):
+class _ApiResponse(msgspec.Struct, frozen=True):
     """What every API answer looks like."""
 
     status: str
@@ -55,7 +55,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Account:
+class QueryCosts:
     """What the connection cost so far; shared by the threads that ask."""
 
     queries: int = 0
@@ -95,9 +95,9 @@ class Client:
         from prometheus_api_client import PrometheusConnect
 
         self._settings = settings
-        self.account = Account()
+        self.account = QueryCosts()
         self.url, user = _address(settings.url)
-        session = _Session(settings, _credentials(settings, user), self.account)
+        session = _BoundedSession(settings, _credentials(settings, user), self.account)
         timeout = (settings.connect_timeout_seconds, settings.timeout_seconds)
         self._api: Any = PrometheusConnect(
             self.url, headers=_headers(settings), session=session, timeout=timeout, method=_method(self.url)
@@ -190,10 +190,10 @@ class _Answer:
         return {"data": msgspec.json.decode(self._data, type=dict[str, msgspec.Raw]) if is_object else self._data}
 
 
-class _Session(requests.Session):
+class _BoundedSession(requests.Session):
     """A session that reads with a cap, follows no redirect and raises our errors."""
 
-    def __init__(self, settings: PrometheusSettings, auth: AuthBase, account: Account) -> None:
+    def __init__(self, settings: PrometheusSettings, auth: AuthBase, account: QueryCosts) -> None:
         super().__init__()
         self._limit = settings.max_answer_bytes
         self._account = account
@@ -231,7 +231,7 @@ class _Session(requests.Session):
         return body
 
 
-def _judged(response: requests.Response, body: bytearray) -> _Envelope:
+def _judged(response: requests.Response, body: bytearray) -> _ApiResponse:
     """The envelope of a good answer; raises the error that a bad one means."""
     code, url = response.status_code, urlsplit(response.url)._replace(query="").geturl()
     if code in (401, 403):
@@ -247,9 +247,9 @@ def _judged(response: requests.Response, body: bytearray) -> _Envelope:
             fix="Give the address itself; a redirect to a login page means that credentials are missing.",
         )
     try:
-        envelope = msgspec.json.decode(body, type=_Envelope)
+        envelope = msgspec.json.decode(body, type=_ApiResponse)
     except decode.UNREADABLE:
-        envelope = _Envelope("", error=_excerpt(body))
+        envelope = _ApiResponse("", error=_excerpt(body))
     if code == 200 and envelope.status == "success":
         return envelope
     error = _refusal(url, code, envelope)
@@ -258,7 +258,7 @@ def _judged(response: requests.Response, body: bytearray) -> _Envelope:
     raise error
 
 
-def _refusal(url: str, code: int, envelope: _Envelope) -> SourceError:
+def _refusal(url: str, code: int, envelope: _ApiResponse) -> SourceError:
     """What an answer without data means: too large, overloaded, or not the protocol."""
     message = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
     from_prometheus = envelope.status == "error"
@@ -323,7 +323,7 @@ def _headers(settings: PrometheusSettings) -> dict[str, str]:
     return {"Accept-Encoding": "gzip", **tenant, **settings.headers}
 
 
-class _Token(AuthBase):
+class _BearerTokenFile(AuthBase):
     """Bearer authentication with a file that is read for every request."""
 
     def __init__(self, path: Path) -> None:
@@ -343,7 +343,7 @@ class _Nothing(AuthBase):
 
 def _credentials(settings: PrometheusSettings, user: tuple[str, str] | None) -> AuthBase:
     if settings.bearer_token_file:
-        return _Token(Path(settings.bearer_token_file))
+        return _BearerTokenFile(Path(settings.bearer_token_file))
     if settings.username:
         return HTTPBasicAuth(settings.username, _secret(Path(settings.password_file)) if settings.password_file else "")
     return HTTPBasicAuth(*user) if user else _Nothing()

@@ -19,8 +19,8 @@ from cotenant.model.errors import SourceProtocol
 from cotenant.model.identity import NodeRef, PodContainerRef
 from cotenant.model.quality import Defect
 from cotenant.model.usage import FloatMatrix, Signal, TimeGrid, Usage
-from profiler.prometheus.parts import LIMITS, OOM, REQUESTS, RESTARTS, Kind, Part, of_any
-from profiler.prometheus.plan import Query
+from profiler.prometheus.parts import LIMITS, OOM, REQUESTS, RESTARTS, PartKind, QueryPart, of_any
+from profiler.prometheus.plan import RangeQuery
 
 Floats = npt.NDArray[np.float64]
 Ref = PodContainerRef | NodeRef
@@ -58,7 +58,7 @@ class Labels(msgspec.Struct, frozen=True):
         )
 
 
-class _Series(msgspec.Struct, frozen=True):
+class _LabelledSeries(msgspec.Struct, frozen=True):
     metric: Labels
     values: msgspec.Raw
 
@@ -78,9 +78,9 @@ class Samples:
     count: int
 
 
-def samples(result: msgspec.Raw, query: Query) -> Samples:
+def samples(result: msgspec.Raw, query: RangeQuery) -> Samples:
     """The answer to a usage query; SourceProtocol when it is not a matrix on the asked evaluations."""
-    series = _decoded(result, list[_Series])
+    series = _decoded(result, list[_LabelledSeries])
     values = np.full((len(series), query.grid.size + query.lead), np.nan)
     defects: Counter[Defect] = Counter()
     count = 0
@@ -91,7 +91,7 @@ def samples(result: msgspec.Raw, query: Query) -> Samples:
     return Samples(tuple(s.metric for s in series), values, defects, count)
 
 
-def _place(pairs: list[Floats], query: Query, values: Floats) -> Counter[Defect]:
+def _place(pairs: list[Floats], query: RangeQuery, values: Floats) -> Counter[Defect]:
     """Write each series' pairs into its row, as far as they belong there; returns what did not."""
     rows = np.repeat(np.arange(len(pairs)), [len(p) for p in pairs])
     times, numbers = np.concatenate(pairs).T
@@ -112,7 +112,7 @@ def described(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
 
 def raw_values(result: msgspec.Raw) -> list[tuple[Labels, Floats]]:
     """Series with the labels that matter and their finite values, times left out."""
-    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Series])]
+    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_LabelledSeries])]
     return [(labels, values[np.isfinite(values)]) for labels, values in series]
 
 
@@ -146,7 +146,7 @@ def _pairs(raw: msgspec.Raw) -> Floats:
     return numbers.reshape(-1, 2)
 
 
-def _columns(times: Floats, query: Query) -> npt.NDArray[np.int64]:
+def _columns(times: Floats, query: RangeQuery) -> npt.NDArray[np.int64]:
     """Evaluation of each time stamp; one between evaluations or before the first breaks the protocol."""
     step = query.grid.step_seconds
     exact = (times - query.first_seconds) / step
@@ -175,7 +175,7 @@ def _finite(numbers: Floats) -> tuple[npt.NDArray[np.bool_], Counter[Defect]]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Named:
+class SignalUsage:
     """Usage of one signal with the containers that had several series."""
 
     signal: Signal
@@ -183,7 +183,7 @@ class Named:
     duplicates: frozenset[Ref]
 
 
-def usages(query: Query, samples: Samples, node_names: Mapping[str, str], overlap_slots: int) -> list[Named]:
+def usages(query: RangeQuery, samples: Samples, node_names: Mapping[str, str], overlap_slots: int) -> list[SignalUsage]:
     """Usage of every signal of the query, rows sorted by reference, on the query's grid.
 
     node_names: address -> node, for series that name a node by its address. overlap_slots: for how long a restarted
@@ -194,7 +194,7 @@ def usages(query: Query, samples: Samples, node_names: Mapping[str, str], overla
     of_part: dict[str, list[int]] = {}
     for row, labels in enumerate(samples.labels):
         of_part.setdefault(only.name if only else labels.part, []).append(row)
-    out: list[Named] = []
+    out: list[SignalUsage] = []
     for name, part in parts.items():
         rows = of_part.get(name, [])
         block = _Block([samples.labels[r] for r in rows], samples.values[rows], query, overlap_slots)
@@ -208,7 +208,7 @@ class _Block:
 
     labels: list[Labels]
     values: Floats
-    query: Query
+    query: RangeQuery
     overlap_slots: int
 
     @property
@@ -220,14 +220,14 @@ class _Block:
         return _Block([self.labels[r] for r in rows], values, self.query, self.overlap_slots)
 
 
-def _read_container(part: Part, block: _Block, _: Mapping[str, str]) -> list[Named]:
+def _read_container(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[SignalUsage]:
     first = _joined(part.signals[0], block, block.slots * part.scale, (x.of_container for x in block.labels))
     refs, values, grid = first.usage.refs, first.usage.values, block.query.grid
-    twins = [Named(s, _usage(s, refs, grid, values), first.duplicates) for s in part.signals[1:]]
+    twins = [SignalUsage(s, _usage(s, refs, grid, values), first.duplicates) for s in part.signals[1:]]
     return [first, *twins]
 
 
-def _read_node(part: Part, block: _Block, node_names: Mapping[str, str]) -> list[Named]:
+def _read_node(part: QueryPart, block: _Block, node_names: Mapping[str, str]) -> list[SignalUsage]:
     def node(labels: Labels) -> NodeRef:
         address = labels.instance.rpartition(":")[0] or labels.instance
         return NodeRef(labels.node or node_names.get(address, address))
@@ -243,7 +243,7 @@ _AMOUNTS: Final = {
 }
 
 
-def _read_gauges(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]:
+def _read_gauges(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[SignalUsage]:
     out = []
     for (metric, resource), (signal, scale) in _AMOUNTS.items():
         rows = [i for i, x in enumerate(block.labels) if (of_any(x.name), x.resource) == (metric, resource)]
@@ -252,7 +252,7 @@ def _read_gauges(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]:
     return out
 
 
-def _read_counters(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]:
+def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[SignalUsage]:
     """Restarts are the counter's steps; an OOM kill is a restart with that reason, or a step of the kubelet's."""
 
     def stepped(metric: str) -> tuple[list[PodContainerRef], Floats]:
@@ -277,16 +277,18 @@ def _read_counters(_: Part, block: _Block, __: Mapping[str, str]) -> list[Named]
     both = np.concatenate([np.reshape(by_reason, (len(restarts), block.query.grid.size)), killed])
     kills = _joined(Signal.OOM_KILLS, block, both, [*restarts, *events])
     return [
-        Named(Signal.OOM_KILLS, kills.usage, frozenset()),
-        Named(Signal.RESTARTS, _usage(Signal.RESTARTS, tuple(restarts), block.query.grid, restarted), frozenset()),
+        SignalUsage(Signal.OOM_KILLS, kills.usage, frozenset()),
+        SignalUsage(
+            Signal.RESTARTS, _usage(Signal.RESTARTS, tuple(restarts), block.query.grid, restarted), frozenset()
+        ),
     ]
 
 
-_READERS: Final[dict[Kind, Callable[[Part, _Block, Mapping[str, str]], list[Named]]]] = {
-    Kind.CONTAINER: _read_container,
-    Kind.NODE: _read_node,
-    Kind.GAUGES: _read_gauges,
-    Kind.COUNTERS: _read_counters,
+_READERS: Final[dict[PartKind, Callable[[QueryPart, _Block, Mapping[str, str]], list[SignalUsage]]]] = {
+    PartKind.CONTAINER: _read_container,
+    PartKind.NODE: _read_node,
+    PartKind.GAUGES: _read_gauges,
+    PartKind.COUNTERS: _read_counters,
 }
 
 
@@ -305,7 +307,7 @@ def increases(counters: Floats) -> Floats:
     return now - base
 
 
-def _joined(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) -> Named:
+def _joined(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) -> SignalUsage:
     """One row per reference: the maximum of its series."""
     series_refs = list(refs)
     order = sorted(set(series_refs))
@@ -316,7 +318,7 @@ def _joined(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) 
     twice = np.bincount(target, minlength=len(order)) > 1
     duplicates = _overlapping(values, target, np.flatnonzero(twice), block.overlap_slots)
     usage = _usage(signal, tuple(order), block.query.grid, joined)
-    return Named(signal, usage, frozenset(order[i] for i in duplicates))
+    return SignalUsage(signal, usage, frozenset(order[i] for i in duplicates))
 
 
 def _overlapping(values: Floats, target: npt.NDArray[np.intp], rows: npt.NDArray[np.intp], slots: int) -> list[int]:

@@ -96,7 +96,7 @@ def own_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Template:
+class _WorkloadTemplate:
     """What is known of a workload while its pods are read."""
 
     running: int = 0
@@ -106,7 +106,7 @@ class _Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class InventoryBuild:
     """An inventory and how many pods have no known owner."""
 
     inventory: Inventory
@@ -115,7 +115,7 @@ class Found:
     """Address -> node."""
 
 
-def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> Found:
+def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> InventoryBuild:
     """The inventory at a moment. Pods of the window that are gone have end_seconds = now; usage may know better."""
     owner, unknown = _owners(rows.owners)
     amounts = _amounts(rows.state)
@@ -131,7 +131,7 @@ def build(cluster: str, now_seconds: int, rows: Rows, marks: Marks | None) -> Fo
         limit_ranges=declared.limit_ranges(rows.state), quotas=declared.quotas(rows.state),
         server_version=declared.server_version(rows.state), controllers=declared.controllers(rows.state),
     )  # fmt: skip
-    return Found(inventory, unknown, _addresses(rows.state))
+    return InventoryBuild(inventory, unknown, _addresses(rows.state))
 
 
 def _unknown(classes: bool, state: declared.State) -> Iterable[str]:
@@ -267,9 +267,9 @@ def _workloads(
     pods: Sequence[Pod], amounts: Mapping[Key, dict[str, Container]], autoscalers: Mapping[WorkloadRef, Autoscaler]
 ) -> Iterable[Workload]:
     """A workload for each owner; its template is the newest pod whose containers are known."""
-    templates: dict[WorkloadRef, _Template] = {}
+    templates: dict[WorkloadRef, _WorkloadTemplate] = {}
     for pod in pods:
-        template = templates.setdefault(pod.workload, _Template())
+        template = templates.setdefault(pod.workload, _WorkloadTemplate())
         template.running += pod.running
         containers = amounts.get((pod.namespace, pod.name), {})
         age = (pod.start_seconds, pod.name)

@@ -1,7 +1,7 @@
 """What is asked: the expression of each signal, given the server's scrape interval. Pure.
 
-A `Part` is one expression with a hole for the namespaces of a shard; its `kind` says how the answer is read (`decode`).
-Prometheus evaluates at a slot's END. Windows and their cost are explained at `Rates`.
+A `QueryPart` is one expression with a hole for the namespaces of a shard; its `kind` says how the answer is read
+(`decode`). Prometheus evaluates at a slot's END. Windows and their cost are explained at `Rates`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROOT: Final = (equal("id", "/"),)
 """A node's root group."""
 
 
-class Kind(StrEnum):
+class PartKind(StrEnum):
     """How an answer's series become signals."""
 
     CONTAINER = "container"
@@ -58,7 +58,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QueryPart:
     """`head` + selector + `tail`, evaluated every `step_seconds`; `scale` turns values into the signal's unit.
 
     `lead`: the answer needs one evaluation before the first slot (counters are subtracted). `series` is the expected
@@ -66,7 +66,7 @@ class Part:
     """
 
     name: str
-    kind: Kind
+    kind: PartKind
     signals: tuple[Signal, ...]
     matchers: tuple[Matcher, ...]
     head: str = ""
@@ -87,7 +87,7 @@ class Part:
     @property
     def lead(self) -> bool:
         """Whether the value before the first slot is needed."""
-        return self.kind is Kind.COUNTERS
+        return self.kind is PartKind.COUNTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Rates:
         return FIVE_MINUTES_SECONDS // self.pieces
 
 
-def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Part, ...]:
+def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[QueryPart, ...]:
     """The 5-minute parts. `rule`: the recorded rate covers the window (only where rates' window is the rule's own)."""
     own = of_labels(labels)
     window = f"[{rates.window_seconds}s])"
@@ -129,32 +129,38 @@ def usage_parts(rates: Rates, labels: Mapping[str, str], rule: bool) -> tuple[Pa
     both = (Signal.CPU_USAGE_MEAN, *(() if rates.pieces > 1 else (Signal.CPU_USAGE_MAX,)))
     memory = ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
 
-    def rate(name: str, metric: str, signals: tuple[Signal, ...], scale: float) -> Part:
-        return Part(name, Kind.CONTAINER, signals, (named(metric), *CONTAINERS, *own), "rate(", window, scale=scale)
+    def rate(name: str, metric: str, signals: tuple[Signal, ...], scale: float) -> QueryPart:
+        return QueryPart(
+            name, PartKind.CONTAINER, signals, (named(metric), *CONTAINERS, *own), "rate(", window, scale=scale
+        )
 
     mean = rate("cpu", CPU, both, 1000.0)
     if recorded:
-        mean = Part("cpu", Kind.CONTAINER, both, (named(CPU_RULE), *CONTAINERS, *own), scale=1000.0)
+        mean = QueryPart("cpu", PartKind.CONTAINER, both, (named(CPU_RULE), *CONTAINERS, *own), scale=1000.0)
     return (
         mean,
         *((_maximum(rates, own),) if rates.pieces > 1 else ()),
         rate("throttled", THROTTLED, (Signal.CPU_THROTTLED_MEAN,), 1000.0),
         rate("pressure", PRESSURE, (Signal.CPU_PRESSURE_MEAN,), 1.0),
-        Part("memory", Kind.CONTAINER, (Signal.MEMORY_WORKING_SET_MAX,), (named(MEMORY), *CONTAINERS, *own), *memory),
-        Part(
+        QueryPart(
+            "memory", PartKind.CONTAINER, (Signal.MEMORY_WORKING_SET_MAX,), (named(MEMORY), *CONTAINERS, *own), *memory
+        ),
+        QueryPart(
             "node-cpu",
-            Kind.NODE,
+            PartKind.NODE,
             (Signal.NODE_CPU_USAGE_MEAN,),
             (named(CPU), *ROOT, *own),
             "rate(",
             window,
             scale=1000.0,
         ),
-        Part("node-memory", Kind.NODE, (Signal.NODE_MEMORY_WORKING_SET_MAX,), (named(MEMORY), *ROOT, *own), *memory),
+        QueryPart(
+            "node-memory", PartKind.NODE, (Signal.NODE_MEMORY_WORKING_SET_MAX,), (named(MEMORY), *ROOT, *own), *memory
+        ),
     )
 
 
-def _maximum(rates: Rates, own: tuple[Matcher, ...]) -> Part:
+def _maximum(rates: Rates, own: tuple[Matcher, ...]) -> QueryPart:
     """Maximum of short rates: pieces overlap by one scrape, so that every increase lies in one of them.
 
     The subquery's range is a second short of the slot, so that exactly `pieces` evaluations fall into it on every
@@ -163,10 +169,12 @@ def _maximum(rates: Rates, own: tuple[Matcher, ...]) -> Part:
     piece = rates.piece_seconds
     tail = f"[{piece + rates.scrape_seconds}s])[{FIVE_MINUTES_SECONDS - 1}s:{piece}s])"
     matchers = (named(CPU), *CONTAINERS, *own)
-    return Part("cpu-max", Kind.CONTAINER, (Signal.CPU_USAGE_MAX,), matchers, "max_over_time(rate(", tail, scale=1000.0)
+    return QueryPart(
+        "cpu-max", PartKind.CONTAINER, (Signal.CPU_USAGE_MAX,), matchers, "max_over_time(rate(", tail, scale=1000.0
+    )
 
 
-def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[Part, ...]:
+def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:
     """Requests and limits, and the counters behind restarts and OOM kills, sidecars' too."""
     own = of_labels(labels)
     # The last value inside the hour: looked up every 15 minutes, so that short-lived pods are found at the price of
@@ -182,10 +190,10 @@ def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[Part, ...]:
     )
     amounts = (Signal.CPU_REQUEST, Signal.CPU_LIMIT, Signal.MEMORY_REQUEST, Signal.MEMORY_LIMIT)
     return (
-        Part("amounts", Kind.GAUGES, amounts, gauges, head, tail, HOUR_SECONDS, series=4.0),
-        Part(
+        QueryPart("amounts", PartKind.GAUGES, amounts, gauges, head, tail, HOUR_SECONDS, series=4.0),
+        QueryPart(
             "counters",
-            Kind.COUNTERS,
+            PartKind.COUNTERS,
             (Signal.OOM_KILLS, Signal.RESTARTS),
             counters,
             head,

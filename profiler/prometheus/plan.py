@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Final
 
 from cotenant.model.usage import DAY_SECONDS, Signal, TimeGrid
-from profiler.prometheus.parts import Kind, Part
+from profiler.prometheus.parts import PartKind, QueryPart
 from profiler.prometheus.promql import Matcher, marked, none_of, one_of, union
 
 MARK: Final = "cotenant_part"
@@ -22,7 +22,7 @@ MAX_STEPS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class NamespaceShard:
     """Some namespaces: those of `names`, or, when `rest`, all but `others` (unknown ones are in one shard too)."""
 
     names: tuple[str, ...] = ()
@@ -35,21 +35,23 @@ class Shard:
             return (one_of("namespace", self.names),)
         return (none_of("namespace", self.others),) if self.others else ()
 
-    def halves(self) -> tuple[Shard, Shard] | None:
+    def halves(self) -> tuple[NamespaceShard, NamespaceShard] | None:
         """Two shards that cover this one; None for a single namespace."""
         if len(self.names) < 2:
             return None
         lower, upper = self.names[: len(self.names) // 2], self.names[len(self.names) // 2 :]
-        return Shard(lower, (), False), Shard(upper, (*self.others, *lower) if self.rest else (), self.rest)
+        return NamespaceShard(lower, (), False), NamespaceShard(
+            upper, (*self.others, *lower) if self.rest else (), self.rest
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class RangeQuery:
     """One range query: the union of its parts for one shard over one grid."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[QueryPart, ...]
     grid: TimeGrid
-    shard: Shard = Shard()
+    shard: NamespaceShard = NamespaceShard()
     shift_seconds: int = 0
     """Added to every moment: a grid's lie on multiples of its step."""
 
@@ -71,11 +73,12 @@ class Query:
     def text(self) -> str:
         """The expression; with several parts every series is marked with its part's name."""
         own = [
-            (part.name, part.expression(() if part.kind is Kind.NODE else self.shard.matchers())) for part in self.parts
+            (part.name, part.expression(() if part.kind is PartKind.NODE else self.shard.matchers()))
+            for part in self.parts
         ]
         return own[0][1] if len(own) == 1 else union(marked(text, MARK, name) for name, text in own)
 
-    def halves(self) -> tuple[Query, Query] | None:
+    def halves(self) -> tuple[RangeQuery, RangeQuery] | None:
         """Two smaller queries that together answer this one: by parts, then time, then namespaces; None for an atom."""
         n, grid = len(self.parts), self.grid
         if n > 1:
@@ -83,7 +86,7 @@ class Query:
         if grid.size > 1:
             first = TimeGrid(grid.start_seconds, grid.step_seconds, grid.size // 2)
             return replace(self, grid=first), replace(self, grid=first.following(grid.size - first.size))
-        shards = None if self.parts[0].kind is Kind.NODE else self.shard.halves()
+        shards = None if self.parts[0].kind is PartKind.NODE else self.shard.halves()
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else None
 
 
@@ -94,26 +97,26 @@ class Population:
     containers: Mapping[str, int]
     nodes: int = 0
 
-    def series(self, part: Part, names: Iterable[str] | None = None) -> float:
+    def series(self, part: QueryPart, names: Iterable[str] | None = None) -> float:
         """Expected series of a part in the namespaces (None = all)."""
-        if part.kind is Kind.NODE:
+        if part.kind is PartKind.NODE:
             return float(self.nodes)
         chosen = self.containers.values() if names is None else (self.containers.get(n, 0) for n in names)
         return part.series * sum(chosen)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PartRequest:
     """Signals' parts over one stretch of time."""
 
-    part: Part
+    part: QueryPart
     grid: TimeGrid
 
 
-def plan(wishes: Sequence[Wish], people: Population, max_points: int) -> tuple[Query, ...]:
+def plan(wishes: Sequence[PartRequest], people: Population, max_points: int) -> tuple[RangeQuery, ...]:
     """Queries that fulfil the wishes, in the order of their chunks' starts."""
 
-    def stretch(request: Wish) -> tuple[int, int, int]:
+    def stretch(request: PartRequest) -> tuple[int, int, int]:
         return (request.grid.start_seconds, request.grid.step_seconds, request.grid.size)
 
     ordered = sorted((w for w in wishes if w.grid.size), key=stretch)
@@ -127,9 +130,11 @@ def plan(wishes: Sequence[Wish], people: Population, max_points: int) -> tuple[Q
     return tuple(sorted(queries, key=lambda q: q.grid.start_seconds))
 
 
-def _joined(parts: Sequence[Part], grid: TimeGrid, people: Population, max_points: int) -> Iterator[tuple[Part, ...]]:
+def _joined(
+    parts: Sequence[QueryPart], grid: TimeGrid, people: Population, max_points: int
+) -> Iterator[tuple[QueryPart, ...]]:
     """Neighbouring parts whose answers fit in one."""
-    together: list[Part] = []
+    together: list[QueryPart] = []
     points = 0.0
     for part in parts:
         more = people.series(part) * (grid.size + 1)
@@ -141,19 +146,19 @@ def _joined(parts: Sequence[Part], grid: TimeGrid, people: Population, max_point
     yield tuple(together)
 
 
-def _cut(parts: tuple[Part, ...], grid: TimeGrid, people: Population, max_points: int) -> Iterator[Query]:
+def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, people: Population, max_points: int) -> Iterator[RangeQuery]:
     """Chunks of whole days, and shards where a day of the whole cluster is too much."""
     series = sum(people.series(part) for part in parts)
     affordable = max_points // max(1.0, series)
-    all_namespaces = Shard(tuple(sorted(people.containers)))
-    if affordable >= min(grid.slots_per_day, grid.size) or parts[0].kind is Kind.NODE:
+    all_namespaces = NamespaceShard(tuple(sorted(people.containers)))
+    if affordable >= min(grid.slots_per_day, grid.size) or parts[0].kind is PartKind.NODE:
         slots = int(min(max(1, affordable), MAX_STEPS))
-        yield from (Query(parts, chunk, all_namespaces) for chunk in _chunks(grid, slots))
+        yield from (RangeQuery(parts, chunk, all_namespaces) for chunk in _chunks(grid, slots))
         return
     counts = {name: int(sum(people.series(part, (name,)) for part in parts)) for name in people.containers}
     for shard, count in shards(counts, max_points / min(grid.slots_per_day, grid.size)):
         slots = int(min(max(1, max_points // max(1, count)), MAX_STEPS))
-        yield from (Query(parts, chunk, shard) for chunk in _chunks(grid, slots))
+        yield from (RangeQuery(parts, chunk, shard) for chunk in _chunks(grid, slots))
 
 
 def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
@@ -167,7 +172,7 @@ def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
         start = end
 
 
-def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[Shard, int]]:
+def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[NamespaceShard, int]]:
     """Groups of namespaces of at most `budget` series, single ones above it, with their number of series.
 
     The last group also covers namespaces that nobody has counted.
@@ -182,10 +187,10 @@ def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[Shard, in
     for i, (names, count) in enumerate(groups):
         last = i == len(groups) - 1
         others = tuple(n for group in name_groups[:-1] for n in group) if last else ()
-        yield Shard(tuple(names), others, last), count
+        yield NamespaceShard(tuple(names), others, last), count
 
 
-def settled(queries: Sequence[Query]) -> list[dict[Signal, int]]:
+def settled(queries: Sequence[RangeQuery]) -> list[dict[Signal, int]]:
     """For each query: up to where each of its signals is complete once it and all before it are answered."""
     pending: dict[Signal, int] = {}
     ends: dict[Signal, int] = {}
@@ -200,5 +205,5 @@ def settled(queries: Sequence[Query]) -> list[dict[Signal, int]]:
     return out[::-1]
 
 
-def _signals(query: Query) -> Iterator[Signal]:
+def _signals(query: RangeQuery) -> Iterator[Signal]:
     return (signal for part in query.parts for signal in part.signals)

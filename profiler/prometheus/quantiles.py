@@ -21,8 +21,8 @@ from cotenant.model.server_quantiles import PodAnswer, ServerQuantiles
 from cotenant.model.usage import DAY_SECONDS, TimeGrid
 from profiler.prometheus.asking import Answered
 from profiler.prometheus.decode import Floats, Labels, raw_values
-from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, Kind, Part
-from profiler.prometheus.plan import MAX_STEPS, Population, Query, Shard, shards
+from profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, PartKind, QueryPart
+from profiler.prometheus.plan import MAX_STEPS, NamespaceShard, Population, RangeQuery, shards
 from profiler.prometheus.promql import named, of_labels
 
 _STEPS_PER_QUERY: Final = 1_000_000
@@ -50,7 +50,7 @@ class Question:
     pooled: tuple[float, ...] = field(default=())
 
 
-def queries(question: Question, people: Population, labels: Mapping[str, str]) -> tuple[Query, ...]:
+def queries(question: Question, people: Population, labels: Mapping[str, str]) -> tuple[RangeQuery, ...]:
     """Four instant questions for each group of namespaces, and the points when percentiles are pooled."""
     steps = question.span_seconds // question.step_seconds
     groups = [shard for shard, _ in shards(people.containers, _STEPS_PER_QUERY / max(1, steps))]
@@ -62,8 +62,8 @@ def queries(question: Question, people: Population, labels: Mapping[str, str]) -
         query
         for shard in groups
         for query in (
-            *(Query((part,), grid, shard) for part, grid in instant_parts),
-            *(Query((part,), grid, shard, shift) for part, grid in point_parts),
+            *(RangeQuery((part,), grid, shard) for part, grid in instant_parts),
+            *(RangeQuery((part,), grid, shard, shift) for part, grid in point_parts),
         )
     )
 
@@ -73,14 +73,16 @@ def _first_point(question: Question) -> int:
     return question.end_seconds // 60 * 60 - question.span_seconds
 
 
-def _instants(question: Question, labels: Mapping[str, str]) -> tuple[Part, ...]:
+def _instants(question: Question, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:
     span = f"[{question.span_seconds}s:{question.step_seconds}s])"
     own = of_labels(labels)
     by = f"max by ({_BY}) ("
     rate = (by + "rate(", f"[{question.step_seconds}s]))")
 
-    def part(name: str, function: str, metric: str, inner: tuple[str, str]) -> Part:
-        return Part(name, Kind.CONTAINER, (), (named(metric), *CONTAINERS, *own), function + inner[0], inner[1] + span)
+    def part(name: str, function: str, metric: str, inner: tuple[str, str]) -> QueryPart:
+        return QueryPart(
+            name, PartKind.CONTAINER, (), (named(metric), *CONTAINERS, *own), function + inner[0], inner[1] + span
+        )
 
     return (
         part("cpu", f"quantile_over_time({question.cpu_fraction!r}, ", CPU, rate),
@@ -90,12 +92,12 @@ def _instants(question: Question, labels: Mapping[str, str]) -> tuple[Part, ...]
     )
 
 
-def _points(question: Question, labels: Mapping[str, str]) -> tuple[tuple[Part, TimeGrid], ...]:
+def _points(question: Question, labels: Mapping[str, str]) -> tuple[tuple[QueryPart, TimeGrid], ...]:
     """Every point, in as few stretches as the server's limit on steps allows."""
     step = question.step_seconds
     matchers = (named(CPU), *CONTAINERS, *of_labels(labels))
     head, tail = f"max by ({_BY}) (rate(", f"[{step}s]))"
-    part = Part(_POOLED, Kind.CONTAINER, (), matchers, head, tail, step)
+    part = QueryPart(_POOLED, PartKind.CONTAINER, (), matchers, head, tail, step)
     # A slot is evaluated at its end, so the first one lies before the first point; the query shifts it off the epoch.
     all_points = TimeGrid((_first_point(question) // step - 1) * step, step, question.span_seconds // step + 1)
     pieces = -(-all_points.size // MAX_STEPS)
@@ -104,13 +106,13 @@ def _points(question: Question, labels: Mapping[str, str]) -> tuple[tuple[Part, 
     return tuple((part, grid) for grid in grids)
 
 
-def read(result: msgspec.Raw, query: Query) -> list[Series]:
+def read(result: msgspec.Raw, query: RangeQuery) -> list[Series]:
     """The series of one answer."""
     return [(query.parts[0].name, labels, values) for labels, values in raw_values(result)]
 
 
 def collect(
-    question: Question, answers: Iterable[tuple[Query, Answered[list[Series]]]], inventory: Inventory
+    question: Question, answers: Iterable[tuple[RangeQuery, Answered[list[Series]]]], inventory: Inventory
 ) -> ServerQuantiles:
     """All answers as one; raises the error of a part that failed, because half a quantile is a wrong one.
 
@@ -157,11 +159,11 @@ class _Pool:
     def __init__(self, fractions: Sequence[float], inventory: Inventory) -> None:
         self._fractions = fractions
         self._known, self._owners = inventory, inventory.owners()
-        self._shard = Shard()
+        self._shard = NamespaceShard()
         self._points: dict[ContainerRef, list[Floats]] = {}
         self._done: dict[ContainerRef, dict[float, float]] = {}
 
-    def turn_to(self, shard: Shard) -> None:
+    def turn_to(self, shard: NamespaceShard) -> None:
         """What comes next belongs to this group; the one before is complete."""
         if shard != self._shard:
             self._reduce()

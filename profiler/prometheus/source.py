@@ -23,10 +23,10 @@ from cotenant.model.quality import Defect
 from cotenant.model.server_quantiles import ServerQuantiles
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.settings.profiler import PrometheusSettings
-from profiler.history import Block, Report, Span
+from profiler.history import SignalSpan, SourceReport, UsageBlock
 from profiler.prometheus import asking, client, decode, inventory, quantiles, survey
-from profiler.prometheus.parts import CPU, Part, Rates, hourly_parts, usage_parts
-from profiler.prometheus.plan import Query, Shard, Wish, plan, settled
+from profiler.prometheus.parts import CPU, QueryPart, Rates, hourly_parts, usage_parts
+from profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, plan, settled
 from profiler.prometheus.promql import named, of_labels, selector
 from profiler.prometheus.quantiles import Question
 from profiler.prometheus.retry import Timer
@@ -38,7 +38,7 @@ _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
 class _Read(NamedTuple):
     """One answer, read."""
 
-    named: list[decode.Named]
+    named: list[decode.SignalUsage]
     found: decode.Samples
 
 
@@ -125,7 +125,7 @@ class PrometheusSource:
 
     def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
         """The cluster now; owners of the window's pods from the series index."""
-        everywhere = Shard(tuple(sorted(self.survey(window).population.containers)))
+        everywhere = NamespaceShard(tuple(sorted(self.survey(window).population.containers)))
         owners = self._owners(inventory.OWNERS, window, everywhere)
         moment, state = self._newest_state(now_seconds, window, everywhere)
         built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks)
@@ -133,7 +133,7 @@ class PrometheusSource:
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
         return built.inventory
 
-    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+    def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""
         if not spans:
             return
@@ -148,8 +148,8 @@ class PrometheusSource:
             self._note(answer)
             progress.advance()
             usage = tuple((n.signal, n.usage) for read in answer.found for n in read.named)
-            yield Block(usage, tuple(hole for query, _ in answer.failed for hole in _holes(query)), done)
-        yield Block((), settled={s.signal: s.end_seconds for s in spans if s.signal not in parts})
+            yield UsageBlock(usage, tuple(hole for query, _ in answer.failed for hole in _holes(query)), done)
+        yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in parts})
 
     def quantiles(self, question: Question, inventory: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
@@ -163,7 +163,7 @@ class PrometheusSource:
         """Notes on what lagged behind when the inventory was asked for."""
         return self._lateness
 
-    def report(self) -> Report:
+    def report(self) -> SourceReport:
         """What it cost and what was wrong so far."""
         account = self._client.account
         surveyed = self._survey
@@ -171,9 +171,9 @@ class PrometheusSource:
         notes = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *sorted(account.warnings))
         scrape = float(surveyed.rates.scrape_seconds) if surveyed else 0.0
         errors = tuple(self._errors.values())
-        return Report(scrape, account.queries, self._samples, account.waited_seconds, defects, notes, errors)
+        return SourceReport(scrape, account.queries, self._samples, account.waited_seconds, defects, notes, errors)
 
-    def _parts(self, surveyed: Survey) -> dict[Signal, Part]:
+    def _parts(self, surveyed: Survey) -> dict[Signal, QueryPart]:
         """Which part brings each signal; none where the server does not have the metric."""
         rule = surveyed.recorded and self._settings.recording_rules
         parts = (
@@ -186,7 +186,7 @@ class PrometheusSource:
     def _described(self, text: str, moments: range) -> _Described:
         return decode.described(self._client.range(text, moments[0], moments[-1], moments.step))
 
-    def _owners(self, metrics: Sequence[str], window: tuple[int, int], shard: Shard) -> list[dict[str, str]]:
+    def _owners(self, metrics: Sequence[str], window: tuple[int, int], shard: NamespaceShard) -> list[dict[str, str]]:
         """Label sets of the metrics' series; halved by metric, namespaces, then time, when an answer is too large."""
         start, end = window
         text = selector((named(*metrics), *of_labels(self._settings.labels), *shard.matchers()))
@@ -205,7 +205,7 @@ class PrometheusSource:
         return self._owners(metrics, (start, middle), shard) + self._owners(metrics, (middle, end), shard)
 
     def _newest_state(
-        self, now_seconds: int, window: tuple[int, int], shard: Shard
+        self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard
     ) -> tuple[int, list[tuple[dict[str, str], float]]]:
         """Series of the snapshot at the newest moment that has them, and the moment of those that tell of pods."""
         surveyed = self.survey(window)
@@ -225,7 +225,9 @@ class PrometheusSource:
         self._lateness = survey.lateness(now_seconds, surveyed, latest)
         return moment, rows
 
-    def _state(self, metrics: Sequence[str], now_seconds: int, shard: Shard) -> list[tuple[dict[str, str], float]]:
+    def _state(
+        self, metrics: Sequence[str], now_seconds: int, shard: NamespaceShard
+    ) -> list[tuple[dict[str, str], float]]:
         """Series of the metrics with their value now; halved by metric, then by namespaces, when they are too many."""
         text = selector((named(*metrics), *of_labels(self._settings.labels), *shard.matchers()))
         try:
@@ -241,7 +243,7 @@ class PrometheusSource:
         pieces = ((metrics[:half], shard), (metrics[half:], shard)) if half else ((metrics, s) for s in shards or ())
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
 
-    def _read(self, result: msgspec.Raw, query: Query) -> _Read:
+    def _read(self, result: msgspec.Raw, query: RangeQuery) -> _Read:
         """Usage in an answer."""
         samples = decode.samples(result, query)
         overlap = self._rates().window_seconds // query.grid.step_seconds + 1
@@ -261,13 +263,13 @@ class PrometheusSource:
         return self._survey.rates if self._survey else Rates(survey.DEFAULT_INTERVAL_SECONDS)
 
 
-def _holes(query: Query) -> Iterator[Span]:
+def _holes(query: RangeQuery) -> Iterator[SignalSpan]:
     """What a failed query leaves unknown."""
     grid = query.grid
-    return (Span(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
+    return (SignalSpan(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
 
 
-def _answerable(spans: Sequence[Span], surveyed: Survey) -> tuple[Span, ...]:
+def _answerable(spans: Sequence[SignalSpan], surveyed: Survey) -> tuple[SignalSpan, ...]:
     """The spans up to a late server's newest sample: what comes after it is asked for when it is there."""
     cut = []
     for span in spans:
@@ -277,6 +279,6 @@ def _answerable(spans: Sequence[Span], surveyed: Survey) -> tuple[Span, ...]:
     return tuple(span for span in cut if span.end_seconds > span.start_seconds)
 
 
-def _wishes(spans: Sequence[Span], parts: dict[Signal, Part]) -> list[Wish]:
+def _wishes(spans: Sequence[SignalSpan], parts: dict[Signal, QueryPart]) -> list[PartRequest]:
     """One wish for each part and stretch; a part that carries two signals is wished for once."""
-    return list(dict.fromkeys(Wish(parts[span.signal], span.grid) for span in spans if span.signal in parts))
+    return list(dict.fromkeys(PartRequest(parts[span.signal], span.grid) for span in spans if span.signal in parts))

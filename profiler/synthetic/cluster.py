@@ -17,7 +17,7 @@ from cotenant.model.resource import GIB, Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from profiler.synthetic import bounds, demand, fleet, lifetimes, patterns, placement, pods, seats, sizing
 from profiler.synthetic.demand import Crowd, Matrix
-from profiler.synthetic.pods import Population, Series
+from profiler.synthetic.pods import ContainerSeries, SyntheticPods
 from profiler.synthetic.seats import Seats
 from profiler.synthetic.sizing import Sized
 from profiler.synthetic.spec import SyntheticCluster, SyntheticSpec, Truth
@@ -79,7 +79,7 @@ def _per_replica(plan: Sequence[fleet.Blueprint], load: Matrix, lives: Sequence[
 
 
 def _usage(
-    spec: SyntheticSpec, populated: tuple[Seats, Crowd, Population], nodes: Sequence[Node], sized: Sequence[Sized]
+    spec: SyntheticSpec, populated: tuple[Seats, Crowd, SyntheticPods], nodes: Sequence[Node], sized: Sequence[Sized]
 ) -> tuple[dict[Signal, Usage[Any]], tuple[tuple[int, int], ...]]:
     """All signals; scrape gaps strike every 5-minute signal of a node alike."""
     rows, crowd, people = populated
@@ -110,7 +110,7 @@ def _usage(
 class _Cutter:
     """Cuts the seats' matrices into the series of pods; everything outside a pod's life and in scrape gaps is NaN."""
 
-    def __init__(self, series: Sequence[Series], rows: Seats, gaps: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, series: Sequence[ContainerSeries], rows: Seats, gaps: npt.NDArray[np.bool_]) -> None:
         self.series, self.rows, self.gaps = series, rows, gaps
 
     def __call__(self, signal: Signal, values: Matrix, grid: TimeGrid) -> Usage[PodContainerRef]:
@@ -188,7 +188,7 @@ _DECLARED = {
 }
 
 
-def _declared(people: Population, rows: Seats, sized: Sequence[Sized], hours: TimeGrid) -> dict[Signal, Usage[Any]]:
+def _declared(people: SyntheticPods, rows: Seats, sized: Sequence[Sized], hours: TimeGrid) -> dict[Signal, Usage[Any]]:
     """Requests and limits by the hour, for the containers that have them."""
     usage: dict[Signal, Usage[Any]] = {}
     for signal, (field, resource) in _DECLARED.items():
@@ -205,7 +205,7 @@ def _declared(people: Population, rows: Seats, sized: Sequence[Sized], hours: Ti
     return usage
 
 
-def _counted(people: Population, hours: TimeGrid) -> dict[Signal, Usage[Any]]:
+def _counted(people: SyntheticPods, hours: TimeGrid) -> dict[Signal, Usage[Any]]:
     """Kills and restarts per hour: 0 while a container lives, NaN else."""
     refs = tuple(one.ref for one in people.series)
     index = {ref: row for row, ref in enumerate(refs)}
@@ -219,7 +219,7 @@ def _counted(people: Population, hours: TimeGrid) -> dict[Signal, Usage[Any]]:
     return usage
 
 
-def _hourly(series: Sequence[Series], amounts: Sequence[float], hours: TimeGrid) -> Matrix:
+def _hourly(series: Sequence[ContainerSeries], amounts: Sequence[float], hours: TimeGrid) -> Matrix:
     """Rows that hold one amount in every hour the series touches, NaN else."""
     slots = HOUR_SECONDS // 300
     values = np.full((len(series), hours.size), np.nan, dtype=np.float32)

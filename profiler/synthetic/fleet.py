@@ -39,7 +39,7 @@ RUSH_HOUR = 21.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ContainerBlueprint:
     """A container of a blueprint: wanted amounts (0 = none) and how busy and full it is, relative to them."""
 
     name: str
@@ -60,7 +60,7 @@ class Blueprint:
     ref: WorkloadRef
     archetype: str
     shape: Shape
-    parts: tuple[Part, ...]
+    parts: tuple[ContainerBlueprint, ...]
     qos: QosClass = QosClass.NONE
     priority: PriorityClass = PriorityClass.NONE
     seats: int = 1
@@ -174,7 +174,7 @@ _NAMED_ALIKE = ("Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod
 """Two kinds may share a name in Kubernetes; here they do not, so that a list can be read."""
 
 
-def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tuple[Part, ...]:
+def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tuple[ContainerBlueprint, ...]:
     declared = bool(rng.random() >= archetype.bare)
     cores = archetype.cores * float(np.exp(rng.normal(0.0, 0.8)))
     gib = archetype.gib * float(np.exp(rng.normal(0.0, 0.7)))
@@ -196,7 +196,7 @@ def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tupl
     return tuple(parts)
 
 
-def _placed(parts: tuple[Part, ...], namespace: str) -> tuple[Part, ...]:
+def _placed(parts: tuple[ContainerBlueprint, ...], namespace: str) -> tuple[ContainerBlueprint, ...]:
     """The parts with the roles that the namespace gives to all but the main one."""
     role = ContainerRole.INJECTED if namespace in INJECTED_IN else ContainerRole.MAIN
     role = ContainerRole.SIDECAR if namespace in NATIVE_SIDECARS_IN else role
@@ -210,12 +210,12 @@ def _busy(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> float
     return float(np.clip(archetype.busy * np.exp(rng.normal(-0.4, 1.25)), 0.006, 1.3))
 
 
-def _part(name: str, request: tuple[float, float], limit: tuple[float, float]) -> Part:
+def _part(name: str, request: tuple[float, float], limit: tuple[float, float]) -> ContainerBlueprint:
     """A declared part from (cores, GiB) pairs."""
     units = {Resource.CPU: float(MILLICORES_PER_CORE), Resource.MEMORY: float(GIB)}
     requests = {resource: amount * units[resource] for resource, amount in zip(units, request, strict=True)}
     capped = {resource: amount * units[resource] for resource, amount in zip(units, limit, strict=True)}
-    return Part(name, requests, capped, declared=True, busy=0.2, full=0.6)
+    return ContainerBlueprint(name, requests, capped, declared=True, busy=0.2, full=0.6)
 
 
 def _memory_shape(archetype: Archetype, rng: np.random.Generator) -> MemoryShape:

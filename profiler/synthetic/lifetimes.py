@@ -23,7 +23,7 @@ FOREVER: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class ContainerRestart:
     """The main container of a seat starts anew at `slot`; `oom` when it was killed for lack of memory."""
 
     slot: int
@@ -35,7 +35,7 @@ class Life:
     """One seat: runs as [start, end) slots in order (start < 0: before the window), restarts in order."""
 
     runs: tuple[tuple[int, int], ...]
-    restarts: tuple[Restart, ...] = ()
+    restarts: tuple[ContainerRestart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,25 +169,25 @@ def _restarts(
     period: int,
     grid: TimeGrid,
     rng: np.random.Generator,
-) -> tuple[Restart, ...]:
+) -> tuple[ContainerRestart, ...]:
     if blueprint.told:
         kills = blueprint.ref.name == "checkout" and seat < 2
-        return (Restart(story_slot(grid, 9.0, 18) + 1 + seat, True),) if kills else ()
+        return (ContainerRestart(story_slot(grid, 9.0, 18) + 1 + seat, True),) if kills else ()
     if blueprint.memory is MemoryShape.SAWTOOTH:
         return _saw(runs, period, int(rng.integers(0, period)), grid)
     if rng.random() < 0.02 and blueprint.ref.kind in ("Deployment", "StatefulSet"):
         slots = sorted({int(s) for s in rng.integers(1, grid.size, int(rng.integers(1, 4)))})
-        return tuple(Restart(s, False) for s in slots if any(a < s < b for a, b in runs))
+        return tuple(ContainerRestart(s, False) for s in slots if any(a < s < b for a, b in runs))
     return ()
 
 
-def _saw(runs: tuple[tuple[int, int], ...], period: int, phase: int, grid: TimeGrid) -> tuple[Restart, ...]:
+def _saw(runs: tuple[tuple[int, int], ...], period: int, phase: int, grid: TimeGrid) -> tuple[ContainerRestart, ...]:
     """Kills every `period` slots of a run's life; a run from before the window is somewhere in its tooth.
 
     Its last kill before the window (slot <= 0) is kept, because the tooth began there.
     """
-    kills: list[Restart] = []
+    kills: list[ContainerRestart] = []
     for start, end in runs:
         first = -phase if start < 0 else start + period
-        kills += [Restart(slot, True) for slot in range(first, min(end, grid.size), period)]
+        kills += [ContainerRestart(slot, True) for slot in range(first, min(end, grid.size), period)]
     return tuple(kills)

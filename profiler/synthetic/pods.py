@@ -20,7 +20,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ContainerSeries:
     """One pod's container: row `seat_row` of the seats' matrices, alive in slots [start, end) of the grid."""
 
     ref: PodContainerRef
@@ -30,11 +30,11 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Population:
+class SyntheticPods:
     """All pods, their containers' series sorted by ref, and what happened to them."""
 
     pods: tuple[Pod, ...]
-    series: tuple[Series, ...]
+    series: tuple[ContainerSeries, ...]
     events: tuple[Event, ...]
 
 
@@ -44,11 +44,11 @@ def populate(
     seats: Seats,
     nodes: Sequence[Node],
     drawn: tuple[TimeGrid, np.random.Generator],
-) -> Population:
+) -> SyntheticPods:
     """Turn every run of every placed seat into a pod; `drawn` is the grid and the source of names."""
     grid, rng = drawn
     pods: list[Pod] = []
-    series: list[Series] = []
+    series: list[ContainerSeries] = []
     events: list[Event] = []
     parts = _rows_by_seat(seats)
     for (workload, seat), rows in parts.items():
@@ -61,7 +61,7 @@ def populate(
             pod_series = [_series(sized, name, int(row), seats, (start, end), grid) for row in rows]
             series += pod_series
             events += _events(sized, lives[workload], seat, pod_series[0], grid)
-    return Population(
+    return SyntheticPods(
         tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name))),
         tuple(sorted(series, key=lambda one: one.ref)),
         tuple(sorted(events, key=lambda event: (event.time_seconds, event.kind, event.subject))),
@@ -126,13 +126,13 @@ def _pod(sized: Sized, name: str, node: str, run: tuple[int, int], grid: TimeGri
     )  # fmt: skip
 
 
-def _series(sized: Sized, pod: str, row: int, seats: Seats, run: tuple[int, int], grid: TimeGrid) -> Series:
+def _series(sized: Sized, pod: str, row: int, seats: Seats, run: tuple[int, int], grid: TimeGrid) -> ContainerSeries:
     container = sized.containers[int(seats.part[row])].name
     ref = PodContainerRef(sized.blueprint.ref.namespace, pod, container)
-    return Series(ref, row, max(run[0], 0), min(run[1], grid.size))
+    return ContainerSeries(ref, row, max(run[0], 0), min(run[1], grid.size))
 
 
-def _events(sized: Sized, lives: Lives, seat: int, main: Series, grid: TimeGrid) -> list[Event]:
+def _events(sized: Sized, lives: Lives, seat: int, main: ContainerSeries, grid: TimeGrid) -> list[Event]:
     """Kills and restarts of the pod's main container; a deploy is told once, by the first seat's new pod."""
     events: list[Event] = []
     limit = sized.containers[0].limits.get(Resource.MEMORY)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cotenant.model.cluster import Container, ContainerRole, Node
 from cotenant.model.resource import MIB, Resource
-from profiler.synthetic.fleet import Blueprint, Part
+from profiler.synthetic.fleet import Blueprint, ContainerBlueprint
 from profiler.synthetic.spec import SyntheticSpec
 
 _MANTISSAS = np.array([1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0])
@@ -85,7 +85,7 @@ def _sized(blueprint: Blueprint, amounts: Mapping[Resource, tuple[int, ...]]) ->
     return Sized(blueprint, containers, tuple(wishes))
 
 
-def _container(part: Part, size: Mapping[Resource, int]) -> Container:
+def _container(part: ContainerBlueprint, size: Mapping[Resource, int]) -> Container:
     limits = {
         resource: int(
             _round(resource, np.array([max(amount, amount * part.limit[resource] / part.request[resource])]))[0]

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from cotenant.actions.accepting import Actions, Terms
+from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.around import Person
 from cotenant.actions.journal import Journal
 from cotenant.actions.settling import verify
@@ -56,7 +56,7 @@ def acting(where: Where, workload: WorkloadRef, method: Method, amount: int) -> 
     """Accept, judge, roll back."""
     actions = actions_of(where)
     (review,) = actions.review([recommended(workload, amount)], method=method)
-    (done,) = actions.accept([review], Terms(("cool-down", "webhook")))
+    (done,) = actions.accept([review], AcceptanceTerms(("cool-down", "webhook")))
     if done.state.in_force:
         actions.roll_back(verify(actions, done))
 

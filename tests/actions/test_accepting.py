@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.actions.accepting import Actions, Review, Terms
+from cotenant.actions.accepting import AcceptanceTerms, Actions, Review
 from cotenant.actions.around import who
 from cotenant.actions.journal import Journal, anchored
 from cotenant.actions.settling import settle, verify
@@ -35,7 +35,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
 SETTINGS = ActionSettings(soak_minutes=0.0)
-TERMS = Terms(("rollout",), batch="b1")
+TERMS = AcceptanceTerms(("rollout",), batch="b1")
 """Nothing runs here: no replica is ever ready, so the rule about rollouts is passed over."""
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -224,7 +224,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import msgspec
-from cotenant.actions.accepting import Actions, Terms
+from cotenant.actions.accepting import Actions, AcceptanceTerms
 from cotenant.actions.around import who
 from cotenant.actions.journal import Journal
 from cotenant.edges.clock import SystemClock
@@ -242,7 +242,7 @@ def reached(name):
 journal = Journal(Ledger(Path(ledger)), SystemClock(), "ann")
 actions = Actions(client, journal, ActionSettings(soak_minutes=0), who(client), reached)
 reviews = actions.review([msgspec.json.decode(found, type=Recommendation)])
-done = actions.accept(reviews, Terms(("rollout",)))
+done = actions.accept(reviews, AcceptanceTerms(("rollout",)))
 if back == "yes":
     actions.roll_back(done[0])
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.actions.desk import MOST_AT_ONCE, ClusterDesk
+from cotenant.actions.desk import MOST_AT_ONCE, ClusterChangeService
 from cotenant.edges.kube import KubeClient
 from cotenant.edges.ledger import Ledger
 from cotenant.edges.turn import turn
@@ -98,7 +98,7 @@ def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene)
     wanted = Wanted(scene.acceptable()[:1])
     (kept,) = scene.desk().accept(ADMIN, wanted)
     door = Stuck(scene)
-    desk = ClusterDesk(replace(scene.desk()._office, door=door))
+    desk = ClusterChangeService(replace(scene.desk()._office, door=door))
     slow = [threading.Thread(target=desk.dry_run, args=(ADMIN, wanted)) for _ in range(MOST_AT_ONCE)]
     try:
         for thread in slow:

@@ -18,7 +18,7 @@ from cotenant.actions.around import Person
 from cotenant.actions.around import who as asked_who
 from cotenant.cli.desk import kubeconfig_door
 from cotenant.edges.kube import KubeClient, Writer, access_review
-from cotenant.edges.kube.connection import Request
+from cotenant.edges.kube.connection import ApiRequest
 from cotenant.model.errors import ClusterForbidden
 from cotenant.model.intent import Address, Apply, Patch
 from cotenant.model.people import NotAllowed, Someone, Way
@@ -261,7 +261,7 @@ def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
 def asked(method: str, path: str, **more: str) -> list[str]:
     """Wishes as `verb group/resource/subresource namespace/name`."""
     told = []
-    for wish in doors.wishes(Request(path, method, **more)):
+    for wish in doors.wishes(ApiRequest(path, method, **more)):
         at: dict[str, Any] = wish.get("resourceAttributes") or wish["nonResourceAttributes"]
         place = f" {at.get('namespace', '')}/{at.get('name', '')}" if "resource" in at else ""
         what = "/".join(filter(None, (at.get("group"), at.get("resource"), at.get("subresource"), at.get("path"))))
@@ -305,14 +305,14 @@ def test_an_apply_is_asked_about_twice() -> None:
 @settings(max_examples=80)
 @given(st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]), st.text(alphabet="/apis.v1?=%& -", max_size=40))
 def test_whatever_the_path_something_is_asked(method: str, path: str) -> None:
-    found = doors.wishes(Request(path, method))
+    found = doors.wishes(ApiRequest(path, method))
     assert all(msgspec.json.encode(wish) for wish in found)
     assert found or (method == "GET" and path.split("?", maxsplit=1)[0].strip("/").split("/")[0] in doors.DISCOVERY)
 
 
 @pytest.mark.parametrize("path", ["/version", "/api", "/apis/apps/v1", "/openapi/v3"])
 def test_what_a_server_can_do_is_no_secret(path: str) -> None:
-    assert doors.wishes(Request(path)) == []
+    assert doors.wishes(ApiRequest(path)) == []
 
 
 def test_the_default_settings_are_the_loopbacks() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.actions.accepting import Actions, Terms
+from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.around import who
 from cotenant.actions.comparing import PrometheusComparison
 from cotenant.actions.journal import Journal
@@ -60,7 +60,7 @@ class Judged:
     def accept(self) -> None:
         """The change, rolled out."""
         found = recommended_of(self.scene.store)(self.workload)
-        (self.standing,) = self.actions.accept(self.actions.review(found), Terms(("cool-down",)))
+        (self.standing,) = self.actions.accept(self.actions.review(found), AcceptanceTerms(("cool-down",)))
         acting.settle_rollouts(self.scene)
 
     def _compare(self, _change: Change, _begun: float, _now: float, latency: str = "") -> list[Compared]:

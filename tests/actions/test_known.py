@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.actions.journal import Journal
-from cotenant.actions.known import Known
+from cotenant.actions.known import LedgerCache
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.ledger import Ledger
 from cotenant.model.change import Change, ChangeState, Happened
@@ -22,12 +22,12 @@ def change(id_: str) -> Change:
     return Change(id_, "b", "pay", "Deployment", id_, "ann", (), "template", "d@1", ())
 
 
-def journal(path: Path, known: Known | None = None) -> Journal:
+def journal(path: Path, known: LedgerCache | None = None) -> Journal:
     return Journal(Ledger(path), CLOCK, "ann", known, "203.0.113.5")
 
 
 def test_new_rows_are_added_to_what_is_known_and_nothing_is_read_twice(tmp_path: Path) -> None:
-    known, path = Known(), tmp_path / "ledger.db"
+    known, path = LedgerCache(), tmp_path / "ledger.db"
     writer = journal(path)
     writer.accept([change("a"), change("b")])
     reader = Ledger(path, reading=True)
@@ -37,7 +37,7 @@ def test_new_rows_are_added_to_what_is_known_and_nothing_is_read_twice(tmp_path:
     second = known.upto(reader)
     # Row 3 alone was read: the standing of b is the very object of before.
     assert second["a"].state is ChangeState.APPLIED and second["b"] is first["b"] and known.seq == 3
-    assert second == Known().upto(reader) and first["a"].state is ChangeState.UNKNOWN
+    assert second == LedgerCache().upto(reader) and first["a"].state is ChangeState.UNKNOWN
 
 
 def test_a_damaged_row_is_passed_over_and_named(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_damaged_row_is_passed_over_and_named(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     db.executescript("DROP TRIGGER no_update; UPDATE entries SET body = '{' || body WHERE seq = 2;")
     db.close()
-    known = Known()
+    known = LedgerCache()
     assert list(known.upto(Ledger(path, reading=True))) == ["a"]
     assert [p.seq for p in known.passed] == [2] and known.passed[0].why.startswith("row 2 was passed over")
 
@@ -58,14 +58,14 @@ def test_what_cannot_have_happened_is_passed_over(tmp_path: Path) -> None:
     writer = journal(path)
     writer.accept([change("a")])
     writer.ledger.append(1.0, "eve", [("rolled-back", "a", {}), ("applied", "ghost", {}), ("dismissed", "a", {})])
-    known = Known()
+    known = LedgerCache()
     assert known.upto(writer.ledger)["a"].state is ChangeState.UNKNOWN
     # Row 4 is no event of a change and is not for us; rows 2 and 3 are, and cannot be.
     assert [p.seq for p in known.passed] == [2, 3]
 
 
 def test_another_ledger_in_its_place_is_read_anew(tmp_path: Path) -> None:
-    known = Known()
+    known = LedgerCache()
     journal(tmp_path / "one.db").accept([change("a"), change("b")])
     journal(tmp_path / "two.db").accept([change("c")])
     assert list(known.upto(Ledger(tmp_path / "one.db", reading=True))) == ["a", "b"]
@@ -86,7 +86,7 @@ def test_however_it_is_read_in_pieces_the_standings_are_the_same(
     cuts: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("pieces") / "ledger.db"
-    writer, known = journal(path), Known()
+    writer, known = journal(path), LedgerCache()
     steps = [lambda n=n: writer.accept([change(f"c{n}")]) for n in range(4)]
     steps += [lambda n=n: writer.tell(writer.standings()[f"c{n}"], Happened.APPLIED) for n in range(4)]
     steps += [lambda n=n: writer.tell(writer.standings()[f"c{n}"], Happened.VERIFIED) for n in range(4)]
@@ -95,4 +95,4 @@ def test_however_it_is_read_in_pieces_the_standings_are_the_same(
         if number in cuts:
             known.upto(Ledger(path, reading=True))
     reader = Ledger(path, reading=True)
-    assert known.upto(reader) == Known().upto(reader) == writer.standings()
+    assert known.upto(reader) == LedgerCache().upto(reader) == writer.standings()

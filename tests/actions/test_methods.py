@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from admission.service import WebhookService
-from cotenant.actions.accepting import Actions, Review, Terms
+from cotenant.actions.accepting import AcceptanceTerms, Actions, Review
 from cotenant.actions.settling import settle, verify
 from cotenant.model.annotated import RESOURCES_ANNOTATION
 from cotenant.model.change import ChangeState
@@ -19,7 +19,7 @@ from tests.actions.world import RESOURCES, Kubelet, cpus, deployed, live, pods, 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
-TERMS = Terms(("cool-down",))
+TERMS = AcceptanceTerms(("cool-down",))
 
 
 def on(kubelet: Kubelet, plane: ControlPlane, namespace: str, **more: Any) -> WorkloadRef:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.actions.plan_desk import ClusterPlanDesk
+from cotenant.actions.plan_desk import ClusterPlanService
 from cotenant.cli.desk import plan_desk_of
 from cotenant.edges.ledger import Ledger
 from cotenant.model.errors import ClusterForbidden, CotenantError, NoData, UsageError
@@ -38,7 +38,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 @pytest.fixture
-def desk(scene: Scene) -> ClusterPlanDesk:
+def desk(scene: Scene) -> ClusterPlanService:
     return scene.desk()
 
 
@@ -47,7 +47,7 @@ def events(scene: Scene) -> list[tuple[str, str, str]]:
 
 
 def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
-    scene: Scene, desk: ClusterPlanDesk
+    scene: Scene, desk: ClusterPlanService
 ) -> None:
     scene.plan()
     plan = desk.approve(APPROVER, PEAK, Scope.ONCE, "sale")
@@ -60,7 +60,7 @@ def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
     assert sent["spec"]["approval"]["decision"] == "Approved"
 
 
-def test_a_rejection_needs_a_reason(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_a_rejection_needs_a_reason(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan()
     with pytest.raises(UsageError, match="needs a reason"):
         desk.reject(APPROVER, PEAK, "  ")
@@ -69,7 +69,7 @@ def test_a_rejection_needs_a_reason(scene: Scene, desk: ClusterPlanDesk) -> None
     assert [row.event for row in scene.rows()] == ["plan-asked", "plan-rejected"]
 
 
-ACTS: dict[str, tuple[Callable[[ClusterPlanDesk, Any], object], frozenset[Role]]] = {
+ACTS: dict[str, tuple[Callable[[ClusterPlanService, Any], object], frozenset[Role]]] = {
     "preview": (lambda d, who: d.preview(who, PEAK), frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN})),
     "approve": (lambda d, who: d.approve(who, PEAK, Scope.SERIES), frozenset({Role.APPROVER, Role.ADMIN})),
     "reject": (lambda d, who: d.reject(who, PEAK, "no"), frozenset({Role.APPROVER, Role.ADMIN})),
@@ -88,7 +88,7 @@ ACTS: dict[str, tuple[Callable[[ClusterPlanDesk, Any], object], frozenset[Role]]
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("role", list(Role))
 def test_each_act_is_done_for_the_roles_that_may_and_for_nobody_else(
-    scene: Scene, desk: ClusterPlanDesk, act: str, role: Role
+    scene: Scene, desk: ClusterPlanService, act: str, role: Role
 ) -> None:
     scene.plan()
     before = scene.api.get(scene.path("web-peak"))["metadata"]["resourceVersion"]
@@ -102,7 +102,7 @@ def test_each_act_is_done_for_the_roles_that_may_and_for_nobody_else(
     assert scene.rows() == []
 
 
-def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan()
     elsewhere = person(Role.ADMIN, "pay")
     with pytest.raises(NotAllowed):
@@ -110,7 +110,7 @@ def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene
     assert (list(desk.plans(elsewhere)), [p.name for p in desk.plans(VIEWER)]) == ([], ["web-peak"])
 
 
-def test_the_preview_answers_before_anything_is_decided(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_the_preview_answers_before_anything_is_decided(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan()
     found = desk.preview(OWNER, PEAK)
     # Four pods of two cores for two hours on one node of 16 cores.
@@ -123,14 +123,14 @@ def test_the_preview_answers_before_anything_is_decided(scene: Scene, desk: Clus
     assert (new.window.start_seconds, new.held_core_hours) == (SIX, 4.0)
 
 
-def test_a_short_ttl_is_told(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_a_short_ttl_is_told(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan()
     found = desk.preview(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))
     assert any("TTL ends before the window" in note for note in found.notes)
 
 
 def test_a_plan_is_made_sized_by_its_workload_and_its_first_occurrences_are_known(
-    scene: Scene, desk: ClusterPlanDesk
+    scene: Scene, desk: ClusterPlanService
 ) -> None:
     rule = Recurrence("0 18 * * *", "Europe/Berlin", 2 * HOUR)
     # 18:00 in Berlin is 17:00 UTC in winter.
@@ -145,7 +145,7 @@ def test_a_plan_is_made_sized_by_its_workload_and_its_first_occurrences_are_know
     assert [row.event for row in scene.rows()] == ["plan-asked", "plan-made", "plan-asked", "plan-refused"]
 
 
-def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan(quantile=0.9)
     one = desk.plan(OWNER, PEAK)
     terms = PlanTerms.of(one)
@@ -165,7 +165,7 @@ def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, desk: Clust
 
 
 def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
-    scene: Scene, desk: ClusterPlanDesk
+    scene: Scene, desk: ClusterPlanService
 ) -> None:
     scene.plan("deployment-web", source="Forecast")
     ref = PlanRef(NAMESPACE, "deployment-web")
@@ -173,14 +173,14 @@ def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
     assert plan.labels[EDITED_LABEL] == str(int(SIX + HOUR))
 
 
-def test_the_window_of_a_plan_that_holds_room_stays(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_the_window_of_a_plan_that_holds_room_stays(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan(status={"phase": "Held"})
     with pytest.raises(UsageError, match="room is held"):
         desk.edit(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + HOUR)), 1)
     assert scene.spec("web-peak")["window"] == plans.window()
 
 
-def test_one_occurrence_of_a_schedule_is_skipped_and_the_others_stay(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_one_occurrence_of_a_schedule_is_skipped_and_the_others_stay(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan("daily", source="Recurring", recurring=DAILY)
     ref = PlanRef(NAMESPACE, "daily")
     with pytest.raises(UsageError, match="does not begin at"):
@@ -194,7 +194,7 @@ def test_one_occurrence_of_a_schedule_is_skipped_and_the_others_stay(scene: Scen
 
 
 def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_not(
-    scene: Scene, desk: ClusterPlanDesk
+    scene: Scene, desk: ClusterPlanService
 ) -> None:
     scene.plan("deployment-web", source="Forecast")
     scene.plan()
@@ -208,7 +208,7 @@ def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_n
         desk.skip(OWNER, PEAK, SIX)
 
 
-def test_a_policy_is_written_without_touching_the_approval(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_a_policy_is_written_without_touching_the_approval(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan()
     desk.approve(APPROVER, PEAK, Scope.SERIES)
     plan = desk.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 0.8, 5.0, None))
@@ -218,7 +218,7 @@ def test_a_policy_is_written_without_touching_the_approval(scene: Scene, desk: C
     }  # fmt: skip
 
 
-def test_what_is_not_there_is_said_and_written_down(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_what_is_not_there_is_said_and_written_down(scene: Scene, desk: ClusterPlanService) -> None:
     with pytest.raises(NoData, match="there is no reservation plan shop/gone"):
         desk.approve(APPROVER, PlanRef(NAMESPACE, "gone"), Scope.SERIES)
     with pytest.raises(NoData, match="there is no Deployment shop/none"):
@@ -227,7 +227,7 @@ def test_what_is_not_there_is_said_and_written_down(scene: Scene, desk: ClusterP
 
 
 def test_the_history_of_a_plan_is_what_people_did_to_it_and_leaves_the_chain_whole(
-    scene: Scene, desk: ClusterPlanDesk
+    scene: Scene, desk: ClusterPlanService
 ) -> None:
     scene.plan()
     scene.plan("other")
@@ -238,7 +238,7 @@ def test_the_history_of_a_plan_is_what_people_did_to_it_and_leaves_the_chain_who
     assert Ledger(Path(scene.settings.actions.ledger), reading=True).verify().wrong_seq is None
 
 
-def test_occurrences_are_the_present_one_and_those_of_the_schedule(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_occurrences_are_the_present_one_and_those_of_the_schedule(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan("daily", source="Recurring", recurring=DAILY)
     scene.plan()
     daily, once = desk.plans(VIEWER)
@@ -264,7 +264,7 @@ def test_occurrences_are_the_present_one_and_those_of_the_schedule(scene: Scene,
     ],
 )
 def test_terms_that_cannot_be_are_refused_at_the_door(
-    scene: Scene, desk: ClusterPlanDesk, terms: PlanTerms, words: str
+    scene: Scene, desk: ClusterPlanService, terms: PlanTerms, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         desk.make(OWNER, WEB, terms)
@@ -272,7 +272,7 @@ def test_terms_that_cannot_be_are_refused_at_the_door(
     assert scene.rows() == []
 
 
-def test_a_policy_that_cannot_be_is_refused(desk: ClusterPlanDesk) -> None:
+def test_a_policy_that_cannot_be_is_refused(desk: ClusterPlanService) -> None:
     with pytest.raises(UsageError, match=r"minimum hit ratio 1\.5 is out of its range"):
         desk.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 1.5))
 
@@ -290,7 +290,7 @@ def test_what_the_cluster_forbids_is_said_written_down_and_nothing_changes(scene
     assert "approval" not in scene.spec("web-peak")
 
 
-def test_many_people_at_once_each_leave_their_rows_and_a_whole_chain(scene: Scene, desk: ClusterPlanDesk) -> None:
+def test_many_people_at_once_each_leave_their_rows_and_a_whole_chain(scene: Scene, desk: ClusterPlanService) -> None:
     names = [scene.plan(f"plan-{k}") for k in range(4)]
 
     def approve(name: str) -> str:

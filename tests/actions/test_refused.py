@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.actions.accepting import Actions, Terms
+from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.advice import MOVED
 from cotenant.actions.trying import looked, tried
 from cotenant.model.change import ChangeState
@@ -40,7 +40,7 @@ def stopped(actions: Actions, workload: WorkloadRef, amount: int = 800) -> str:
     """The words with which accepting stops before anything is asked of the cluster."""
     reviews = actions.review([recommended(workload, amount)])
     with pytest.raises(UsageError) as refused:
-        actions.accept(reviews, Terms(("cool-down",)))
+        actions.accept(reviews, AcceptanceTerms(("cool-down",)))
     (row,) = actions.journal.ledger.entries()
     assert row.event == "stopped" and str(workload) in row.body and refused.value.fix in row.body
     return str(refused.value)
@@ -112,7 +112,7 @@ def test_a_namespace_that_does_not_allow_it(  # noqa: PLR0917
     (review,) = actions.review([recommended(web, amount)], method=Method.IN_PLACE)
     dry = tried(actions, review)
     assert not dry.accepted and said in dry.words and dry.fix.startswith(step)
-    (done,) = actions.accept([review], Terms(OVER))
+    (done,) = actions.accept([review], AcceptanceTerms(OVER))
     assert done.state is ChangeState.FAILED and said in done.words and step in done.words
     assert cpus(control_plane, web) == ["1", "1"] and events(actions) == ["stopped", "accepted", "refused"]
 
@@ -124,7 +124,7 @@ def test_somebody_else_s_change_in_between(control_plane: ControlPlane, web: Wor
     control_plane.api().patch(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web", patch, kind="strategic")
     dry = tried(actions, review)
     assert (dry.accepted, dry.fix) == (False, MOVED), dry.words
-    (done,) = actions.accept([review], Terms(OVER))
+    (done,) = actions.accept([review], AcceptanceTerms(OVER))
     assert done.state is ChangeState.FAILED and done.words.endswith(MOVED)
     assert template(control_plane, web)["requests"]["cpu"] == "3" and events(actions) == ["accepted", "refused"]
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from cotenant.actions.accepting import Actions
 from cotenant.actions.around import Person
-from cotenant.actions.desk import ClusterDesk
+from cotenant.actions.desk import ClusterChangeService
 from cotenant.actions.journal import Journal
 from cotenant.actions.settling import settle
 from cotenant.actions.watching import Watcher
@@ -62,7 +62,7 @@ def reserved(scene: Scene, ref: WorkloadRef) -> WorkloadRef:
     return ref
 
 
-def desk_at(scene: Scene, hours: float = 0.0) -> ClusterDesk:
+def desk_at(scene: Scene, hours: float = 0.0) -> ClusterChangeService:
     """A desk that everybody uses with its own rights in the cluster, so many hours later."""
     clock = FixedClock(scene.end_seconds + 3600 * hours)
     return desk_of(scene.settings, scene.store, kubeconfig_door(scene.settings.kube), clock)

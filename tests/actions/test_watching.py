@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from admission.service import WebhookService
-from cotenant.actions.accepting import Actions, Terms
+from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.around import Person
 from cotenant.actions.journal import Journal
 from cotenant.actions.notifying import payload
@@ -34,7 +34,7 @@ from tests.actions.world import Kubelet, cpus, deployed, pods, recommended, temp
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
-TERMS = Terms(("cool-down",), canary=0.5)
+TERMS = AcceptanceTerms(("cool-down",), canary=0.5)
 HOUR = 3600.0
 
 

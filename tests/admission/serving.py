@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from admission.app import WebhookApp
-from admission.authority import Material, Policy, renewed
+from admission.authority import CertificatePolicy, Material, renewed
 from admission.profile_record import signing_key
 from admission.server import WebhookServer
 from admission.view import ClusterView
@@ -20,7 +20,7 @@ from cotenant.edges.clock import SystemClock
 from cotenant.edges.telemetry import Metrics
 from cotenant.settings.admission import AdmissionSettings
 
-POLICY = Policy(("127.0.0.1", "localhost"))
+POLICY = CertificatePolicy(("127.0.0.1", "localhost"))
 
 
 def review_of(

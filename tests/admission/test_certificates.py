@@ -13,13 +13,13 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.authority import Material, Pair, Policy, readable, renewed
+from admission.authority import CertificatePolicy, Material, Pair, readable, renewed
 from admission.certificates import FileKeeper, FolderStore, Injector, Keeper
 from cotenant.model.errors import ClusterConflict, ClusterForbidden, StoreError, UsageError
 
 NOW = 1.79e9
 DAY = 86_400.0
-POLICY = Policy(("cotenant-webhook.cotenant.svc", "127.0.0.1"), 365, 90, 600)
+POLICY = CertificatePolicy(("cotenant-webhook.cotenant.svc", "127.0.0.1"), 365, 90, 600)
 
 
 def verifies(serving: Pair, bundle: bytes, at: float) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from admission.authority import Policy
+from admission.authority import CertificatePolicy
 from admission.certificates import FolderStore, Injector, Keeper, SecretStore
 from admission.service import WebhookService
 from cotenant.edges.clock import SystemClock
@@ -33,7 +33,7 @@ def test_replicas_agree_on_one_certificate_in_the_secret(control_plane: ControlP
     settings = AdmissionSettings()
     stores = [SecretStore(control_plane.client(account(control_plane, WEBHOOK)), settings) for _ in range(4)]
     shown: list[Any] = []
-    policy = Policy(("another.name",))
+    policy = CertificatePolicy(("another.name",))
     keepers = [Keeper(store, policy, SystemClock(), shown.append, None) for store in stores]
     held, version = stores[0].read()
     assert held is not None
@@ -56,7 +56,7 @@ def test_an_authority_rolls_over_without_a_failed_call(
         enforce(api, namespace)
         # An hour of life and a minute of overlap: an authority is due after 40 minutes, and what is issued for the next
         # minutes is valid now already, being backdated by an hour.
-        policy = Policy(("127.0.0.1",), 1 / 24, 1 / 24, 60)
+        policy = CertificatePolicy(("127.0.0.1",), 1 / 24, 1 / 24, 60)
         injector = Injector(control_plane.client(account(control_plane, WEBHOOK)), AdmissionSettings())
         clock = JumpingClock()
         keeper = Keeper(FolderStore(tmp_path / "short"), policy, clock, service.server.show, injector)

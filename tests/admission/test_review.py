@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.config_rules import problems_of_config
-from admission.review import ROUTES, Asked, answer
+from admission.review import ROUTES, ReviewContext, answer
 from admission.view import ClusterView
 from bench.webhook_reviews import review, view
 
@@ -20,7 +20,7 @@ PYTHON = re.compile(r"<[A-Za-z]\w*\.\w+: |\bNone\b|\bNoneType\b|\bTrue\b|\bFalse
 """What nobody writes in a manifest."""
 
 
-def check(path: str, body: bytes, asked: Asked) -> None:
+def check(path: str, body: bytes, asked: ReviewContext) -> None:
     """Status 200 or 400; a 200 answers this review with a patch that applies and that is empty when asked again."""
     found = answer(path, body, asked)
     if found.status == 400:
@@ -47,18 +47,18 @@ def check(path: str, body: bytes, asked: Asked) -> None:
 def test_a_nearly_right_review_gets_a_usable_answer_and_twice_is_once(seed: int) -> None:
     draw = random.Random(seed)
     place = ("koordinator-system", "slo-controller-config")
-    asked = Asked(view(draw), 1e9, record_key=b"k", config_rules=problems_of_config, config_place=place)
+    asked = ReviewContext(view(draw), 1e9, record_key=b"k", config_rules=problems_of_config, config_place=place)
     check(*review(draw), asked)
 
 
 @given(st.sampled_from(sorted(ROUTES)), st.binary(max_size=200))
 @settings(max_examples=100, deadline=None)
 def test_any_bytes_are_answered_with_words(path: str, body: bytes) -> None:
-    assert answer(path, body, Asked(view(random.Random(1)))).status == 400
+    assert answer(path, body, ReviewContext(view(random.Random(1)))).status == 400
 
 
 def test_a_path_that_is_not_ours_is_404() -> None:
-    assert answer("/mutate-node", b"", Asked(view(random.Random(1)))).status == 404
+    assert answer("/mutate-node", b"", ReviewContext(view(random.Random(1)))).status == 404
 
 
 def test_a_quota_that_goes_with_its_whole_collection_is_asked_for_by_its_own_name() -> None:
@@ -66,7 +66,7 @@ def test_a_quota_that_goes_with_its_whole_collection_is_asked_for_by_its_own_nam
     group = {"group": "scheduling.sigs.k8s.io", "version": "v1alpha1"}
     request = {"uid": "u", "operation": "DELETE", "resource": {**group, "resource": "elasticquotas"}, "oldObject": old}
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, "name": ""}}
-    asked = Asked(ClusterView(), pods_of_quota={"team-a": 3}.__getitem__)
+    asked = ReviewContext(ClusterView(), pods_of_quota={"team-a": 3}.__getitem__)
     found = json.loads(answer("/validate-quota", json.dumps(body).encode(), asked).body)["response"]
     assert not found["allowed"]
     assert "used by 3 pods" in found["status"]["message"]

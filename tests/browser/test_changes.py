@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from cotenant.actions.desk import ClusterDesk
+from cotenant.actions.desk import ClusterChangeService
 from cotenant.edges.clock import FixedClock
 from cotenant.model.change import ChangeState
 from cotenant.model.desk import Wanted
@@ -41,7 +41,7 @@ def scene(tmp_path: Path, made: Prepared) -> Iterator[Scene]:
         yield found
 
 
-def desk_of(scene: Scene) -> ClusterDesk:
+def desk_of(scene: Scene) -> ClusterChangeService:
     """A desk whose clock stands where the dashboard's does."""
     return scene.desk(FixedClock(scene.end_seconds))
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.actions.desk import ClusterDesk
+from cotenant.actions.desk import ClusterChangeService
 from cotenant.cli.desk import desk_of
 from cotenant.model.change import ChangeState
 from cotenant.model.desk import Wanted
@@ -63,7 +63,7 @@ def measured(folder: Path, workload: WorkloadRef, begun: int) -> Iterator[str]:
         yield server.url
 
 
-def desk(scene: acting.Scene, url: str, clock: TestClock) -> ClusterDesk:
+def desk(scene: acting.Scene, url: str, clock: TestClock) -> ClusterChangeService:
     """A desk that has a metric source, by which 20 % longer and 10 points more throttling are harm."""
     settings = scene.settings
     prometheus = msgspec.structs.replace(settings.profiler.prometheus, url=url)

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from cotenant.cli.desk import desk_of
-from cotenant.edges.ledger import Entry, Ledger
+from cotenant.edges.ledger import Ledger, LedgerRow
 from cotenant.settings.access import AccessSettings
 from cotenant.sim.api_server import Account, Rule
 from dashboard import reviewing
@@ -54,7 +54,7 @@ def accept(browser: Browser, scene: Scene, key: str = "k1") -> requests.Response
     return browser.post("/api/v1/changes", json=body, headers={"Idempotency-Key": key})
 
 
-def rows(scene: Scene) -> list[Entry]:
+def rows(scene: Scene) -> list[LedgerRow]:
     ledger = Ledger(Path(scene.settings.actions.ledger), reading=True)
     found = list(ledger.entries())
     ledger.close()

@@ -20,8 +20,8 @@ import yaml
 from cotenant.cli.desk import desk_of, kubeconfig_door, plan_desk_of
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import Writer
-from cotenant.edges.kube.connection import Request
-from cotenant.edges.ledger import Entry, Ledger
+from cotenant.edges.kube.connection import ApiRequest
+from cotenant.edges.ledger import Ledger, LedgerRow
 from cotenant.model.desk import Wanted
 from cotenant.model.intent import Address, Create
 from cotenant.model.people import RIGHTS, Grant, Right, Role, Someone
@@ -67,7 +67,7 @@ class House:
         found.get("/", page=True)
         return found
 
-    def rows(self) -> list[Entry]:
+    def rows(self) -> list[LedgerRow]:
         """Of the ledger."""
         ledger = Ledger(Path(self.scene.settings.actions.ledger), reading=True)
         found = list(ledger.entries())
@@ -78,7 +78,7 @@ class House:
         """Rows of the ledger, and the cluster's revision, which every write moves."""
         rows = len(self.rows())
         client = self.scene.client
-        answer = client.request("list", Request(f"/api/v1/namespaces/{self.scene.namespace}/pods?limit=1"))
+        answer = client.request("list", ApiRequest(f"/api/v1/namespaces/{self.scene.namespace}/pods?limit=1"))
         client.close()
         return rows, json.loads(answer.body)["metadata"]["resourceVersion"]
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cotenant.edges.kube import connect
-from cotenant.edges.kube.discovery import RULES, Candidate, Flavour, Service, candidates, find_prometheus
+from cotenant.edges.kube.discovery import RULES, Flavour, PrometheusService, Service, candidates, find_prometheus
 from cotenant.model.errors import ClusterForbidden
 from cotenant.settings.kube import KubeSettings
 
@@ -58,7 +58,7 @@ def test_a_found_service_answers_through_the_api_servers_proxy(api: Any, kubecon
 
 def test_openshifts_thanos_is_reached_by_tls() -> None:
     assert (
-        Candidate(Flavour.THANOS, "m", "q", 9091, "https").proxy_path
+        PrometheusService(Flavour.THANOS, "m", "q", 9091, "https").proxy_path
         == "/api/v1/namespaces/m/services/https:q:9091/proxy"
     )
     openshift = service(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import EventRecorder, Regarding, access_review
 from cotenant.edges.kube.connection import Answer
-from cotenant.edges.kube.series import BURST, KEPT, REPEAT_SECONDS, Backlog, Subject
+from cotenant.edges.kube.series import BURST, KEPT, REPEAT_SECONDS, Backlog, EventSubject
 from cotenant.model.errors import ClusterError, ClusterForbidden, ClusterUnreachable, NotLeader
 from tests.cluster import faults
 from tests.cluster.control_plane import ControlPlane
@@ -66,7 +66,9 @@ def test_an_event_carries_the_annotations_of_what_happened_last(
 ) -> None:
     for number in range(2):
         told = recorder(NOW + 100 * number)
-        told.tell(Subject(config(namespace), "ValueSet", "sets"), f"sets {number}", {"cotenant.dev/act": str(number)})
+        told.tell(
+            EventSubject(config(namespace), "ValueSet", "sets"), f"sets {number}", {"cotenant.dev/act": str(number)}
+        )
         assert (told.flush(), told.error) == (1, None)
     (event,) = events(control_plane, namespace)
     assert (event["note"], event["metadata"]["annotations"]["cotenant.dev/act"]) == ("sets 0", "1")
@@ -157,8 +159,8 @@ def test_an_event_that_is_refused_holds_up_no_other(control_plane: ControlPlane,
 
 
 # --- pace, without a server -------------------------------------------------------------------------------------------
-def subject(number: int) -> Subject:
-    return Subject(Regarding("v1", "Node", f"n{number}"), "Degraded", "no NodeMetric")
+def subject(number: int) -> EventSubject:
+    return EventSubject(Regarding("v1", "Node", f"n{number}"), "Degraded", "no NodeMetric")
 
 
 def test_the_same_thing_is_told_once_a_minute() -> None:
@@ -207,10 +209,10 @@ def test_every_occurrence_is_told_once_or_still_waits(steps: list[tuple[int, flo
 
 @given(name=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True))
 def test_an_events_name_is_one_that_the_server_takes(name: str) -> None:
-    found = Subject(Regarding("v1", "Node", name), "Degraded", "x").event_name(COMPONENT)
+    found = EventSubject(Regarding("v1", "Node", name), "Degraded", "x").event_name(COMPONENT)
     assert len(found) <= 253
     assert all(part and part[0] != "-" for part in found.split(".")[-1:])
-    assert found == Subject(Regarding("v1", "Node", name), "Degraded", "x").event_name(COMPONENT)
+    assert found == EventSubject(Regarding("v1", "Node", name), "Degraded", "x").event_name(COMPONENT)
 
 
 # --- reviews ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.edges.kube import projection
 from cotenant.edges.kube.objects import PodObject
-from cotenant.edges.kube.observed import NodeWire, PodWire, node_of, pod_of
+from cotenant.edges.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.model.errors import QuantityError
 from cotenant.model.observed import ObservedNode, ObservedPod
 from cotenant.model.qos import PriorityClass, QosClass
@@ -21,7 +21,7 @@ MIB = 2**20
 
 def pod(spec: dict[str, Any], phase: str = "Running", **meta: Any) -> ObservedPod:
     body = {"metadata": {"name": "p", "namespace": "shop", "uid": "u", **meta}, "spec": spec}
-    return pod_of(msgspec.json.decode(msgspec.json.encode({**body, "status": {"phase": phase}}), type=PodWire))
+    return pod_of(msgspec.json.decode(msgspec.json.encode({**body, "status": {"phase": phase}}), type=ObservedPodWire))
 
 
 def container(restart: str = "", **requests: str) -> dict[str, Any]:
@@ -112,4 +112,4 @@ def test_cpu_and_memory_are_what_the_scan_counts_too(main: Any, init: Any, overh
     spec = {"containers": main, "initContainers": init, "overhead": overhead, "resources": {"requests": own}}
     text = msgspec.json.encode({"metadata": {"name": "p", "namespace": "shop"}, "spec": spec})
     by_scan = projection.effective_request(msgspec.json.decode(text, type=PodObject))
-    assert pod_of(msgspec.json.decode(text, type=PodWire)).requests == {r.value: a for r, a in by_scan.items()}
+    assert pod_of(msgspec.json.decode(text, type=ObservedPodWire)).requests == {r.value: a for r, a in by_scan.items()}

@@ -12,7 +12,7 @@ import pytest
 
 from cotenant.model.forecast import LEVELS
 from cotenant.settings.forecasting import ForecastingSettings
-from forecasting.booster import Booster, Moment, feature_names, features, scale_of, train
+from forecasting.booster import Booster, BoosterInput, feature_names, features, scale_of, train
 from forecasting.losses import pinball
 
 DEFAULTS = msgspec.structs.replace(ForecastingSettings(), booster_rows=5000)
@@ -20,14 +20,14 @@ STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.84
 MEMBERS, SERIES = 3, 60
 
 
-def moment_of(seed: int, scale: float = 1.0) -> tuple[Moment, np.ndarray]:
+def moment_of(seed: int, scale: float = 1.0) -> tuple[BoosterInput, np.ndarray]:
     """Three members around 1000; the second knows the truth to within 10, and the choice follows the first."""
     rng = np.random.default_rng(seed)
     truth = 1000 + 100 * rng.normal(0, 1, (SERIES, 48))
     centres = np.stack([np.full_like(truth, 1000.0), truth + 10 * rng.normal(0, 1, truth.shape), truth * 0 + 900])
     forecasts = (centres[..., None] + 100 * STANDARD).astype(np.float32) * np.float32(scale)
     history = (1000 + 100 * rng.normal(0, 1, (SERIES, 480))).astype(np.float32) * np.float32(scale)
-    moment = Moment(history, forecasts, forecasts[0], np.full(SERIES, 100.0 * scale))
+    moment = BoosterInput(history, forecasts, forecasts[0], np.full(SERIES, 100.0 * scale))
     return moment, (truth * scale).astype(np.float32)
 
 
@@ -37,7 +37,7 @@ def trained(settings: ForecastingSettings = DEFAULTS, scale: float = 1.0) -> Boo
     return train(moments, np.stack(actual), settings)
 
 
-def quantiles(booster: Booster, moment: Moment) -> np.ndarray:
+def quantiles(booster: Booster, moment: BoosterInput) -> np.ndarray:
     return booster.quantiles(moment, scale_of(moment.path, moment.base))
 
 

@@ -10,7 +10,7 @@ from cotenant.model.reasons import Reason
 from cotenant.model.resource import Resource
 from cotenant.model.usage import Statistic, TimeGrid, Usage
 from cotenant.settings.node_peak import NodePeakSettings
-from forecasting.node_peak import FALLBACK, Room, koordinator_peaks, node_peaks, pod_peaks
+from forecasting.node_peak import FALLBACK, NodeLimits, koordinator_peaks, node_peaks, pod_peaks
 
 SLOTS, LIMIT = 288, 1000.0
 DEFAULT = NodePeakSettings()
@@ -35,7 +35,7 @@ def days(nodes, count, seed=0):
 
 
 def peaks_of(values, risks=(0.01,), resource=Resource.CPU, given=DEFAULT, **more):
-    return node_peaks(usage_of(values, resource), Room.of(np.full(len(values), LIMIT)), risks, given, **more)
+    return node_peaks(usage_of(values, resource), NodeLimits.of(np.full(len(values), LIMIT)), risks, given, **more)
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +150,8 @@ def test_requests_of_pods_without_a_past_are_added():
     usage = usage_of(values)
     cold = np.zeros(20)
     cold[3] = 200.0
-    base = node_peaks(usage, Room.of(np.full(20, LIMIT)), (0.01,), DEFAULT)
-    more = node_peaks(usage, Room(np.full(20, LIMIT), cold), (0.01,), DEFAULT)
+    base = node_peaks(usage, NodeLimits.of(np.full(20, LIMIT)), (0.01,), DEFAULT)
+    more = node_peaks(usage, NodeLimits(np.full(20, LIMIT), cold), (0.01,), DEFAULT)
     assert more.peaks[3, 0] == min(LIMIT, base.peaks[3, 0] + 200.0)
     assert np.array_equal(np.delete(more.peaks, 3, 0), np.delete(base.peaks, 3, 0))
 
@@ -169,6 +169,6 @@ def test_a_day_of_gaps_and_a_dead_node_leave_finite_peaks():
 @given(scale=st.floats(1e-3, 1e6), seed=st.integers(0, 1000))
 def test_peaks_scale_with_the_unit(scale, seed):
     values = days(8, 12, seed)
-    unit = node_peaks(usage_of(values), Room.of(np.full(8, LIMIT)), (0.02,), DEFAULT)
-    scaled = node_peaks(usage_of(values * scale), Room.of(np.full(8, LIMIT * scale)), (0.02,), DEFAULT)
+    unit = node_peaks(usage_of(values), NodeLimits.of(np.full(8, LIMIT)), (0.02,), DEFAULT)
+    scaled = node_peaks(usage_of(values * scale), NodeLimits.of(np.full(8, LIMIT * scale)), (0.02,), DEFAULT)
     assert scaled.peaks == pytest.approx(unit.peaks * scale, rel=1e-3)

@@ -20,8 +20,8 @@ from cotenant.edges.kube.connection import Answer
 from cotenant.model.people import Someone, Way
 from cotenant.model.resource import Resource
 from cotenant.model.usage import TimeGrid
-from cotenant.pipeline.fleet.plan import Plan, Shard
-from cotenant.pipeline.fleet.work import Task
+from cotenant.pipeline.fleet.plan import FleetPlan, FleetShard
+from cotenant.pipeline.fleet.work import ShardTask
 from cotenant.settings.access import OidcSettings
 from cotenant.settings.base import Section
 from cotenant.settings.catalogue import Setting, catalogue, sections
@@ -86,8 +86,8 @@ def test_settings_that_are_no_secret_are_shown() -> None:
 
 def test_the_error_about_a_lost_worker_names_the_shard_and_no_setting() -> None:
     settings = msgspec.structs.replace(Settings(), store=StoreSettings(URL))
-    plan = Plan(TimeGrid(0, 300, 12), "d1", (Shard(Resource.CPU, 3, (None, None), 5),))
-    task = Task(URL, "prod", settings, plan, 0)
+    plan = FleetPlan(TimeGrid(0, 300, 12), "d1", (FleetShard(Resource.CPU, 3, (None, None), 5),))
+    task = ShardTask(URL, "prod", settings, plan, 0)
     assert (str(task), SECRET in repr(task)) == ("shard cpu-00003", False)
 
 

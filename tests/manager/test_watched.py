@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cotenant.edges.kube.observed import PodWire
+from cotenant.edges.kube.observed import ObservedPodWire
 from cotenant.manager.watched import watched_pod
 from cotenant.model.cluster import Inventory, Node
 from cotenant.model.resource import Resource
@@ -30,7 +30,7 @@ def test_only_placeholders_take_nothing(namespace: str, labels: dict[str, str], 
         "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": {"cpu": "3"}}}]},
         "status": {"phase": "Running"},
     }
-    found = watched_pod(msgspec.convert(pod, PodWire))
+    found = watched_pod(msgspec.convert(pod, ObservedPodWire))
     assert (found.end_seconds is None) is counts
     assert (found.requests, found.batch_millicores) == ({Resource.CPU: 3000}, 0)
 
@@ -42,7 +42,7 @@ def test_of_a_batch_pod_its_reclaimed_cpu_is_kept() -> None:
         "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": requests}}]},
         "status": {"phase": "Running"},
     }
-    found = watched_pod(msgspec.convert(pod, PodWire))
+    found = watched_pod(msgspec.convert(pod, ObservedPodWire))
     assert (found.requests, found.batch_millicores) == ({}, 1500)
 
 
@@ -67,7 +67,7 @@ def test_an_unlabelled_pod_of_kubernetes_best_effort_is_lent_what_it_uses(
         "status": {"phase": "Running", **status},
     }
     node = Node("n1", {Resource.CPU: 100_000}, {Resource.CPU: 100_000})
-    watched = watched_pod(msgspec.convert(pod, PodWire))
+    watched = watched_pod(msgspec.convert(pod, ObservedPodWire))
     inventory = Inventory("c", 0, nodes=(node,), pods=(watched,), workloads=())
     usages = Usages({("lab", "p"): 20_000.0}, {"n1": 27_000.0}, {"n1": 1e9})
     strategy = ColocationStrategy.of_settings(ReclaimableSettings(cpu_reclaim_percent=65))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.edges.kube.objects import PodObject
-from cotenant.edges.kube.observed import PodWire, pod_of
+from cotenant.edges.kube.observed import ObservedPodWire, pod_of
 from cotenant.edges.kube.projection import containers_of, effective_request
 from cotenant.model.cluster import pod_amount
 from cotenant.model.pod_qos import PodQos, pod_qos, qos_class_of
@@ -54,7 +54,7 @@ def test_every_struct_of_a_pod_counts_the_same_request(spec: dict[str, Any]) -> 
     counted = requests_of(spec)
     plain = {r: counted[r.value] for r in Resource if r.value in counted}
     assert effective_request(msgspec.convert(wire(spec), PodObject)) == plain
-    observed = pod_of(msgspec.convert(wire(spec), PodWire)).requests
+    observed = pod_of(msgspec.convert(wire(spec), ObservedPodWire)).requests
     assert observed == counted
     facts = facts_of(msgspec.convert(wire(spec), ExtenderWire), LoadAwareSettings())
     assert (facts.requests, facts.unread) == (counted, "")

@@ -21,10 +21,10 @@ from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, T
 from cotenant.settings.profiler import ProfilerSettings
 from profiler.history import (
     STATE_DOCUMENT,
-    Block,
     PullState,
-    Report,
-    Span,
+    SignalSpan,
+    SourceReport,
+    UsageBlock,
     closed,
     open_holes,
     opened,
@@ -39,11 +39,11 @@ WEB = WorkloadRef("shop", "Deployment", "web")
 REF = PodContainerRef("shop", "web-1", "app")
 
 
-def asked_slots(spans: tuple[Span, ...], signal: Signal) -> set[int]:
+def asked_slots(spans: tuple[SignalSpan, ...], signal: Signal) -> set[int]:
     return {int(t) for span in spans if span.signal is signal for t in span.grid.times()}
 
 
-def finished(state: PullState, spans: tuple[Span, ...]) -> PullState:
+def finished(state: PullState, spans: tuple[SignalSpan, ...]) -> PullState:
     """The state after a pull in which every span was answered."""
     running = opened(state, spans)
     until = dict(running.until)
@@ -83,7 +83,7 @@ def test_a_longer_window_asks_for_the_time_before_the_first_pull_only() -> None:
 def test_a_hole_is_asked_again_until_it_is_filled_or_too_old() -> None:
     state = finished(PullState(), wanted(NOW, PullState(), SETTINGS))
     start = (NOW - HOUR_SECONDS) // 300 * 300
-    hole = Span(Signal.MEMORY_WORKING_SET_MAX, start, start + 900)
+    hole = SignalSpan(Signal.MEMORY_WORKING_SET_MAX, start, start + 900)
     state = replace(state, holes=[hole])
     assert wanted(NOW, state, SETTINGS) == (hole,)
     assert finished(state, (hole,)).holes == []
@@ -181,7 +181,7 @@ class Recorded:
         self.usage = usage
         self.broken: set[Signal] = set()
         self.errors: tuple[SourceError, ...] = ()
-        self.asked: list[Span] = []
+        self.asked: list[SignalSpan] = []
 
     def describe(self) -> str:
         return "recorded"
@@ -189,22 +189,22 @@ class Recorded:
     def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:  # noqa: ARG002 - the protocol
         return Inventory("c", now_seconds, (), (), ())
 
-    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:  # noqa: ARG002 - the protocol
+    def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:  # noqa: ARG002 - the protocol
         for span in spans:
             self.asked.append(span)
             grid = span.grid
             if span.signal in self.broken:
-                yield Block((), (span,), {span.signal: span.end_seconds})
+                yield UsageBlock((), (span,), {span.signal: span.end_seconds})
             elif span.signal in self.usage:
                 held = self.usage[span.signal]
                 first, last = held.grid.index_of(grid.start_seconds), held.grid.index_of(grid.end_seconds)
                 part = replace(held, grid=grid, values=held.values[:, first:last])
-                yield Block(((span.signal, part),), (), {span.signal: span.end_seconds})
+                yield UsageBlock(((span.signal, part),), (), {span.signal: span.end_seconds})
             else:
-                yield Block((), (), {span.signal: span.end_seconds})
+                yield UsageBlock((), (), {span.signal: span.end_seconds})
 
-    def report(self) -> Report:
-        return Report(60.0, len(self.asked), 0, 0.0, {}, (), self.errors)
+    def report(self) -> SourceReport:
+        return SourceReport(60.0, len(self.asked), 0, 0.0, {}, (), self.errors)
 
 
 CPU_MEAN = Signal.CPU_USAGE_MEAN
@@ -342,7 +342,7 @@ def test_a_state_from_before_lost_days_were_counted_still_loads(tmp_path: Path) 
     class Before:
         since: dict[Signal, int]
         until: dict[Signal, int]
-        holes: list[Span]
+        holes: list[SignalSpan]
 
     store = Store(f"file://{tmp_path}", "c")
     store.write_document(STATE_DOCUMENT, Before({CPU_MEAN: 1}, {CPU_MEAN: 2}, []))

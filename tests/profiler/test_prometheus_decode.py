@@ -16,8 +16,8 @@ from cotenant.model.resource import Resource
 from cotenant.model.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from profiler.prometheus.declared import amount
 from profiler.prometheus.decode import described, increases, samples, usages
-from profiler.prometheus.parts import Part, Rates, hourly_parts, usage_parts
-from profiler.prometheus.plan import MARK, Query
+from profiler.prometheus.parts import QueryPart, Rates, hourly_parts, usage_parts
+from profiler.prometheus.plan import MARK, RangeQuery
 
 START = 1_795_046_400
 GRID = TimeGrid(START, FIVE_MINUTES_SECONDS, 6)
@@ -36,8 +36,8 @@ def at(slot: int, grid: TimeGrid = GRID) -> int:
     return grid.start_seconds + (slot + 1) * grid.step_seconds
 
 
-def decoded(part: Part, *series: tuple[dict[str, str], list[tuple[float, str]]], grid: TimeGrid = GRID):
-    query = Query((part,), grid)
+def decoded(part: QueryPart, *series: tuple[dict[str, str], list[tuple[float, str]]], grid: TimeGrid = GRID):
+    query = RangeQuery((part,), grid)
     found = samples(answer(*series), query)
     return usages(query, found, {"10.0.0.7": "node-7"}, overlap_slots=2), found
 
@@ -84,7 +84,7 @@ def test_a_time_stamp_between_evaluations_breaks_the_protocol() -> None:
 @pytest.mark.parametrize("body", [b'{"a":1}', b'[{"metric":{}}]', b'[{"metric":{},"values":[["x","y"]]}]', b"[1]"])
 def test_an_answer_of_another_shape_is_a_protocol_error(body: bytes) -> None:
     with pytest.raises(SourceProtocol):
-        samples(msgspec.Raw(body), Query((PARTS["cpu"],), GRID))
+        samples(msgspec.Raw(body), RangeQuery((PARTS["cpu"],), GRID))
 
 
 def test_two_scrapers_of_a_container_count_once_with_the_higher_value() -> None:
@@ -105,7 +105,7 @@ def test_a_restarted_containers_old_and_new_series_are_not_duplicates() -> None:
 
 
 def test_a_joined_answer_is_told_apart_by_its_marks() -> None:
-    query = Query((PARTS["cpu"], PARTS["memory"], PARTS["node-cpu"]), GRID)
+    query = RangeQuery((PARTS["cpu"], PARTS["memory"], PARTS["node-cpu"]), GRID)
     series = [
         ({**LABELS, MARK: "cpu"}, [(at(0), "1")]),
         ({**LABELS, MARK: "memory"}, [(at(0), "4096")]),

@@ -7,21 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from profiler.prometheus.parts import Kind, Rates, hourly_parts, usage_parts
-from profiler.prometheus.plan import Population, Query, Shard, Wish, plan, settled, shards
+from profiler.prometheus.parts import PartKind, Rates, hourly_parts, usage_parts
+from profiler.prometheus.plan import NamespaceShard, PartRequest, Population, RangeQuery, plan, settled, shards
 
 NAMES = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(1, 3_000), max_size=12)
 MIDNIGHT = 1_795_046_400
 assert MIDNIGHT % DAY_SECONDS == 0
 
 
-def wishes(start: int, days: float, scrape: int = 60) -> list[Wish]:
+def wishes(start: int, days: float, scrape: int = 60) -> list[PartRequest]:
     end = start + int(days * DAY_SECONDS)
     parts = (*usage_parts(Rates(scrape), {}, rule=False), *hourly_parts(Rates(scrape), {}))
-    return [Wish(part, TimeGrid.between(start, end, part.step_seconds)) for part in parts]
+    return [PartRequest(part, TimeGrid.between(start, end, part.step_seconds)) for part in parts]
 
 
-def chooses(shard: Shard, namespace: str) -> bool:
+def chooses(shard: NamespaceShard, namespace: str) -> bool:
     """Whether the shard's matchers let a namespace pass."""
     return all((re.fullmatch(m.value, namespace) is not None) == (m.operator == "=~") for m in shard.matchers())
 
@@ -38,7 +38,7 @@ def test_every_slot_of_every_part_and_namespace_is_asked_exactly_once(
         for namespace in [*people, "unknown"]:
             counted = dict.fromkeys(wish.grid.times().tolist(), 0)
             for query in queries:
-                if wish.part in query.parts and (wish.part.kind is Kind.NODE or chooses(query.shard, namespace)):
+                if wish.part in query.parts and (wish.part.kind is PartKind.NODE or chooses(query.shard, namespace)):
                     for moment in query.grid.times().tolist():
                         counted[moment] += 1
             assert set(counted.values()) <= {1}
@@ -95,7 +95,7 @@ def test_shards_cover_every_namespace_once_and_the_last_one_the_unknown(people: 
 @given(NAMES.filter(bool), st.integers(1, 12))
 def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, int], slots: int) -> None:
     parts = usage_parts(Rates(60), {}, rule=False)
-    whole = Query(parts, TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, slots), Shard(tuple(sorted(people))))
+    whole = RangeQuery(parts, TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, slots), NamespaceShard(tuple(sorted(people))))
     pieces, atoms = [whole], []
     while pieces:
         query = pieces.pop()
@@ -103,12 +103,12 @@ def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, 
         pieces.extend(halves or ())
         atoms.extend(() if halves else (query,))
     for part in parts:
-        names = ["anything"] if part.kind is Kind.NODE else [*people, "unknown"]
+        names = ["anything"] if part.kind is PartKind.NODE else [*people, "unknown"]
         for namespace in names:
             found = [
                 a.grid.start_seconds
                 for a in atoms
-                if part in a.parts and (part.kind is Kind.NODE or chooses(a.shard, namespace))
+                if part in a.parts and (part.kind is PartKind.NODE or chooses(a.shard, namespace))
             ]
             assert sorted(found) == whole.grid.times().tolist()
 

@@ -22,7 +22,7 @@ from cotenant.model.resource import GIB, MIB, Resource
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.pipeline import corridor
 from cotenant.settings.root import Settings
-from profiler.history import Block, Report, Span, pull
+from profiler.history import SignalSpan, SourceReport, UsageBlock, pull
 from recommender.incomplete import NOTE
 from tests.support.scenario import MONDAY
 
@@ -51,12 +51,12 @@ class Cluster:
         gone_is_forgotten = [p for p in pods if p.end_seconds is None or p.end_seconds > window[0]]
         return Inventory("test", now_seconds, (node,), (Workload(WEB, 1, (container,)),), tuple(gone_is_forgotten))
 
-    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+    def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         progress.stage("blocks", len(spans))
         for span in spans:
-            yield Block(((span.signal, self._usage(span)),), settled={span.signal: span.end_seconds})
+            yield UsageBlock(((span.signal, self._usage(span)),), settled={span.signal: span.end_seconds})
 
-    def _usage(self, span: Span) -> Usage[PodContainerRef]:
+    def _usage(self, span: SignalSpan) -> Usage[PodContainerRef]:
         times, spec = span.grid.times(), span.signal.spec
         values = np.full((2, span.grid.size), np.nan, dtype=np.float32)
         if span.signal in LEVEL:
@@ -68,25 +68,27 @@ class Cluster:
         refs = tuple(ref for ref, there in zip((KILLED, NEXT), kept.tolist(), strict=True) if there)
         return Usage(refs, span.grid, values[kept], spec.resource, spec.statistic)
 
-    def report(self) -> Report:
-        return Report(60, 1, 1, 0.0, {}, ())
+    def report(self) -> SourceReport:
+        return SourceReport(60, 1, 1, 0.0, {}, ())
 
 
 class CountersUnread(Cluster):
     """The same source on the day on which its questions for the counters fail."""
 
-    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+    def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         yield from super().blocks([s for s in spans if s.signal is not Signal.OOM_KILLS], progress)
-        yield from (Block((), (s,), {s.signal: s.end_seconds}) for s in spans if s.signal is Signal.OOM_KILLS)
+        yield from (UsageBlock((), (s,), {s.signal: s.end_seconds}) for s in spans if s.signal is Signal.OOM_KILLS)
 
 
 class UsageUnread(Cluster):
     """The same source after a day on which its questions for CPU usage failed."""
 
-    def blocks(self, spans: Sequence[Span], progress: Progress) -> Iterator[Block]:
+    def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         yield from super().blocks(spans, progress)
         cpu = (s for s in spans if s.signal is Signal.CPU_USAGE_MEAN)
-        yield from (Block((), (Span(s.signal, s.start_seconds, s.start_seconds + DAY_SECONDS),)) for s in cpu)
+        yield from (
+            UsageBlock((), (SignalSpan(s.signal, s.start_seconds, s.start_seconds + DAY_SECONDS),)) for s in cpu
+        )
 
 
 def memory(folder: Path, now_seconds: int, which: Field, source: Cluster | None = None) -> Value:

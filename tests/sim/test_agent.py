@@ -17,7 +17,7 @@ from cotenant.sim import agent, present
 from cotenant.sim.agent import Agent, Pace
 from cotenant.sim.api_server import EmbeddedServer
 from cotenant.sim.resident import as_it_stands, resident
-from profiler.node_metric.turn import View, unreported
+from profiler.node_metric.turn import ReportContext, unreported
 from profiler.synthetic import SyntheticSpec
 from tests.cluster.api import Api
 from tests.cluster.crds import install_crd
@@ -100,7 +100,7 @@ def test_every_round_renews_its_report_and_the_manager_takes_it_for_a_living_age
         made(client, NOW + later).round()
         there = agent.metrics(client)
         assert there["n1"].update_seconds == NOW + later
-        view = View({"n1": "u"}, "cotenant-manager", agent.CollectPolicy(), NOW + later + 60)
+        view = ReportContext({"n1": "u"}, "cotenant-manager", agent.CollectPolicy(), NOW + later + 60)
         assert unreported(["n1"], there, view) == []
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.actions.desk import ClusterDesk
+from cotenant.actions.desk import ClusterChangeService
 from cotenant.cli.dashboard import manifest
 from cotenant.cli.desk import at_this_machine, desk_of
 from cotenant.edges.clock import Clock, FixedClock
@@ -131,7 +131,7 @@ class Scene:
         """Each container's resources in the template."""
         return [c.get("resources") for c in self.live(ref)["spec"]["template"]["spec"]["containers"]]
 
-    def desk(self, clock: Clock | None = None) -> ClusterDesk:
+    def desk(self, clock: Clock | None = None) -> ClusterChangeService:
         """A desk of its own on the scene's ledger."""
         return desk_of(self.settings, self.store, clock=clock)
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from cotenant.actions.plan_desk import ClusterPlanDesk
+from cotenant.actions.plan_desk import ClusterPlanService
 from cotenant.cli.desk import plan_desk_of
-from cotenant.edges.ledger import Entry, Ledger
+from cotenant.edges.ledger import Ledger, LedgerRow
 from cotenant.edges.store import Store
 from cotenant.model.people import Grant, Role, Someone
 from cotenant.model.plan import moment
@@ -98,11 +98,11 @@ class Scene:
     def spec(self, name: str) -> Json:
         return dict(self.api.get(self.path(name))["spec"])
 
-    def desk(self) -> ClusterPlanDesk:
+    def desk(self) -> ClusterPlanService:
         """A desk of its own on the scene's ledger."""
         return plan_desk_of(self.settings, clock=self.clock)
 
-    def rows(self) -> list[Entry]:
+    def rows(self) -> list[LedgerRow]:
         """The ledger."""
         ledger = Ledger(Path(self.settings.actions.ledger), reading=True)
         try:

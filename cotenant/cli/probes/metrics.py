@@ -122,10 +122,10 @@ def freshness(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
 
 def usage(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
     """Whether the server answers every usage question of a scan, for a few slots."""
-    from profiler.history import Span
+    from profiler.history import SignalSpan
 
     end = _newest(source, window)
-    spans = [Span(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
+    spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
     blocks = list(source.blocks(spans, Silent()))
     errors = source.report().errors
     values = sum(series.values.size for block in blocks for _, series in block.usage)

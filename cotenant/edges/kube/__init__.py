@@ -12,18 +12,18 @@ from cotenant.edges.kube.auth import Access, connect
 from cotenant.edges.kube.client import KubeClient
 from cotenant.edges.kube.events import EventRecorder
 from cotenant.edges.kube.lease import Lease, fresh_identity
-from cotenant.edges.kube.series import Regarding, Subject
+from cotenant.edges.kube.series import EventSubject, Regarding
 from cotenant.edges.kube.watch import Mirror
 from cotenant.edges.kube.writes import Writer, send_all
 
 __all__ = [
     "Access",
     "EventRecorder",
+    "EventSubject",
     "KubeClient",
     "Lease",
     "Mirror",
     "Regarding",
-    "Subject",
     "Writer",
     "access_review",
     "connect",

@@ -7,24 +7,24 @@ from typing import Final, TypeVar
 import msgspec
 
 from cotenant.edges.kube.client import KubeClient, decoded, refusal
-from cotenant.edges.kube.connection import Request
+from cotenant.edges.kube.connection import ApiRequest
 
 KindT = TypeVar("KindT")
 
 SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-class _Status(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct):
     allowed: bool = False
 
 
-class _Review(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
+class _SelfReview(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
 def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> KindT:
     """Ask a review and decode the answer; nothing is stored, so that a broken connection is simply asked again."""
-    request = Request(path, "POST", msgspec.json.encode(body))
+    request = ApiRequest(path, "POST", msgspec.json.encode(body))
     answer = client.request("create", request, repeatable=True)
     if answer.status not in (200, 201):
         raise refusal(f"review {path}", answer)
@@ -43,4 +43,4 @@ def access_review(
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    return review(client, SELF_REVIEWS, body, _Review).status.allowed
+    return review(client, SELF_REVIEWS, body, _SelfReview).status.allowed

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cotenant.edges.kube.connection import Answer, Connection, Request, Stream
+from cotenant.edges.kube.connection import Answer, ApiConnection, ApiRequest, Stream
 from cotenant.model.errors import (
     ClusterAbsent,
     ClusterConflict,
@@ -62,7 +62,7 @@ class _ListMeta(msgspec.Struct, rename={"token": "continue", "version": "resourc
     version: str = ""
 
 
-class Page(msgspec.Struct, Generic[ItemT]):
+class ListPage(msgspec.Struct, Generic[ItemT]):
     """Some objects of a list."""
 
     items: list[ItemT] | None = None
@@ -78,7 +78,7 @@ class _Details(msgspec.Struct):
     name: str = ""
 
 
-class _Status(msgspec.Struct):
+class _ErrorStatus(msgspec.Struct):
     message: str = ""
     details: _Details | None = None
 
@@ -127,7 +127,7 @@ class KubeClient:
         self.settings = settings
         self._reload = reload
         self._pause = pause or Pause()
-        self._connection = Connection(access, settings)
+        self._connection = ApiConnection(access, settings)
 
     def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
         """A client for another thread, with its own connection.
@@ -169,7 +169,7 @@ class KubeClient:
                 items.extend(page.items or [])
         return items
 
-    def pages(self, path: str, kind: Any, *, limit: int | None = None, **query: str) -> Iterator[Page[Any] | None]:
+    def pages(self, path: str, kind: Any, *, limit: int | None = None, **query: str) -> Iterator[ListPage[Any] | None]:
         """A list page by page; None means "forget what came so far"."""
         token, limit = "", self.settings.page_size if limit is None else limit
         while True:
@@ -183,14 +183,14 @@ class KubeClient:
                 raise ClusterAbsent(
                     f"{self.access.server} does not serve {path}", fix="Check the API group and version."
                 )
-            page = _decoded(answer, Page[kind], path)
+            page = _decoded(answer, ListPage[kind], path)
             yield page
             token = page.metadata.token
             if not token:
                 return
 
     def request(
-        self, verb: str, request: Request, *, repeatable: bool = False, before: Callable[[], None] | None = None
+        self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> Answer:
         """The answer to any request; a 401 is tried once more with fresh credentials, 401 and 403 are errors.
 
@@ -238,7 +238,7 @@ class KubeClient:
         server that answered before counts as starting for a time.
         """
         try:
-            status = self._connection.exchange(Request("/readyz")).status
+            status = self._connection.exchange(ApiRequest("/readyz")).status
         except (OSError, http.client.HTTPException):
             return True
         if status not in (401, 403):
@@ -250,7 +250,7 @@ class KubeClient:
 
     def _ask(self, verb: str, path: str) -> Answer:
         """An answer of 200, 404 or 410; else an error."""
-        answer = self.request(verb, Request(path))
+        answer = self.request(verb, ApiRequest(path))
         if answer.status not in (200, 404, 410):
             raise ClusterError(f"{verb} {path}: the API server answered {answer.status}: {message_of(answer)}")
         return answer
@@ -260,9 +260,9 @@ class KubeClient:
         assert self._reload is not None
         self.close()
         self.access = self._reload()
-        self._connection = Connection(self.access, self.settings)
+        self._connection = ApiConnection(self.access, self.settings)
 
-    def _patiently(self, request: Request, repeatable: bool, before: Callable[[], None] | None) -> Answer:
+    def _patiently(self, request: ApiRequest, repeatable: bool, before: Callable[[], None] | None) -> Answer:
         """Ask, and ask again where that is safe; a server that is silent is not waited for twice."""
         again = _BUSY | {500, 502, 504} if repeatable else _BUSY
         for attempt in range(self.settings.retries + 1):
@@ -313,12 +313,12 @@ def message_of(answer: Answer) -> str:
     return _status_of(answer).message or answer.body[:200].decode("utf-8", "replace")
 
 
-def _status_of(answer: Answer) -> _Status:
+def _status_of(answer: Answer) -> _ErrorStatus:
     """The Status object; an empty one when the body is something else."""
     try:
-        return msgspec.json.decode(answer.body, type=_Status)
+        return msgspec.json.decode(answer.body, type=_ErrorStatus)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _Status()
+        return _ErrorStatus()
 
 
 def refusal(what: str, answer: Answer) -> ClusterError:
@@ -329,7 +329,7 @@ def refusal(what: str, answer: Answer) -> ClusterError:
     return kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}")
 
 
-def _absent(status: _Status) -> type[ClusterAbsent]:
+def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
     """What of an address is not there: its namespace, its object (the server names it), or its kind."""
     if status.message.startswith("namespaces "):
         return ClusterNamespaceGone

@@ -30,7 +30,7 @@ class NodeInputs:
     notes: tuple[str, ...] = ()
 
 
-class _ConfigMap(msgspec.Struct):
+class _ConfigMapData(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
@@ -40,7 +40,9 @@ def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
     if node is None:
         raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
     report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
-    config_map = client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", _ConfigMap)
+    config_map = client.get(
+        f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", _ConfigMapData
+    )
     pods, notes = _pods(client.list("/api/v1/pods", PodObject, fieldSelector=f"spec.nodeName={name}"))
     return NodeInputs(
         node=projection.node_of(node),

@@ -29,7 +29,7 @@ FRAME_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """What is asked; `body` is JSON in the sense of `content_type`."""
 
     path: str
@@ -48,7 +48,7 @@ class Answer:
     body: bytes = field(repr=False)
 
 
-class Connection:
+class ApiConnection:
     """A kept-alive connection to one API server; for one thread."""
 
     def __init__(self, access: Access, settings: KubeSettings) -> None:
@@ -64,7 +64,7 @@ class Connection:
         self._socket: socket.socket | None = None
         self.sent = False
 
-    def exchange(self, request: Request, before: Callable[[], None] | None = None) -> Answer:
+    def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> Answer:
         """Ask; OSError or HTTPException when no complete answer came, then `sent` says whether it may have arrived.
 
         `before` is called with the connection open, right before the first byte leaves; what it raises ends the try.
@@ -81,7 +81,7 @@ class Connection:
     def stream(self, path: str, idle_seconds: float) -> Answer | Stream:
         """GET an answer without end; a whole Answer when the server refuses."""
         try:
-            response = self._ask(Request(path), None)
+            response = self._ask(ApiRequest(path), None)
             if response.status != 200:
                 deadline = time.monotonic() + self._settings.deadline_seconds
                 headers = {k.lower(): v for k, v in response.getheaders()}
@@ -95,7 +95,7 @@ class Connection:
         """Drop the connection; the next exchange opens a new one."""
         self._connection.close()
 
-    def _ask(self, request: Request, before: Callable[[], None] | None) -> http.client.HTTPResponse:
+    def _ask(self, request: ApiRequest, before: Callable[[], None] | None) -> http.client.HTTPResponse:
         """Send and read the answer's head."""
         self.sent = False
         headers = {"Accept": request.accept, "User-Agent": "cotenant"}

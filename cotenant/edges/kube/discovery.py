@@ -26,7 +26,7 @@ class Flavour(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DiscoveryRule:
     """Labels of a Service (all must be equal), and the path under which it serves the Prometheus API."""
 
     flavour: Flavour
@@ -37,33 +37,33 @@ class Rule:
 _NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 _V, _T, _M, _P = Flavour
 
-RULES: Final[tuple[Rule, ...]] = (
-    Rule(_V, {_NAME: "vmsingle"}),
-    Rule(_V, {_NAME: "victoria-metrics-single"}),
-    Rule(_V, {"app": "victoria-metrics-single"}),
-    Rule(_V, {_NAME: "vmselect"}, "/select/0/prometheus"),
-    Rule(_V, {"app": "vmselect"}, "/select/0/prometheus"),
-    Rule(_T, {_NAME: "thanos", _COMPONENT: "query-frontend"}),
-    Rule(_T, {_NAME: "thanos-query-frontend"}),
-    Rule(_T, {_NAME: "thanos", _COMPONENT: "query"}),
-    Rule(_T, {_NAME: "thanos-query"}),
-    Rule(_T, {_NAME: "thanos-querier"}),
-    Rule(_T, {"app": "thanos-query"}),
-    Rule(_T, {"app": "thanos-querier"}),
-    Rule(_M, {_NAME: "mimir", _COMPONENT: "query-frontend"}, "/prometheus"),
-    Rule(_M, {_NAME: "mimir", _COMPONENT: "gateway"}, "/prometheus"),
-    Rule(_P, {_NAME: "prometheus", _COMPONENT: "server"}),
-    Rule(_P, {_NAME: "prometheus", _COMPONENT: "prometheus"}),
-    Rule(_P, {_NAME: "kube-prometheus-stack-prometheus"}),
-    Rule(_P, {"app": "kube-prometheus-stack-prometheus"}),
-    Rule(_P, {"app": "prometheus-operator-prometheus"}),
-    Rule(_P, {"app": "rancher-monitoring-prometheus"}),
-    Rule(_P, {"app": "prometheus", "component": "server"}),
-    Rule(_P, {"app": "prometheus-server"}),
-    Rule(_P, {"app": "prometheus-prometheus"}),
-    Rule(_P, {"app": "prometheus"}),
-    Rule(_P, {_NAME: "prometheus"}),
-    Rule(_P, {"operated-prometheus": "true"}),
+RULES: Final[tuple[DiscoveryRule, ...]] = (
+    DiscoveryRule(_V, {_NAME: "vmsingle"}),
+    DiscoveryRule(_V, {_NAME: "victoria-metrics-single"}),
+    DiscoveryRule(_V, {"app": "victoria-metrics-single"}),
+    DiscoveryRule(_V, {_NAME: "vmselect"}, "/select/0/prometheus"),
+    DiscoveryRule(_V, {"app": "vmselect"}, "/select/0/prometheus"),
+    DiscoveryRule(_T, {_NAME: "thanos", _COMPONENT: "query-frontend"}),
+    DiscoveryRule(_T, {_NAME: "thanos-query-frontend"}),
+    DiscoveryRule(_T, {_NAME: "thanos", _COMPONENT: "query"}),
+    DiscoveryRule(_T, {_NAME: "thanos-query"}),
+    DiscoveryRule(_T, {_NAME: "thanos-querier"}),
+    DiscoveryRule(_T, {"app": "thanos-query"}),
+    DiscoveryRule(_T, {"app": "thanos-querier"}),
+    DiscoveryRule(_M, {_NAME: "mimir", _COMPONENT: "query-frontend"}, "/prometheus"),
+    DiscoveryRule(_M, {_NAME: "mimir", _COMPONENT: "gateway"}, "/prometheus"),
+    DiscoveryRule(_P, {_NAME: "prometheus", _COMPONENT: "server"}),
+    DiscoveryRule(_P, {_NAME: "prometheus", _COMPONENT: "prometheus"}),
+    DiscoveryRule(_P, {_NAME: "kube-prometheus-stack-prometheus"}),
+    DiscoveryRule(_P, {"app": "kube-prometheus-stack-prometheus"}),
+    DiscoveryRule(_P, {"app": "prometheus-operator-prometheus"}),
+    DiscoveryRule(_P, {"app": "rancher-monitoring-prometheus"}),
+    DiscoveryRule(_P, {"app": "prometheus", "component": "server"}),
+    DiscoveryRule(_P, {"app": "prometheus-server"}),
+    DiscoveryRule(_P, {"app": "prometheus-prometheus"}),
+    DiscoveryRule(_P, {"app": "prometheus"}),
+    DiscoveryRule(_P, {_NAME: "prometheus"}),
+    DiscoveryRule(_P, {"operated-prometheus": "true"}),
 )
 
 SERVICES: Final = "/api/v1/services"
@@ -74,7 +74,7 @@ _PORT_NAMES: Final = ("http", "http-web", "web", "http-query", "http-metrics", "
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PrometheusService:
     """A Service that should speak the Prometheus API, and the two ways to it."""
 
     flavour: Flavour
@@ -120,13 +120,13 @@ class Service(msgspec.Struct):
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
 
 
-def find_prometheus(client: KubeClient, namespace: str = "") -> tuple[Candidate, ...]:
+def find_prometheus(client: KubeClient, namespace: str = "") -> tuple[PrometheusService, ...]:
     """Candidates of the cluster or of one namespace, best first; ClusterForbidden when Services may not be listed."""
     path = f"/api/v1/namespaces/{namespace}/services" if namespace else SERVICES
     return candidates(client.list(path, Service))
 
 
-def candidates(services: Sequence[Service]) -> tuple[Candidate, ...]:
+def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
     """Services that match a rule, by the order of the rules, then namespace and name. Pure."""
     ranked = []
     for service in services:
@@ -137,7 +137,7 @@ def candidates(services: Sequence[Service]) -> tuple[Candidate, ...]:
     return tuple(c for _, c in sorted(ranked, key=lambda pair: (pair[0], pair[1].namespace, pair[1].service)))
 
 
-def _matches(rule: Rule, service: Service) -> bool:
+def _matches(rule: DiscoveryRule, service: Service) -> bool:
     labels = service.metadata.labels or {}
     return rule.labels.items() <= labels.items()
 
@@ -151,8 +151,10 @@ def _query_port(ports: Sequence[_Port]) -> _Port | None:
     return next(iter([*preferred, *tcp]), None)
 
 
-def _candidate(rule: Rule, service: Service, port: _Port) -> Candidate:
+def _candidate(rule: DiscoveryRule, service: Service, port: _Port) -> PrometheusService:
     """OpenShift's Thanos serves TLS on its port "web" 9091; elsewhere https is in the port's name or number."""
     secure = port.name == "https" or port.port in (443, 8443, 9091)
     meta = service.metadata
-    return Candidate(rule.flavour, meta.namespace, meta.name, port.port, "https" if secure else "http", rule.api_path)
+    return PrometheusService(
+        rule.flavour, meta.namespace, meta.name, port.port, "https" if secure else "http", rule.api_path
+    )

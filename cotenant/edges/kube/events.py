@@ -15,7 +15,7 @@ import msgspec
 
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube.client import KubeClient
-from cotenant.edges.kube.series import NOTHING_MORE, Backlog, Regarding, Series, Subject
+from cotenant.edges.kube.series import NOTHING_MORE, Backlog, EventOccurrences, EventSubject, Regarding
 from cotenant.edges.kube.writes import Writer, anybody
 from cotenant.model.errors import ClusterUnreachable, CotenantError, NotLeader
 from cotenant.model.intent import Address, Apply
@@ -25,14 +25,14 @@ NOTE_BYTES: Final = 1024
 """Longest note that the API server takes."""
 
 
-class _Series(msgspec.Struct):
+class _EventCount(msgspec.Struct):
     count: int = 0
 
 
 class _EventObject(msgspec.Struct, rename="camel"):
     event_time: str | None = None
     note: str = ""
-    series: _Series | None = None
+    series: _EventCount | None = None
 
 
 class EventRecorder:
@@ -52,9 +52,9 @@ class EventRecorder:
 
     def record(self, regarding: Regarding, reason: str, note: str, warning: bool = False, template: str = "") -> None:
         """Something happened. reason: CamelCase; template: the note without what differs each time (numbers, times)."""
-        self.tell(Subject(regarding, reason, template or note, warning), note)
+        self.tell(EventSubject(regarding, reason, template or note, warning), note)
 
-    def tell(self, subject: Subject, note: str, annotations: Mapping[str, str] = NOTHING_MORE) -> None:
+    def tell(self, subject: EventSubject, note: str, annotations: Mapping[str, str] = NOTHING_MORE) -> None:
         """The same; annotations: of the Event, each time those of what happened last."""
         with self._lock:
             self._backlog.add(subject, note, self._clock.now_seconds(), annotations)
@@ -83,7 +83,7 @@ class EventRecorder:
         """Drop the connection."""
         self._client.close()
 
-    def _write(self, subject: Subject, series: Series) -> None:
+    def _write(self, subject: EventSubject, series: EventOccurrences) -> None:
         """One more of what the server has, or the first."""
         about = subject.regarding
         address = Address(API_VERSION, "events", subject.event_name(self._component), about.namespace or "default")
@@ -92,14 +92,14 @@ class EventRecorder:
         with self._lock:
             self._backlog.told(subject, series.pending, self._clock.now_seconds())
 
-    def _put_off(self, subject: Subject) -> None:
+    def _put_off(self, subject: EventSubject) -> None:
         """One that the server refuses does not hold up the others; it has its turn in a minute."""
         with self._lock:
             self._backlog.told(subject, 0, self._clock.now_seconds())
 
 
 def _body(
-    address: Address, subject: Subject, series: Series, stored: _EventObject | None, component: str
+    address: Address, subject: EventSubject, series: EventOccurrences, stored: _EventObject | None, component: str
 ) -> dict[str, Any]:
     """The Event; `stored` is what the server has of it."""
     before = max(1, stored.series.count if stored.series else 0) if stored else 0
@@ -126,7 +126,7 @@ def _body(
     return body
 
 
-def _annotated(series: Series) -> dict[str, Any]:
+def _annotated(series: EventOccurrences) -> dict[str, Any]:
     return {"annotations": dict(series.annotations)} if series.annotations else {}
 
 

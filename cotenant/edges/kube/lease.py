@@ -34,7 +34,7 @@ FIELD_MANAGER: Final = "cotenant-lease"
 NEVER: Final = -math.inf
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _LeaseMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     uid: str = ""
 
@@ -46,7 +46,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _LeaseObject(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    metadata: _LeaseMeta = msgspec.field(default_factory=_LeaseMeta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 

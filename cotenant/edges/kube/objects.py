@@ -12,7 +12,7 @@ import msgspec
 Quantities = dict[str, str | int | float]
 
 
-class Owner(msgspec.Struct):
+class ObjectOwner(msgspec.Struct):
     """An owner reference."""
 
     kind: str
@@ -27,7 +27,7 @@ class Meta(msgspec.Struct, rename="camel"):
     namespace: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
+    owner_references: list[ObjectOwner] | None = None
     creation_timestamp: datetime | None = None
 
 
@@ -45,7 +45,7 @@ class ResizePolicy(msgspec.Struct, rename="camel"):
     restart_policy: str
 
 
-class ContainerSpec(msgspec.Struct, rename="camel"):
+class ContainerObject(msgspec.Struct, rename="camel"):
     """A container of a pod."""
 
     name: str
@@ -54,18 +54,18 @@ class ContainerSpec(msgspec.Struct, rename="camel"):
     resize_policy: list[ResizePolicy] | None = None
 
 
-class PodSpec(msgspec.Struct, rename="camel"):
+class PodObjectSpec(msgspec.Struct, rename="camel"):
     """spec of a Pod."""
 
-    containers: list[ContainerSpec] = []
-    init_containers: list[ContainerSpec] | None = None
+    containers: list[ContainerObject] = []
+    init_containers: list[ContainerObject] | None = None
     node_name: str = ""
     priority: int | None = None
     overhead: Quantities | None = None
     resources: Resources = msgspec.field(default_factory=Resources)
 
 
-class PodStatus(msgspec.Struct, rename="camel"):
+class PodObjectStatus(msgspec.Struct, rename="camel"):
     """status of a Pod."""
 
     phase: str = ""
@@ -77,11 +77,11 @@ class PodObject(msgspec.Struct):
     """A Pod."""
 
     metadata: Meta
-    spec: PodSpec
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
+    spec: PodObjectSpec
+    status: PodObjectStatus = msgspec.field(default_factory=PodObjectStatus)
 
 
-class NodeStatus(msgspec.Struct):
+class NodeObjectStatus(msgspec.Struct):
     """status of a Node."""
 
     capacity: Quantities = {}
@@ -92,16 +92,16 @@ class NodeObject(msgspec.Struct):
     """A Node."""
 
     metadata: Meta
-    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+    status: NodeObjectStatus = msgspec.field(default_factory=NodeObjectStatus)
 
 
-class _Named(msgspec.Struct):
+class _TemplateContainer(msgspec.Struct):
     name: str
 
 
 class _TemplateSpec(msgspec.Struct, rename="camel"):
-    containers: list[_Named] | None = None
-    init_containers: list[_Named] | None = None
+    containers: list[_TemplateContainer] | None = None
+    init_containers: list[_TemplateContainer] | None = None
 
 
 class _Template(msgspec.Struct):
@@ -193,7 +193,7 @@ class LimitRangeObject(msgspec.Struct):
     spec: _LimitRangeSpec = msgspec.field(default_factory=_LimitRangeSpec)
 
 
-class _QuotaSpec(msgspec.Struct, rename="camel"):
+class _QuotaObjectSpec(msgspec.Struct, rename="camel"):
     hard: Quantities | None = None
     scopes: list[str] | None = None
     scope_selector: msgspec.Raw | None = None
@@ -208,7 +208,7 @@ class QuotaObject(msgspec.Struct):
     """A ResourceQuota."""
 
     metadata: Meta
-    spec: _QuotaSpec = msgspec.field(default_factory=_QuotaSpec)
+    spec: _QuotaObjectSpec = msgspec.field(default_factory=_QuotaObjectSpec)
     status: _QuotaStatus = msgspec.field(default_factory=_QuotaStatus)
 
     @property

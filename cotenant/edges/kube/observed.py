@@ -35,7 +35,7 @@ class _Owner(msgspec.Struct, gc=False):
     controller: bool = False
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _ObservedMeta(msgspec.Struct, rename="camel"):
     name: str
     namespace: str = ""
     uid: str = ""
@@ -45,22 +45,22 @@ class _Meta(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Resources(msgspec.Struct):
+class _ObservedResources(msgspec.Struct):
     requests: Quantities | None = None
 
 
-class _Container(msgspec.Struct, rename="camel"):
-    resources: _Resources = msgspec.field(default_factory=_Resources)
+class _ObservedContainer(msgspec.Struct, rename="camel"):
+    resources: _ObservedResources = msgspec.field(default_factory=_ObservedResources)
     restart_policy: str = ""
 
 
-class _PodSpec(msgspec.Struct, rename="camel"):
-    containers: list[_Container] = []
-    init_containers: list[_Container] | None = None
+class _ObservedPodSpec(msgspec.Struct, rename="camel"):
+    containers: list[_ObservedContainer] = []
+    init_containers: list[_ObservedContainer] | None = None
     node_name: str = ""
     priority: int | None = None
     overhead: Quantities | None = None
-    resources: _Resources = msgspec.field(default_factory=_Resources)
+    resources: _ObservedResources = msgspec.field(default_factory=_ObservedResources)
 
 
 class _PodStatus(msgspec.Struct, rename="camel"):
@@ -68,19 +68,19 @@ class _PodStatus(msgspec.Struct, rename="camel"):
     qos_class: str = ""
 
 
-class PodWire(msgspec.Struct):
+class ObservedPodWire(msgspec.Struct):
     """A Pod on the wire."""
 
-    metadata: _Meta
-    spec: _PodSpec
+    metadata: _ObservedMeta
+    spec: _ObservedPodSpec
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
-class _NodeSpec(msgspec.Struct):
+class _ObservedNodeSpec(msgspec.Struct):
     unschedulable: bool = False
 
 
-class _NodeStatus(msgspec.Struct):
+class _ObservedNodeStatus(msgspec.Struct):
     capacity: Quantities | None = None
     allocatable: Quantities | None = None
 
@@ -88,9 +88,9 @@ class _NodeStatus(msgspec.Struct):
 class NodeWire(msgspec.Struct):
     """A Node on the wire."""
 
-    metadata: _Meta
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+    metadata: _ObservedMeta
+    spec: _ObservedNodeSpec = msgspec.field(default_factory=_ObservedNodeSpec)
+    status: _ObservedNodeStatus = msgspec.field(default_factory=_ObservedNodeStatus)
 
 
 def node_of(node: NodeWire) -> ObservedNode:
@@ -107,7 +107,7 @@ def node_of(node: NodeWire) -> ObservedNode:
     )
 
 
-def pod_of(pod: PodWire) -> ObservedPod:
+def pod_of(pod: ObservedPodWire) -> ObservedPod:
     """What is kept of a Pod."""
     meta, spec = pod.metadata, pod.spec
     owner = next((o for o in meta.owner_references or () if o.controller), None)
@@ -127,7 +127,7 @@ def pod_of(pod: PodWire) -> ObservedPod:
     )
 
 
-def request_of(spec: _PodSpec, what: str) -> dict[str, int]:
+def request_of(spec: _ObservedPodSpec, what: str) -> dict[str, int]:
     """What the scheduler counts for a pod, by resource (`cotenant.model.pod_request`)."""
     below = container_total(
         (_amounts(c.resources.requests, what) for c in spec.containers),

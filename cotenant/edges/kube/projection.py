@@ -13,7 +13,7 @@ import msgspec
 
 from cotenant.edges.kube.objects import (
     AutoscalerObject,
-    ContainerSpec,
+    ContainerObject,
     ControllerObject,
     LimitItem,
     LimitRangeObject,
@@ -141,7 +141,7 @@ def _role(name: str, role: ContainerRole, template: frozenset[str] | None) -> Co
     return ContainerRole.INJECTED if foreign else role
 
 
-def _container(spec: ContainerSpec, role: ContainerRole, what: str) -> Container:
+def _container(spec: ContainerObject, role: ContainerRole, what: str) -> Container:
     restarting = {p.resource_name for p in spec.resize_policy or [] if p.restart_policy == "RestartContainer"}
     return Container(
         spec.name,

@@ -32,7 +32,7 @@ class Regarding:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class EventSubject:
     """What makes two occurrences the same: object, reason and the note without its numbers."""
 
     regarding: Regarding
@@ -47,7 +47,7 @@ class Subject:
 
 
 @dataclass(slots=True)
-class Series:
+class EventOccurrences:
     """Occurrences of one subject; `pending` have not been told. Times are Unix seconds."""
 
     note: str
@@ -64,17 +64,17 @@ class Series:
 class Backlog:
     """All series of a process."""
 
-    series: OrderedDict[Subject, Series] = field(default_factory=OrderedDict)
+    series: OrderedDict[EventSubject, EventOccurrences] = field(default_factory=OrderedDict)
     dropped: int = 0
     """Occurrences that nobody was told of."""
     _tokens: float = BURST
     _filled_seconds: float = float("-inf")
 
     def add(
-        self, subject: Subject, note: str, now_seconds: float, annotations: Mapping[str, str] = NOTHING_MORE
+        self, subject: EventSubject, note: str, now_seconds: float, annotations: Mapping[str, str] = NOTHING_MORE
     ) -> None:
         """It happened; the note of the first occurrence stays that of the series, annotations are the newest's."""
-        series = self.series.setdefault(subject, Series(note))
+        series = self.series.setdefault(subject, EventOccurrences(note))
         series.annotations = annotations
         self.series.move_to_end(subject)
         if not series.pending:
@@ -84,7 +84,7 @@ class Backlog:
         if len(self.series) > KEPT:
             self.dropped += self.series.popitem(last=False)[1].pending
 
-    def due(self, now_seconds: float) -> list[tuple[Subject, Series]]:
+    def due(self, now_seconds: float) -> list[tuple[EventSubject, EventOccurrences]]:
         """What may be told now as it stands now, oldest first; each takes a token."""
         passed = now_seconds - self._filled_seconds
         self._tokens = min(float(BURST), self._tokens + max(0.0, passed) * PER_SECOND)
@@ -94,7 +94,7 @@ class Backlog:
         self._tokens -= len(chosen)
         return [(subject, replace(self.series[subject])) for subject in chosen]
 
-    def told(self, subject: Subject, count: int, now_seconds: float) -> None:
+    def told(self, subject: EventSubject, count: int, now_seconds: float) -> None:
         """So many occurrences have been written."""
         series = self.series.get(subject)
         if series:

@@ -35,7 +35,7 @@ SHORT_SECONDS: Final = 1.0
 GONE: Final = 410
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _HeadMeta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -47,7 +47,7 @@ class _Meta(msgspec.Struct, rename="camel"):
 
 
 class _Head(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    metadata: _HeadMeta = msgspec.field(default_factory=_HeadMeta)
 
 
 class _Event(msgspec.Struct):
@@ -55,7 +55,7 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Status(msgspec.Struct):
+class _WatchStatus(msgspec.Struct):
     code: int = 0
     message: str = ""
 
@@ -228,7 +228,7 @@ class Mirror(Generic[ValueT]):
         for line in stream.lines():
             event = msgspec.json.decode(line, type=_Event)
             if event.type == "ERROR":
-                status = msgspec.json.decode(event.object, type=_Status)
+                status = msgspec.json.decode(event.object, type=_WatchStatus)
                 kind = ClusterExpired if status.code == GONE else ClusterError
                 raise kind(f"watch {self.path}: {status.code}: {status.message}")
             self._take(event)

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from cotenant.edges.kube.client import KubeClient, refusal
-from cotenant.edges.kube.connection import Request
+from cotenant.edges.kube.connection import ApiRequest
 from cotenant.model.errors import (
     ClusterAbsent,
     ClusterError,
@@ -40,7 +40,7 @@ _ENDING: Final = (NotLeader, ClusterUnreachable)
 """After one of these the others would fail alike, each after all its tries."""
 
 
-class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
+class _WrittenMeta(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str
     namespace: str = ""
     uid: str = ""
@@ -49,7 +49,7 @@ class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class _Headed(msgspec.Struct):
-    metadata: _Meta
+    metadata: _WrittenMeta
 
 
 def anybody() -> None:
@@ -106,22 +106,22 @@ class Writer:
             raise ClusterError(f"{verb} {intent.address}: written, but the answer is not JSON: {error}") from error
 
 
-def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> Request:
+def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> ApiRequest:
     """The intent on the wire. Pure."""
     path = intent.address.path
     if not isinstance(intent, Delete) and intent.subresource:
         path += f"/{intent.subresource}"
     parameters = {"dryRun": "All"} if dry_run else {}
     if isinstance(intent, Delete):
-        return Request(_with(path, parameters), "DELETE", msgspec.json.encode(_delete_options(intent)))
+        return ApiRequest(_with(path, parameters), "DELETE", msgspec.json.encode(_delete_options(intent)))
     parameters |= {"fieldManager": field_manager, "fieldValidation": "Strict"}
     if isinstance(intent, Create):
         at = path if intent.subresource else intent.address.collection
-        return Request(_with(at, parameters), "POST", msgspec.json.encode(intent.body))
+        return ApiRequest(_with(at, parameters), "POST", msgspec.json.encode(intent.body))
     if isinstance(intent, Patch):
-        return Request(_with(path, parameters), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE)
+        return ApiRequest(_with(path, parameters), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE)
     parameters |= {"force": "true" if intent.force else "false"}
-    return Request(_with(path, parameters), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
+    return ApiRequest(_with(path, parameters), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
 
 
 def _delete_options(intent: Delete) -> Json:

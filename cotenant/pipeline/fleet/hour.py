@@ -20,8 +20,8 @@ from cotenant.model.portrait import Portraits
 from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.pipeline.fleet import blocks
 from cotenant.pipeline.fleet.blocks import Block, Hours
-from cotenant.pipeline.fleet.plan import Shard
-from cotenant.pipeline.fleet.work import Task, state_folder
+from cotenant.pipeline.fleet.plan import FleetShard
+from cotenant.pipeline.fleet.work import ShardTask, state_folder
 from cotenant.settings.root import Settings
 from forecasting.engine import STEP_SECONDS, forecast
 from forecasting.peaks import peak_quantiles
@@ -32,12 +32,12 @@ from profiler import portrait
 class HourTask:
     """A shard of an earlier plan, and the window whose end its blocks shall reach."""
 
-    task: Task
+    task: ShardTask
     window: TimeGrid
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class ShardState:
     """Blocks of a shard: state up to `end_seconds`, results from their own start, the last forecast's time."""
 
     portraits: Portraits[PodContainerRef]
@@ -70,7 +70,7 @@ def advance(hour_task: HourTask) -> str:
     return shard.name
 
 
-def updated(state: Known, newer: Usage[PodContainerRef], settings: Settings) -> Known:
+def updated(state: ShardState, newer: Usage[PodContainerRef], settings: Settings) -> ShardState:
     """The state after newer usage, of which the part that it has already is left out. Pure."""
     skip = max(0, newer.grid.index_of(state.end_seconds))
     if skip >= newer.grid.size:
@@ -86,7 +86,7 @@ def updated(state: Known, newer: Usage[PodContainerRef], settings: Settings) -> 
     return replace(state, portraits=portraits, hours=hours.then(Hours.of(values), most))
 
 
-def refreshed(moved: Known, newer: Usage[PodContainerRef], settings: Settings) -> Block:
+def refreshed(moved: ShardState, newer: Usage[PodContainerRef], settings: Settings) -> Block:
     """Results with the new portraits and peaks, paths rolled on; series that are new behind the old ones. Pure."""
     end, old = moved.end_seconds, moved.results
     count = len(old["start"])
@@ -102,13 +102,13 @@ def refreshed(moved: Known, newer: Usage[PodContainerRef], settings: Settings) -
     return _with_peak(results, moved, settings)
 
 
-def anew(moved: Known, window: Usage[PodContainerRef], settings: Settings) -> Block:
+def anew(moved: ShardState, window: Usage[PodContainerRef], settings: Settings) -> Block:
     """Results with a forecast from the whole window. Pure."""
     forecasts = forecast(_of(window, moved.portraits), moved.portraits, settings.forecasting)
     return blocks.results(moved.portraits, forecasts)
 
 
-def _with_peak(results: Block, moved: Known, settings: Settings) -> Block:
+def _with_peak(results: Block, moved: ShardState, settings: Settings) -> Block:
     maxima = moved.hours.daily(settings.forecasting.history_days + 1)
     peak = peak_quantiles(maxima, moved.portraits.maximum, settings.forecasting)
     return blocks.with_peak(results, peak)
@@ -124,7 +124,7 @@ def _of(usage: Usage[PodContainerRef], portraits: Portraits[PodContainerRef]) ->
     return Usage(portraits.refs, usage.grid, values, usage.resource, usage.statistic)
 
 
-def _known(store: Store, task: Task) -> Known:
+def _known(store: Store, task: ShardTask) -> ShardState:
     shard, settings = task.shard, task.settings
     state = store.read_block(state_folder(task.plan.folder), shard.name)
     results = store.read_block(task.plan.folder, shard.name)
@@ -132,7 +132,7 @@ def _known(store: Store, task: Task) -> Known:
         raise NoData(f"shard {shard.name} was never computed", fix="Run cotenant run without --hour first.")
     half_life = settings.portrait.half_life_hours * HOUR_SECONDS
     portraits, hours = blocks.restored(state[0], shard.resource, int(state[1]["end"]), half_life)
-    return Known(portraits, hours, results[0], int(results[1]["forecast"]))
+    return ShardState(portraits, hours, results[0], int(results[1]["forecast"]))
 
 
 def _start(results: Block) -> int:
@@ -140,7 +140,7 @@ def _start(results: Block) -> int:
     return int(results["start"][0]) if len(results["start"]) else 0
 
 
-def _due(shard: Shard, state: Known, end: int) -> bool:
+def _due(shard: FleetShard, state: ShardState, end: int) -> bool:
     """Whether the shard's turn has come to be forecast anew."""
     return shard.turn(end) or end - state.forecast_seconds >= DAY_SECONDS
 

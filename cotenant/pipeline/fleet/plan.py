@@ -32,7 +32,7 @@ FOLDER: Final = "fleet"
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class FleetShard:
     """A range of keys of one resource; `count` series were in it when the plan was made."""
 
     resource: Resource
@@ -56,12 +56,12 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FleetPlan:
     """Shards of the window; `digest` names what results rest on."""
 
     window: TimeGrid
     digest: str
-    shards: tuple[Shard, ...]
+    shards: tuple[FleetShard, ...]
 
     @property
     def folder(self) -> str:
@@ -91,7 +91,7 @@ class Share:
             raise UsageError(f"--shard {text!r}: there is no part {first} of {second}", fix="Count from 0: 0/8 to 7/8.")
         return cls(int(first), int(second))
 
-    def of_shards(self, shards: Sequence[Shard]) -> tuple[Shard, ...]:
+    def of_shards(self, shards: Sequence[FleetShard]) -> tuple[FleetShard, ...]:
         """Every n-th shard, so that each part gets a like mix."""
         return tuple(shards[self.index :: self.of])
 
@@ -111,12 +111,12 @@ def window(store: Store, settings: Settings) -> TimeGrid:
     return TimeGrid.between(-(-start // HOUR_SECONDS) * HOUR_SECONDS, end, FIVE_MINUTES_SECONDS)
 
 
-def make(store: Store, settings: Settings, resources: Sequence[Resource], size: int = SERIES_PER_SHARD) -> Plan:
+def make(store: Store, settings: Settings, resources: Sequence[Resource], size: int = SERIES_PER_SHARD) -> FleetPlan:
     """The plan for what the store holds now; NoData when no container is in the window."""
     if size < 1:
         raise UsageError(f"a shard of {size} series cannot be", fix="Give at least 1.")
     grid = window(store, settings)
-    shards: list[Shard] = []
+    shards: list[FleetShard] = []
     rests_on = [
         f"layout {LAYOUT} of cotenant {__version__}",
         digest(settings.portrait),
@@ -129,13 +129,13 @@ def make(store: Store, settings: Settings, resources: Sequence[Resource], size: 
         rests_on += marks
     if not shards:
         raise NoData(f"no container of cluster {store.cluster} left usage in the window")
-    return Plan(grid, hashlib.sha256("\n".join(rests_on).encode()).hexdigest()[:16], tuple(shards))
+    return FleetPlan(grid, hashlib.sha256("\n".join(rests_on).encode()).hexdigest()[:16], tuple(shards))
 
 
-def _shards(resource: Resource, keys: Sequence[Key], size: int) -> list[Shard]:
+def _shards(resource: Resource, keys: Sequence[Key], size: int) -> list[FleetShard]:
     starts = range(0, len(keys), size)
     bounds: list[Key | None] = [None, *(keys[i] for i in starts[1:]), None]
     return [
-        Shard(resource, number, (bounds[number], bounds[number + 1]), len(keys[i : i + size]))
+        FleetShard(resource, number, (bounds[number], bounds[number + 1]), len(keys[i : i + size]))
         for number, i in enumerate(starts)
     ]

@@ -20,8 +20,8 @@ from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.pipeline.fleet import plan as plans
 from cotenant.pipeline.fleet.executors import Executor
 from cotenant.pipeline.fleet.hour import HourTask, advance
-from cotenant.pipeline.fleet.plan import FOLDER, Plan, Share
-from cotenant.pipeline.fleet.work import Task, compute
+from cotenant.pipeline.fleet.plan import FOLDER, FleetPlan, Share
+from cotenant.pipeline.fleet.work import ShardTask, compute
 from cotenant.settings.base import digest
 from cotenant.settings.root import Settings
 
@@ -32,14 +32,14 @@ LONGEST_GAP_SECONDS: Final = DAY_SECONDS
 class Finished(msgspec.Struct, frozen=True):
     """What the last finished run was: its plan, the settings behind it, and the end of the usage that is in it."""
 
-    plan: Plan
+    plan: FleetPlan
     settings_digest: str
     end_seconds: int
     series: int
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class FleetSummary:
     """What a run did: shards and series of the plan, shards computed now, shards still missing."""
 
     digest: str
@@ -61,7 +61,7 @@ class Fleet:
     size: int = plans.SERIES_PER_SHARD
     progress: Progress = field(default_factory=Silent)
 
-    def run(self, executor: Executor, share: Share | None = None) -> Summary:
+    def run(self, executor: Executor, share: Share | None = None) -> FleetSummary:
         """Compute what is missing of the plan, or of a share of it, and join when it is the whole."""
         plan = self._plan()
         done = set(self.store.block_names(plan.folder))
@@ -75,7 +75,7 @@ class Fleet:
             return self._joined(plan, len(tasks))
         return self._summary(plan, len(tasks), joined=False)
 
-    def merge(self) -> Summary:
+    def merge(self) -> FleetSummary:
         """Join the shards that pods of an Indexed Job have computed; NoData names what is missing."""
         plan = self._plan()
         missing = self._missing(plan)
@@ -86,7 +86,7 @@ class Fleet:
             )
         return self._joined(plan, 0)
 
-    def hour(self, executor: Executor) -> Summary:
+    def hour(self, executor: Executor) -> FleetSummary:
         """Bring the last finished run to the last whole hour that the store has."""
         last = self.store.read_document(DOCUMENT, Finished)
         if last is None:
@@ -105,23 +105,23 @@ class Fleet:
         self._map(executor, advance, tasks)
         return self._joined(last.plan, len(tasks), end)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> FleetPlan:
         self.progress.stage("Look through the history", 0)
         return plans.make(self.store, self.settings, self.resources, self.size)
 
-    def _task(self, plan: Plan, position: int) -> Task:
-        return Task(self.store.url, self.store.cluster, self.settings, plan, position)
+    def _task(self, plan: FleetPlan, position: int) -> ShardTask:
+        return ShardTask(self.store.url, self.store.cluster, self.settings, plan, position)
 
     def _map(self, executor: Executor, work: Callable[[Any], str], tasks: Sequence[Any]) -> None:
         if tasks:
             for _ in executor.run(work, tasks):
                 self.progress.advance()
 
-    def _missing(self, plan: Plan) -> list[str]:
+    def _missing(self, plan: FleetPlan) -> list[str]:
         done = set(self.store.block_names(plan.folder))
         return [shard.name for shard in plan.shards if shard.name not in done]
 
-    def _joined(self, plan: Plan, computed: int, end_seconds: int | None = None) -> Summary:
+    def _joined(self, plan: FleetPlan, computed: int, end_seconds: int | None = None) -> FleetSummary:
         """One table a resource, then the document, then the old plans' folders go."""
         resources = tuple(dict.fromkeys(shard.resource for shard in plan.shards))
         self.progress.stage("Join", len(resources))
@@ -134,11 +134,13 @@ class Fleet:
         for name in self.store.folders(FOLDER):
             if name != plan.digest:
                 self.store.remove_result(f"{FOLDER}/{name}")
-        return Summary(plan.digest, end, series, len(plan.shards), computed, 0, joined=True)
+        return FleetSummary(plan.digest, end, series, len(plan.shards), computed, 0, joined=True)
 
-    def _summary(self, plan: Plan, computed: int, *, joined: bool) -> Summary:
+    def _summary(self, plan: FleetPlan, computed: int, *, joined: bool) -> FleetSummary:
         missing = len(self._missing(plan))
-        return Summary(plan.digest, plan.window.end_seconds, plan.series, len(plan.shards), computed, missing, joined)
+        return FleetSummary(
+            plan.digest, plan.window.end_seconds, plan.series, len(plan.shards), computed, missing, joined
+        )
 
 
 def table_name(resource: Resource) -> str:

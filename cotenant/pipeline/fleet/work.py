@@ -15,21 +15,21 @@ from cotenant.model.identity import PodContainerRef
 from cotenant.model.usage import Usage
 from cotenant.pipeline.fleet import blocks
 from cotenant.pipeline.fleet.blocks import Block, Hours
-from cotenant.pipeline.fleet.plan import Plan, Shard
+from cotenant.pipeline.fleet.plan import FleetPlan, FleetShard
 from cotenant.settings.root import Settings
 from forecasting.engine import forecast
 from profiler import portrait
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ShardTask:
     """A shard and all that a worker needs to know; small, and the same for every executor."""
 
     url: str = field(repr=False)
     """Of the store; it may hold a password."""
     cluster: str
     settings: Settings = field(repr=False)
-    plan: Plan = field(repr=False)
+    plan: FleetPlan = field(repr=False)
     position: int
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Task:
         return f"shard {self.shard.name}"
 
     @property
-    def shard(self) -> Shard:
+    def shard(self) -> FleetShard:
         """The shard to compute."""
         return self.plan.shards[self.position]
 
@@ -47,7 +47,7 @@ def state_folder(folder: str) -> str:
     return f"{folder}/state"
 
 
-def compute(task: Task) -> str:
+def compute(task: ShardTask) -> str:
     """Compute one shard and write its blocks; its name. StoreError when the store fails."""
     store, shard, plan = Store(task.url, task.cluster), task.shard, task.plan
     usage: Usage[PodContainerRef] = store.read(shard.signal, plan.window, shard.between)

@@ -22,7 +22,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.usage import HOUR_SECONDS
 from cotenant.pipeline.fleet.blocks import Block, Hours
 from cotenant.pipeline.fleet.executors import Dask, Processes, Tls
-from cotenant.pipeline.fleet.plan import Shard, Share, make
+from cotenant.pipeline.fleet.plan import FleetShard, Share, make
 from cotenant.pipeline.fleet.run import Fleet
 from cotenant.settings.forecasting import ForecastingSettings
 from cotenant.settings.root import Settings
@@ -196,7 +196,7 @@ def test_daily_maxima_from_hours_are_those_of_the_values(data: st.DataObject) ->
 
 @given(st.integers(1, 9), st.integers(0, 30))
 def test_the_parts_of_a_job_are_a_partition(of: int, count: int) -> None:
-    shards = [Shard(Resource.CPU, i, (None, None), 1) for i in range(count)]
+    shards = [FleetShard(Resource.CPU, i, (None, None), 1) for i in range(count)]
     dealt = [shard.index for part in range(of) for shard in Share(part, of).of_shards(shards)]
     assert sorted(dealt) == list(range(count))
 

@@ -17,7 +17,7 @@ from cotenant.settings.portrait import PortraitSettings
 from forecasting.backtest.baselines import DEFAULT, SLOW, by_name
 from forecasting.backtest.contenders import Contender, PathContender
 from forecasting.backtest.engine import EngineContender
-from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK, Plan, joined, origins, trial
+from forecasting.backtest.plan import HALF_HOURS, HOURLY_WEEK, BacktestPlan, joined, origins, trial
 from forecasting.engine import forecast
 from profiler.portrait import build
 
@@ -61,7 +61,7 @@ def test_a_history_that_is_too_short_has_no_origin():
 @settings(max_examples=40)
 def test_origins_lie_on_the_plans_slots_with_room_on_both_sides(offset, step, every):
     grid = TimeGrid(MONDAY + offset * step, step, 20 * DAY_SECONDS // step)
-    plan = Plan(every_hours=every)
+    plan = BacktestPlan(every_hours=every)
     found = origins(grid, plan)
     assert found
     assert all(moment % plan.step_seconds == 0 for moment in found)
@@ -89,7 +89,7 @@ def test_series_with_too_little_history_are_not_forecast_and_without_a_horizon_n
     # Row 5 has a history and is forecast; nothing came to judge it by.
     assert len(one.past.fine) == 5
     assert one.judged.tolist() == [True] * 4 + [False]
-    young = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, Plan(known_share=0.1))
+    young = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, BacktestPlan(known_share=0.1))
     assert young.rows.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -126,7 +126,7 @@ def test_what_is_scored_is_what_the_product_serves(signal):
     spec, cut = signal.spec, 15 * 288
     resource = spec.resource
     assert isinstance(resource, Resource)
-    one = trial(history()[:5], GRID, MONDAY + 15 * DAY_SECONDS, Plan(statistic=spec.statistic))
+    one = trial(history()[:5], GRID, MONDAY + 15 * DAY_SECONDS, BacktestPlan(statistic=spec.statistic))
     refs = tuple(NodeRef(str(row)) for row in range(5))
     usage = Usage(refs, TimeGrid(MONDAY, 300, cut), history()[:5, :cut], resource, spec.statistic)
     served = forecast(usage, build(refs, np.arange(5), usage, PortraitSettings()), ForecastingSettings())

@@ -14,7 +14,7 @@ from cotenant.model.usage import TimeGrid
 from forecasting.backtest import scores
 from forecasting.backtest.contenders import PathContender
 from forecasting.backtest.plan import HALF_HOURS, origins
-from forecasting.backtest.run import Ledger, Shard, daily_acf, run
+from forecasting.backtest.run import BacktestScores, Shard, daily_acf, run
 
 MONDAY = 1_700_438_400
 L95 = LEVELS.index(0.95)
@@ -37,7 +37,7 @@ def shard(values: np.ndarray, limit: float = 100.0) -> Shard:
     return Shard(names, TimeGrid(MONDAY, 1800, values.shape[1]), values.astype(np.float32), limits)
 
 
-def ledger(values: np.ndarray, *say: float, **options) -> Ledger:
+def ledger(values: np.ndarray, *say: float, **options) -> BacktestScores:
     one = shard(values, **options)
     at = origins(one.grid, HALF_HOURS)
     return run([one], [PathContender(Always(v, f"always {v:g}")) for v in say], HALF_HOURS, at)

@@ -20,7 +20,7 @@ from cotenant.model.usage import Signal
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.node_metric.source import NodeMetricSource
 from profiler.node_metric.status import Observed, reports
-from profiler.node_metric.turn import Turn, View, steps
+from profiler.node_metric.turn import ReportContext, Turn, steps
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -141,7 +141,7 @@ def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
         ]["uid"]
         for r in found
     }
-    view = View(uids, "cotenant-manager", POLICY, float(served.end))
+    view = ReportContext(uids, "cotenant-manager", POLICY, float(served.end))
     writer = Writer(control_plane.client(account(control_plane, "cotenant-manager")), "cotenant-manager")
     for _ in range(2):  # the objects, then their statuses
         made = steps(found, metrics(control_plane), view)

@@ -15,11 +15,11 @@ from cotenant.model.nodemetric import NodeMetric
 from cotenant.model.protocol import NODE_AGENT
 from cotenant.model.resource import Resource
 from profiler.node_metric.status import ProdOutlook, Report
-from profiler.node_metric.turn import Turn, View, alive, outlooks, steps, turn_of, unreported
+from profiler.node_metric.turn import ReportContext, Turn, alive, outlooks, steps, turn_of, unreported
 
 NOW = 1_790_000_000
 OURS, AGENT = "cotenant-manager", "koordlet"
-VIEW = View({"n1": "uid-1"}, OURS, CollectPolicy(), NOW)
+VIEW = ReportContext({"n1": "uid-1"}, OURS, CollectPolicy(), NOW)
 
 
 def moment(seconds: int) -> str:
@@ -110,18 +110,18 @@ def test_the_object_is_made_before_its_status_and_the_spec_is_written_once() -> 
 
 
 def test_the_spec_follows_the_policy_and_the_node() -> None:
-    other = View(VIEW.nodes, OURS, CollectPolicy(report_seconds=30), NOW)
+    other = ReportContext(VIEW.nodes, OURS, CollectPolicy(report_seconds=30), NOW)
     assert [i.body["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] for i in specs(there(10), other)] == [30]
     assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in specs(there(10, uid="old"), VIEW)] == ["uid-1"]
     assert specs(there(10, AGENT, uid="old"), VIEW) == ()  # the agent's object is the agent's
 
 
-def specs(known: NodeMetric, view: View) -> tuple[Apply, ...]:
+def specs(known: NodeMetric, view: ReportContext) -> tuple[Apply, ...]:
     return steps([report()], {"n1": known}, view).specs
 
 
 def test_a_node_that_is_gone_is_not_reported() -> None:
-    assert steps([report()], {}, View({}, OURS, CollectPolicy(), NOW)).statuses == ()
+    assert steps([report()], {}, ReportContext({}, OURS, CollectPolicy(), NOW)).statuses == ()
 
 
 def test_nothing_need_be_asked_where_agents_report_every_node() -> None:
