@@ -1,4 +1,4 @@
-"""Resources that a new pod gets from its workload's annotation instead of its template. Pure; never refuses.
+"""Requests and limits that a new pod takes from its workload's annotation, not its template. Pure; never refuses.
 
 The workload is found by the pod's owner: a StatefulSet or DaemonSet itself, a Deployment by the name that its
 ReplicaSet has before the template's hash. Whatever does not fit (another template by now, a request above its limit,

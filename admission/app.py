@@ -1,4 +1,4 @@
-"""EDGE: what the webhook process answers, by path; `cotenant.edges.connection` carries it.
+"""EDGE: the HTTP application of the webhook process: routes by path; `cotenant.edges.connection` does the transport.
 
 Paths: the five webhooks of `admission.review` (POST), /healthz, /readyz, /metrics (GET). Whatever goes wrong in our own
 code, a pod is allowed untouched and counted; a quota is refused with 500, for its webhook guards what others promise.

@@ -1,4 +1,4 @@
-"""EDGE: keeps the certificate that the webhooks show: stored, renewed, trusted by our configurations, reloaded.
+"""EDGE: the serving certificate of the webhooks: stores, renews and reloads it, and injects its CA bundle.
 
 A `Keeper` looks every half minute: what is stored (a Secret that all replicas share, or a folder), what is due by
 `admission.authority`, whether both webhook configurations carry the bundle, and whether the server shows the newest

@@ -1,4 +1,4 @@
-"""EDGE: mirrors of what the webhooks rest on, as one frozen `ClusterView` that is made anew only when one changed."""
+"""EDGE: mirrors of the objects that the webhooks need, as one frozen `ClusterView`, rebuilt only when one changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: frees nodes that a manager which is gone has left guarded, and pods in our gate; the webhook outlives it.
+"""EDGE: lifts guards and scheduling gates that a manager which is gone has left behind; runs in the webhook process.
 
 A hand-over guards its node in the SwapGuard for seconds. When the manager ends in between and none takes over, nobody
 could be bound there any more, for the policy knows no time. So what ought to have ended a minute ago, and that no

@@ -1,4 +1,4 @@
-"""What a validating webhook says: every problem of an object at once, each with field, value and what helps."""
+"""The answer of a validating webhook: every problem of an object at once, each with field, value and fix."""
 
 from __future__ import annotations
 

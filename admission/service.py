@@ -1,4 +1,4 @@
-"""EDGE: one webhook process put together: mirrors, application, server and the keeper of its certificate.
+"""EDGE: one webhook process assembled: mirrors, application, server and the renewal of its certificate.
 
 `start` returns once the server answers with a certificate; mirrors fill in their own time (`/readyz` tells).
 """

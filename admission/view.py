@@ -1,4 +1,4 @@
-"""What the webhooks know of the cluster at one moment: a frozen snapshot that the server builds from its mirrors."""
+"""The cluster as the webhooks know it at one moment: a frozen snapshot that the server builds from its mirrors."""
 
 from __future__ import annotations
 

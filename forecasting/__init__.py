@@ -1,1 +1,1 @@
-"""Peaks, valleys and quantiles of the next 24 hours, with the error they were measured to have."""
+"""Quantiles, peaks and valleys of the next 24 hours, each with its back-tested error."""

@@ -1,4 +1,4 @@
-"""One gradient booster for all series of a shard: what the mixture's quantiles are off by, told by how members differ.
+"""One gradient booster for all series of a shard: learns the residual of the mixture's quantiles from members' spread.
 
 Pure and deterministic (a seed draws the rows); scikit-learn is loaded when a booster is trained, never on import. Rows
 are half hours of rehearsed days: features and targets are distances from the median of the mixture, in units of a

@@ -1,4 +1,4 @@
-"""Days that are not like their weekday: public holidays and the operator's own events. Pure, from the settings.
+"""Public holidays and the operator's own events, from the settings. Pure.
 
 A public holiday, or an event without a factor, is a day of rest: its slots are forecast from the Sundays and days of
 rest of the history, slot by slot, and it is left out of what ordinary days learn from. An event with a factor is an

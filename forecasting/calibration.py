@@ -1,4 +1,4 @@
-"""Upper quantiles are moved to the coverage they promise: conformal, pooled per class, corrected per series. Pure.
+"""Conformal calibration of upper quantiles: pooled by class, corrected for each series. Pure.
 
 Rehearsed days give, for each upper level, how far actual values lay from the forecast quantile, in units of a scale
 that every series has of itself. The pooled quantile of these distances over the series of a class is the lift that

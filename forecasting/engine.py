@@ -1,4 +1,4 @@
-"""From 5-minute totals to forecasts: the room's front door. Pure.
+"""The entry point of forecasting: from 5-minute totals to forecasts. Pure.
 
 usage -> half hours -> quantile path with its error, shard by shard (`shard`) -> its windows (`windows`), and the
 24-hour peak from the 5-minute values (`peaks`). Series too young or silent get the quantiles of their portrait and say

@@ -1,4 +1,4 @@
-"""What every forecast model must keep, tried on it: for the tests of a plug-in of your own. Pure, seeded.
+"""The contract of a forecast model as checks, for the tests of your own plug-in. Pure, seeded.
 
 `faults(MyModel())` is empty when the model keeps the contract of `Forecaster`; each fault is a sentence.
 """

@@ -1,4 +1,4 @@
-"""What serves each series, rehearsed, and the error that is shown for it. Pure.
+"""The mixture's forecast on past days, and the error that is shown for it. Pure.
 
 The members' forecasts are mixed as distributions, each with the weight that its back-tests earned it. Where there is a
 booster, it is averaged in: its share falls with its loss relative to the mixture's, on a day neither had seen and, with

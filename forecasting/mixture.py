@@ -1,4 +1,4 @@
-"""Forecasts joined as distributions: each is right with its weight, so the answer admits what any expects. Pure.
+"""Mixes forecasts as weighted distributions, so that the result covers what any of them expects. Pure.
 
 An average of quantiles is as narrow as its members and lies between them where they disagree, as on a series that is
 either idle or busy. A mixture of their distributions (the linear opinion pool, Stone 1961) keeps both answers.

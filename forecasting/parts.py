@@ -1,4 +1,4 @@
-"""A history taken apart for the eye: trend, habit of the day, habit of the week, rest; statsmodels' STL and MSTL. Pure.
+"""Decomposes a history into trend, daily and weekly season and remainder with statsmodels' STL and MSTL. Pure.
 
 For few series, the cluster and the largest workloads: an explanation on screen, not a forecast. Sources: Cleveland et
 al. 1990 (STL); Bandara, Hyndman and Bergmeir 2021 (MSTL); Wang, Smith and Hyndman 2006 (strength of a habit).

@@ -1,4 +1,4 @@
-"""What a node's past says about its next 24-hour peak, at every past decision at once. Pure.
+"""Statistics of a node's past as predictors of its next 24-hour peak, for all past decisions at once. Pure.
 
 Usage becomes maxima of six-hour blocks counted back from the end; a decision stands at each border of blocks. From a
 decision's record (at most 14 days before it) come a few plain statistics; a `PeakShape` joins them into a base and a

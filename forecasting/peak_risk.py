@@ -1,4 +1,4 @@
-"""How far above its base a node's peak must be set so that it is passed as rarely as the knob says. Pure.
+"""The margin of a node's peak above its base at which it is exceeded at the configured risk. Pure.
 
 Split-conformal prediction with a studentised score, pooled over the nodes of a class and all their past decisions:
 score = (peak that came - base) / spread. The (1 - risk) quantile of the scores is added to the base, in spreads. Past

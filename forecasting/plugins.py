@@ -1,4 +1,4 @@
-"""Models of somebody else's: found by name, guarded, and put beside the built-in members. Pure but for the import.
+"""Third-party forecast models: loaded by name, guarded, and added to the built-in members. Pure but for the import.
 
 A plug-in is a class without arguments that keeps the contract of `Forecaster`; the entry point group is
 `cotenant.forecasters`, and `forecasting.plugins` in the settings names those that compete. They are back-tested,

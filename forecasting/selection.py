@@ -1,4 +1,4 @@
-"""What each model counts for on each series: rolling daily back-tests, judged against the seasonal naive. Pure.
+"""Weights of models for each series, by rolling daily back-tests against the seasonal naive. Pure.
 
 Score of a member on a series = mean over its back-tests, newer ones weighing more, of log(pinball / pinball of the
 baseline), as if the mean over all series had been seen on a few days more (few back-tests must not overrule what holds

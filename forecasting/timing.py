@@ -1,4 +1,4 @@
-"""When the day's peak will be: a head of its own, since the median path smooths over what moves a little. Pure.
+"""The time of the day's peak: estimated apart from the median path, which smooths it out. Pure.
 
 Each past day, laid over the horizon by the time of day, says two things of a run of slots: how much of that day's
 highest run it held (squared: the top counts), and whether it was the highest run itself. Their mean over the days,

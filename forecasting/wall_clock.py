@@ -1,4 +1,4 @@
-"""History and forecasts on the clock on the wall: days of 23 and 25 hours, for those whose users change theirs. Pure.
+"""History and forecasts in local time, with days of 23 and 25 hours. Pure.
 
 Models know slots of a day, and people's days follow local time. A history across a change of the clocks is therefore
 moved onto the offset that holds at the origin: the hour that never was is a gap, the one that came twice is its mean.

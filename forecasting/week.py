@@ -1,4 +1,4 @@
-"""A week ahead, hour by hour: members that know a day or a week, blended by how they did on the last weeks. Pure.
+"""Hourly forecast of a week: daily and weekly members, weighted by their losses on the last weeks. Pure.
 
 For looking further than the 24 hours that decisions rest on. Each member forecasts the week that began 7, 8, 9 and 10
 days ago from what stood before it; its weight falls with its loss there, shrunk towards its loss over all series. With

@@ -1,1 +1,1 @@
-"""Usage of pods and nodes: where history comes from (Prometheus or synthetic) and what it condenses to (portraits)."""
+"""Usage of pods and nodes: its sources (Prometheus or synthetic), and portraits as its fixed-size summary."""

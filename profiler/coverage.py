@@ -1,4 +1,4 @@
-"""How much of the usage is there: samples present among those that could be, by namespace and by UTC day. Pure.
+"""Coverage of usage: the share of expected samples that are present, by namespace and by UTC day. Pure.
 
 Beside the flow: the pipeline stores the rows, the data-quality page shows them. A container counts as alive from its
 pod's start to its end where the inventory knows the pod, and in any case from its first to its last sample.

@@ -1,4 +1,4 @@
-"""EDGE: keep a cluster's history up to date: ask a metric source for what the store lacks, and account for it.
+"""EDGE: updates a cluster's stored history: queries a metric source for what the store lacks and records data quality.
 
 First step of the flow. A first scan and a later one are the same code; they differ in how much is missing. Blocks are
 stored as they come, oldest first, so an interrupted pull leaves a usable history and the next one goes on from there.

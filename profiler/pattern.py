@@ -1,4 +1,4 @@
-"""How usage moves, told from the portrait alone: idle, flat, trend, weekly, daily or bursty. Pure.
+"""Classifies how usage moves from its portrait: idle, flat, trend, weekly, daily or bursty. Pure.
 
 `profiler.portrait` calls it after each update. The first rule that fits wins, in the order of that list; "unknown"
 stands before all of them while history is short.

@@ -1,4 +1,4 @@
-"""Usage of pod containers -> totals per workload, node and cluster, and what belongs together. Pure.
+"""Sums usage of pod containers by workload, node and cluster; maps members to groups. Pure.
 
 The rule of a total, which must not show a scrape gap as a valley:
 

@@ -1,4 +1,4 @@
-"""What passing usage tells about the cluster: when pods lived, what happened to them, how many samples lack. Pure.
+"""Facts derived from usage: lifetimes of pods, their events, missing samples. Pure.
 
 Also how an inventory outlives its pods: a snapshot joined with the stored one and with what was seen.
 """

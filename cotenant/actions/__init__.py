@@ -1,1 +1,1 @@
-"""What people have done to the cluster on their word: the same functions behind the CLI, the pages and the API."""
+"""Changes to the cluster that a person asks for: the same functions behind the CLI, the dashboard and the REST API."""

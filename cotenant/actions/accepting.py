@@ -1,4 +1,4 @@
-"""EDGE: accept, dry-run, apply and roll back: the ledger first, then the cluster, then the ledger again.
+"""EDGE: accept, dry-run, apply and roll back changes, with a write-ahead audit log.
 
 Every change goes through the same gaps: accepted -> sent -> (answered by the nodes) -> told. Whatever ends the process
 in one of them leaves a row that says "unknown", which `settling` turns into what the cluster holds. `reached` is told

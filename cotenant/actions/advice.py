@@ -1,4 +1,4 @@
-"""EDGE: what helps against a refusal of the API server, where it does not say so itself."""
+"""EDGE: the fix to show for an error of the API server that names none itself."""
 
 from __future__ import annotations
 

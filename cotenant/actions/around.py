@@ -1,4 +1,4 @@
-"""EDGE: what guardrails look at beside a recommendation, read from the cluster as it is now."""
+"""EDGE: reads from the cluster what the guardrails need beside a recommendation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: a bundle for a GitOps repository: reviewed against the cluster, which stays as it is; the ledger notes it."""
+"""EDGE: writes a bundle for a GitOps repository: reviewed against the cluster, not applied, noted in the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: throttling, CPU pressure, latency and usage of a workload before and after a change, asked of Prometheus.
+"""EDGE: queries Prometheus for throttling, CPU pressure, latency and usage of a workload before and after a change.
 
 One question a measure: the same expression at the change and now, each over as long as the change is old (at most a
 day). Pods are told by their names, which carry their workload's: those from before a rollout are gone from the cluster.

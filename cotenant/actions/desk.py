@@ -1,9 +1,9 @@
-"""EDGE: the dashboard's and the REST API's way to act: `cotenant.model.desk.Desk` on `Actions`, safe for many threads.
+"""EDGE: changes for dashboard and REST API: the service protocol of `cotenant.model.desk` on `Actions`, thread-safe.
 
-Three kinds of call. Who acts (accept, roll back, verify, settle) takes the ledger's turn, so that neither two clicks
-nor two processes interleave. Who asks the cluster (review, dry run) reads the ledger and waits for nobody. Who only
-looks (changes, ledger) opens the file read-only and asks no cluster. Whether the person may is asked here, whatever a
-page showed; whose rights the cluster sees is the door's matter.
+Three kinds of call. Calls that act (accept, roll back, verify, settle) hold the ledger's lock, so that neither two
+clicks nor two processes interleave. Calls that query the cluster (review, dry run) read the ledger without its lock.
+Calls that only read (changes, ledger) open the file read-only and do not query the cluster. The person's role is
+checked here for every call; `ClusterAccess` decides with whose rights the cluster is queried.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from cotenant.model.recommendation import Recommendation
 from cotenant.settings.actions import ActionSettings
 from cotenant.settings.recommender import RecommenderSettings
 
-Door = Callable[[Someone], AbstractContextManager[KubeClient]]
+ClusterAccess = Callable[[Someone], AbstractContextManager[KubeClient]]
 """A client that acts for a person; for Someone("") with the dashboard's own account, which looks and keeps the head."""
 
 MOST_AT_ONCE: Final = 8
@@ -77,9 +77,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChangeServiceConfig:
-    """What a desk stands on. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+    """Dependencies of a `ClusterChangeService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
 
-    door: Door
+    door: ClusterAccess
     ledger: Path
     settings: ActionSettings
     clock: Clock
@@ -94,7 +94,7 @@ class ChangeServiceConfig:
 
 @dataclass(frozen=True, slots=True)
 class AnchorObservation:
-    """What the cluster said last. trouble: why nothing can be done there now; head: what it keeps of the ledger."""
+    """The last answer of the cluster. trouble: why no change is possible now; head: the anchored head of the ledger."""
 
     trouble: str = ""
     head: Anchor | None = None
@@ -102,7 +102,7 @@ class AnchorObservation:
 
 
 class ClusterChangeService:
-    """A desk at one cluster."""
+    """Changes of one cluster: review, dry run, accept, verify, roll back."""
 
     def __init__(self, office: ChangeServiceConfig) -> None:
         """Nothing is asked yet."""

@@ -1,10 +1,10 @@
-"""EDGE: with whose rights the cluster is asked: a `Door` for each way by which somebody is known.
+"""EDGE: access to the cluster with the rights of the person who asks, one client factory for each kind of login.
 
     loopback   the kubeconfig, which is theirs
     OIDC       their own token of the login: the API server judges them itself, and its audit log names them
     proxy      our account, after a SubjectAccessReview of the person for exactly this request; no impersonation
 
-Nobody is a person without a name: those are our own looks at the cluster, and the ledger's head.
+A caller without a name is the program itself: it reads the cluster and anchors the ledger's head.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from cotenant.actions.desk import Door
+from cotenant.actions.desk import ClusterAccess
 from cotenant.edges.kube import Access, KubeClient, review
 from cotenant.edges.kube.access import SELF_REVIEWS
 from cotenant.edges.kube.auth import load_access
@@ -41,8 +41,8 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 """Subresources of namespaces; any other word there is a resource inside of one."""
 
 
-def by_way(kube: KubeSettings, access: AccessSettings, own: Door) -> Door:
-    """The door for the settings' mode; `own`: our account's, or the kubeconfig's."""
+def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> ClusterAccess:
+    """Access in the mode of the settings; `own`: access by our account or by the kubeconfig."""
     credentials = _KubeCredentials(kube)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""EDGE: what nodes will use at a moment to come, from the forecasts of the last run in the store."""
+"""EDGE: forecast usage of nodes at a future moment, from the results of the last run in the store."""
 
 from __future__ import annotations
 

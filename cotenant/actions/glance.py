@@ -1,8 +1,8 @@
-"""EDGE: the last answer to a slow question, for those who must not wait: it is asked in a thread of its own, in time.
+"""EDGE: keeps the last answer to a slow question and refreshes it in a background thread, for callers that cannot wait.
 
 reach = BackgroundRefresh(ask, first, every_seconds=10)
-reach.now()          # what was answered last; asks behind your back when that is old
-reach.fresh(2.0)     # waits so long for a new answer when the last one is old, then takes the last one all the same
+reach.now()          # the last answer; refreshes in the background when it is old
+reach.fresh(2.0)     # waits up to 2 s for a new answer when the last one is old, then returns the last one
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""EDGE: the ledger as changes: events in, standings out, and the signed head anchored in the cluster."""
+"""EDGE: the ledger as changes: appends events, derives the state of each change, anchors the signed head."""
 
 from __future__ import annotations
 

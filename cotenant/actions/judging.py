@@ -1,4 +1,4 @@
-"""EDGE: whether an applied change did harm: rule by rule, asked of the cluster and of the metric source.
+"""EDGE: decides whether an applied change did harm, rule by rule, from the cluster and the metric source.
 
 Of the pods: OOM kills, restarts, missing replicas, resizes that nodes refuse. Of the source, as long after the change
 as before it: throttled CPU periods, time waiting for a CPU, and the p99 latency where a query for it is configured.

@@ -1,4 +1,4 @@
-"""EDGE: what has been read of a ledger, so that only new rows are read again, be it ten thousand changes.
+"""EDGE: a cache of the rows of a ledger, so that only new rows are read, also with ten thousand changes.
 
 Safe for many threads, each with a reader of its own. A row that says nothing, or something that cannot have happened,
 is passed over and named: one damaged row hides no other. A ledger that is not the one that was read is read anew.

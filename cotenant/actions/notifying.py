@@ -1,4 +1,4 @@
-"""EDGE: news of the watcher for a chat (Slack's incoming webhooks) or any other receiver of JSON."""
+"""EDGE: sends the watcher's news to a chat (Slack's incoming webhooks) or any other receiver of JSON."""
 
 from __future__ import annotations
 

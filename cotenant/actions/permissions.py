@@ -1,4 +1,4 @@
-"""EDGE: what the cluster allows whoever asks, one SelfSubjectAccessReview a line: which of our features would work."""
+"""EDGE: which of our features the caller's rights allow, by one SelfSubjectAccessReview for each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""EDGE: the dashboard's and the REST API's way to reservation plans: `cotenant.model.plan_desk.PlanDesk` on a cluster.
+"""EDGE: reservation plans for dashboard and REST API: the protocol of `cotenant.model.plan_desk` on a cluster.
 
-Safe for many threads. Whether the person may is asked here, whatever a page showed; what is asked for is written into
-the ledger before the cluster is touched, and what became of it after. Whose rights the cluster sees is the door's.
+Thread-safe. The person's role is checked here for every call; the request is written to the ledger before the cluster
+changes, its outcome afterwards. `ClusterAccess` decides with whose rights the cluster is queried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 
 from cotenant.actions import plan_terms, plans
 from cotenant.actions.around import who as asked_who
-from cotenant.actions.desk import Door
+from cotenant.actions.desk import ClusterAccess
 from cotenant.actions.journal import keep_head
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient, Writer
@@ -69,9 +69,9 @@ IntentMaker = Callable[[KubeClient, str], Intent]
 
 @dataclass(frozen=True, slots=True)
 class PlanServiceConfig:
-    """What the desk stands on. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+    """Dependencies of a `ClusterPlanService`. anchor_namespace: where the ledger's head is kept; "": nowhere."""
 
-    door: Door
+    door: ClusterAccess
     ledger: Path
     settings: Settings
     clock: Clock

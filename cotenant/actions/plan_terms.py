@@ -1,4 +1,4 @@
-"""What a person chose about a plan: checked in words at the door, and the fields that it changes. Pure."""
+"""Checks a person's input about a reservation plan and computes the fields that it changes. Pure."""
 
 from __future__ import annotations
 

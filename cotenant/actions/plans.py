@@ -1,4 +1,4 @@
-"""EDGE: reservation plans as people deal with them: listed, previewed, made, approved and rejected.
+"""EDGE: lists, previews, creates, approves and rejects reservation plans.
 
 Each writing function returns the intent; the caller shows it, sends it as a dry run or for good. An approval is applied
 as a field of its own manager, so that the controller's and the person's fields never fight.

@@ -1,4 +1,4 @@
-"""EDGE: recommendations that somebody does not want to see, for a while or for good: rows of the ledger, with a reason.
+"""EDGE: snoozed and dismissed recommendations: rows of the ledger, each with a reason.
 
 The subject of a row is the workload; the last row about it says whether it is hidden.
 """

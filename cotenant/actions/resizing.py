@@ -1,4 +1,4 @@
-"""EDGE: what nodes make of a resize, waited for; and pods that came later and are resized back with the others."""
+"""EDGE: waits for the nodes' answers to in-place resizes, and resizes later pods of the workload back on rollback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: the second person of a change: what waits for one is done once they confirm it, or never.
+"""EDGE: the approval of a change by a second person: confirms or cancels what waits for one.
 
 One answer is for all that was accepted together, so that a canary is confirmed with its rest. Whether somebody may is
 asked in each namespace; the rules themselves are `recommender.lifecycle`'s.

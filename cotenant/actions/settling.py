@@ -1,4 +1,4 @@
-"""EDGE: what became of changes whose end nobody saw, asked of the cluster itself; and verdicts on those that soaked."""
+"""EDGE: reconciles changes without a recorded outcome with the cluster, and verifies those that have soaked."""
 
 from __future__ import annotations
 

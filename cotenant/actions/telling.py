@@ -1,4 +1,4 @@
-"""EDGE: what happens to changes is told to the ledger first, then as Events of the workload and on its Recommendation.
+"""EDGE: records events of a change in the ledger, then as Kubernetes Events and as a condition of its Recommendation.
 
 The ledger's row is what counts; an Event or a condition that may not be written stops nothing.
 """

@@ -1,4 +1,4 @@
-"""EDGE: a review as people see it, and what the server says to it: a refusal in words, or what its admission added."""
+"""EDGE: a review as the dashboard shows it, with the result of a server-side dry run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""EDGE: the watcher: what is due for accepted changes is done, step by step, and said to whoever wants to know.
+"""EDGE: the watcher: does the steps that are due for accepted changes and notifies receivers.
 
-`step` looks once: what nobody saw the end of is settled, what has soaked is judged, canaries are continued or taken
-back with all of their batch, regressions are reverted where that is wanted. All that it needs to go on is in the
-ledger, so that it may die at any moment; `run` does it until told to stop. One watcher at a time has the ledger's turn.
+`step` runs once: it reconciles changes without an outcome, judges those that have soaked, continues canaries or rolls
+their batch back, and reverts regressions where the settings say so. Its state is the ledger, so that it can be killed
+at any moment; `run` repeats it until stopped. One watcher at a time holds the ledger's lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something that people want to hear of: what happened to whom, in words; bad: it asks for somebody."""
+    """A notification: the event, its subject and a text; bad: somebody has to act."""
 
     title: str
     words: str

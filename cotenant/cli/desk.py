@@ -19,7 +19,7 @@ from cotenant.model.errors import ClusterError
 from cotenant.model.people import Grant, Role, Someone
 
 if TYPE_CHECKING:
-    from cotenant.actions.desk import ClusterChangeService, Door
+    from cotenant.actions.desk import ClusterAccess, ClusterChangeService
     from cotenant.actions.plan_desk import ClusterPlanService
     from cotenant.edges.clock import Clock
     from cotenant.edges.kube import KubeClient
@@ -39,7 +39,7 @@ IDLE_SECONDS: Final = 20.0
 
 
 def desk_of(
-    settings: Settings, store: Store, door: Door | None = None, clock: Clock | None = None
+    settings: Settings, store: Store, door: ClusterAccess | None = None, clock: Clock | None = None
 ) -> ClusterChangeService:
     """A desk at the cluster of the settings, for the recommendations of a store; nothing is asked yet."""
     from cotenant.actions.desk import ChangeServiceConfig, ClusterChangeService
@@ -72,7 +72,7 @@ def _metrics(settings: Settings) -> dict[str, Any]:
 
 
 def plan_desk_of(
-    settings: Settings, door: Door | None = None, clock: Clock | None = None, store: Store | None = None
+    settings: Settings, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
 ) -> ClusterPlanService:
     """A desk for the reservation plans of the same cluster, with the same ledger; nothing is asked yet.
 
@@ -94,7 +94,7 @@ def plan_desk_of(
     return ClusterPlanService(office)
 
 
-def door_of(settings: Settings) -> Door:
+def door_of(settings: Settings) -> ClusterAccess:
     """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
     from cotenant.actions.doors import by_way
 
@@ -111,7 +111,7 @@ def hastened(settings: KubeSettings) -> KubeSettings:
     )
 
 
-def kubeconfig_door(settings: KubeSettings) -> Door:
+def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
     """Everybody acts with the rights of one kubeconfig; for the loopback alone. Clients are lent again for a while."""
     from cotenant.edges.kube import connect
 

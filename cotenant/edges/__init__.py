@@ -1,1 +1,1 @@
-"""The outside world that more than one room meets: Kubernetes, store, clock, telemetry. Files here are EDGES."""
+"""Access to the outside that several packages share: Kubernetes, store, clock, telemetry. Files here are EDGES."""

@@ -1,4 +1,4 @@
-"""EDGE: time. Whoever needs "now" is handed a Clock, so that tests and the demo can stand still or jump."""
+"""EDGE: the clock. Code that needs the present time takes a `Clock`, so that tests and the demo can shift it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: one connection of a caller: HTTP/1.1 in by httptools, each answer out in one write.
+"""EDGE: the server side of one HTTP/1.1 connection: httptools parses requests, each response is one write.
 
 One write an answer, and no task between a request's last byte and its answer: on a busy machine every further write or
 wake-up is a turn in the scheduler's queue, and the API server waits for us while a pod is created, kube-scheduler while

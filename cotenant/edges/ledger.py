@@ -1,4 +1,4 @@
-"""EDGE: the ledger of who did what: append-only rows in SQLite, each with the hash of all before it.
+"""EDGE: the audit log: append-only rows in SQLite, each with a hash over all earlier rows.
 
 A row is on the disk before the cluster is touched (WAL, synchronous=FULL). Rows are never changed: triggers refuse it,
 and the chain of hashes finds whoever went around them. A chain that was rewritten from some row on, or cut, is whole in

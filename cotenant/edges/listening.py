@@ -1,4 +1,4 @@
-"""EDGE: a server for callers that wait: an event loop in a thread of its own, around `cotenant.edges.connection`.
+"""EDGE: an HTTP server: an event loop in its own thread around `cotenant.edges.connection`.
 
 When it ends, every answer still given says so, what was asked is answered, and a caller that stays is cut off: the
 whole takes a few seconds at most.

@@ -1,4 +1,4 @@
-"""EDGE: files that other users of the machine do not read: 0600 in folders of 0700.
+"""EDGE: files that other users of the machine cannot read: mode 0600 in folders of 0700.
 
 Where a folder or file is writable by its group, somebody shares it on purpose: then only the others lose their rights.
 """

@@ -1,4 +1,4 @@
-"""EDGE: the manifests that the product ships, wherever it runs from."""
+"""EDGE: locates the shipped manifests, in a checkout and in an installed wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: what a process says about itself: log lines on stderr and Prometheus metrics.
+"""EDGE: logs on stderr and Prometheus metrics of a process.
 
 The entry points (CLI, dashboard, node agent) call `configure_logging` once; everybody else takes
 `structlog.get_logger(__name__)` and logs a constant message with fields. Metrics live in an object that is handed to

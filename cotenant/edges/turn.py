@@ -1,4 +1,4 @@
-"""EDGE: one process, and in it one thread, at a time: a lock file that says who has it.
+"""EDGE: a lock file: one process, and one thread in it, at a time; the file names its holder.
 
 The lock is the kernel's (`flock`) and ends with the process that holds it, however that ends; the file's words are for
 people only. Whoever waits too long is told who has it and since when. A network file system must support `flock`.

@@ -1,4 +1,4 @@
-"""EDGE: post one JSON document to a webhook; the address is a secret, so only its host is ever named.
+"""EDGE: posts one JSON document to a webhook; the address is secret, so messages name its host only.
 
 The server's certificate is verified, nothing is sent to another origin by a redirect, and however slowly an answer
 trickles in, `post` is back within twice the patience of the settings. Nothing is tried again: a chat message that came

@@ -1,5 +1,4 @@
-"""The corridor: history -> portraits -> forecasts -> reclaimable, recommendations -> results. It alone joins the rooms.
+"""The pipeline: history -> portraits -> forecasts -> reclaimable, recommendations -> results.
 
-`corridor.analyse` walks it once over what the store holds; `tables` and `overview` turn the outcome into what surfaces
-show.
+`corridor.analyse` runs it once over the stored history; `tables` and `overview` convert the result for the surfaces.
 """

@@ -1,4 +1,4 @@
-"""What one run of the corridor knows: every stage's message side by side, before anything is written or shown."""
+"""The messages of all stages of one run, before they are written or shown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class WeekAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
-    """The corridor's result. Totals are 5-minute sums over a workload's pods, rows in the order of `workloads`."""
+    """The result of one run. Totals are 5-minute sums over a workload's pods, rows in the order of `workloads`."""
 
     history: History
     workloads: tuple[WorkloadRef, ...]
@@ -71,7 +71,7 @@ class Analysis:
     computed_seconds: int
     replica_floors: tuple[ReplicaFloor, ...] = ()
     proposals: tuple[Proposal, ...] = ()
-    """Room to reserve for the next peaks, and why not where nothing is proposed."""
+    """Proposed reservations for the next peaks, with a reason where nothing is proposed."""
 
     weeks: tuple[WeekAnalysis, ...] = ()
     """The week ahead of the cluster and the largest workloads."""

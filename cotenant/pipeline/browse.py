@@ -1,4 +1,4 @@
-"""From an Analysis to what the pages to browse show: portraits hour by hour, events, node history, the log. Pure."""
+"""From an Analysis to the tables of the browsing pages: hourly portraits, events, node history, log. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The corridor walked once: read history, portraits, forecasts, reclaimable, recommendations; then publish results.
+"""One run of the pipeline: reads history, computes all stages, publishes results.
 
 `analyse` reads the store and decides; `publish` writes what surfaces show. Nothing here knows where history came from.
 """

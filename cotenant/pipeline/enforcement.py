@@ -1,4 +1,4 @@
-"""What node agents did, into the store: each act once, of the last days, and the lanes of the nodes seen last.
+"""Merges actions and lanes of node agents into the store: each action once, those of the last days.
 
     Found (Events, logs, recordings, a scenario) -> keep -> ENFORCEMENT, ENFORCEMENT_LANES, the document "enforcement"
 

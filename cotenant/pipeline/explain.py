@@ -1,4 +1,4 @@
-"""Full recommendations as stored by the corridor, found again by name: behind `cotenant explain` and patches."""
+"""Stored recommendations in full, looked up by name: behind `cotenant explain` and patches."""
 
 from __future__ import annotations
 

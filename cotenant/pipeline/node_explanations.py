@@ -1,4 +1,4 @@
-"""Why each node lends what it lends: stored with the results, or made at once from a live cluster's objects."""
+"""The explanation of each node's reclaimable capacity: stored with the results, or computed from live objects."""
 
 from __future__ import annotations
 

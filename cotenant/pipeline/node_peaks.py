@@ -1,4 +1,4 @@
-"""The calibrated peak of what prod uses on each node: totals, limits and cold pods for the forecasting room. Pure.
+"""The calibrated peak of prod's usage on each node: totals, limits and cold pods for `forecasting.node_peak`. Pure.
 
 A node's total goes on through roll-outs, for the pods that went are part of it. What it cannot know is a pod more: a
 pod younger than a day counts with its request unless a pod of the same workload left the same node within that day; of

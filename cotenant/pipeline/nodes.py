@@ -1,4 +1,4 @@
-"""What nodes can lend: present usage and the forecast of prod's share, handed to the recommender's formulas. Pure."""
+"""Reclaimable capacity of nodes: present usage and prod's forecast as inputs of the recommender's formulas. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of running pods: where each is, what it asks for and uses now; from inventory and newest usage. Pure."""
+"""The table of running pods: node, requests and present usage, from inventory and newest usage. Pure."""
 
 from __future__ import annotations
 

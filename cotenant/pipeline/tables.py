@@ -1,4 +1,4 @@
-"""From an Analysis to the tables of `cotenant.model.views`: rows that every surface shows alike. Pure."""
+"""From an Analysis to the tables of `cotenant.model.views`, which all surfaces show. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The week ahead of the cluster and the largest workloads, and what their past is made of, as rows of WEEKS."""
+"""Rows of WEEKS: the week ahead of the cluster and the largest workloads, and the decomposition of their past."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is compared: any forecaster (here), and the engine as it serves (`engine.py`). Pure.
+"""The forecasters that a back-test compares: any `Forecaster` (here), and the engine (`engine.py`). Pure.
 
 A contender answers with quantiles of the plan's slots, with the path its peak window is read from, with whether it
 claims a peak at all, and with the 24-hour peak where it has a head for that.

@@ -1,4 +1,4 @@
-"""The engine as a contender: the forecasts that the product serves, from the same past as everybody's. Pure."""
+"""The engine as a contender: what the product would serve, from the same past as the others. Pure."""
 
 from __future__ import annotations
 

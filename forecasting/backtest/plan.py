@@ -1,4 +1,4 @@
-"""Rolling origins: where forecasts are made, what they may see, and what came. Pure.
+"""Rolling origins of a back-test: the past that contenders see and the actual values after it. Pure.
 
 A `Past` holds nothing from the origin on, so no contender can look ahead whatever it does; the values that came are
 handed to the scores alone.

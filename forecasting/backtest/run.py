@@ -1,4 +1,4 @@
-"""Run contenders over rolling origins, shard by shard, into a ledger of compact scores. Pure.
+"""Runs contenders over rolling origins, shard by shard, into a table of scores. Pure.
 
 A shard is at most a few thousand series; of each trial only a handful of numbers a series are kept, so memory is bound
 by the shard and by the ledger: about 45 bytes a contender, series and origin.

@@ -1,4 +1,4 @@
-"""From a ledger to scores with intervals: relative loss, coverage, calibration, peaks; by stratum. Pure.
+"""Aggregates a back-test's scores with intervals: relative loss, coverage, calibration, peaks; by stratum. Pure.
 
 relWQL: of each series and origin the ratio of a contender's mean pinball loss (levels 0.1 .. 0.9) to a NAMED baseline's
 (the ratio of weighted quantile losses, as both have the same scale), held within 0.01..100; its geometric mean over a

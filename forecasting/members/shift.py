@@ -1,4 +1,4 @@
-"""The usual day, moved by how far usage stands from it now; the move fades over the hours ahead. Pure.
+"""The usual day shifted by the present deviation, which decays over the horizon. Pure.
 
 Follows a level that has left its profile without forgetting the shape of the day. The band widens with the distance
 ahead, as the same rule erred at that distance in the past.

@@ -1,4 +1,4 @@
-"""Similar moments: what followed when the last half day looked as it does now. Pure.
+"""Similar moments: what followed when the preceding half day had the same shape as now. Pure.
 
 Knows rhythms that no clock tells: a job that runs every five and a half hours, load that swings every other half hour,
 a day of a kind that has been before. Nearest neighbours in a series' own past (Lorenz 1969, "analogues").

@@ -1,4 +1,4 @@
-"""Slot quantiles: what the neighbourhood of each time of day has seen on the last days. Pure.
+"""Slot quantiles: the values around each time of day over the last days. Pure.
 
 The shape of the day with its spread; smooths over jobs that fire at a fixed minute.
 """

@@ -1,4 +1,4 @@
-"""What is asked of Prometheus for NodeMetric: seven queries a round, whatever the number of nodes. Pure.
+"""The queries for NodeMetric: seven for each round, whatever the number of nodes. Pure.
 
 Node usage is the root cgroup's (working set for memory), or node_exporter's where the kubelet's root group is not
 scraped. Rates reach over four scrapes, so that two lost ones leave a value; percentiles are of such short means. The

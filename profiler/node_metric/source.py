@@ -1,4 +1,4 @@
-"""EDGE: asks Prometheus what NodeMetrics need, once a round, few samples at a time.
+"""EDGE: queries Prometheus for the inputs of NodeMetrics, once a round, few samples at a time.
 
 The samples of the longest window are kept from round to round, so that a round asks for the new minutes only. The
 survey (scrape interval, namespaces, whether root groups are scraped) is renewed every quarter of an hour. A query that

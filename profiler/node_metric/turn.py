@@ -1,6 +1,6 @@
-"""Whose turn it is to write a node's metric: the fresher report wins, and ours never pushes a living agent aside. Pure.
+"""Decides who writes a node's metric: the newer report, and never ours over that of a live agent. Pure.
 
-Who reported last is whoever the API server names as manager of status.updateTime. An agent that wrote within two of
+The last reporter is the field manager of status.updateTime. An agent that wrote within two of
 its report intervals is alive (one missed report is jitter, two are silence) and its report stands, whatever ours says.
 Our own is replaced when a newer sample is there and either usage moved or the published time is about to grow stale:
 Koordinator's scheduler counts a metric as expired after three intervals.

@@ -1,4 +1,4 @@
-"""EDGE: ask many queries, a handful in flight, in order.
+"""EDGE: sends many queries, a bounded number in flight, and yields answers in order.
 
 A query that a limit stops is halved until it passes. One whose parts share an answer and that fails is asked part by
 part, so that one bad metric does not take the others along. What still fails stays with its query.

@@ -1,4 +1,4 @@
-"""EDGE: the connection to Prometheus: prometheus-api-client for the API, our own session underneath it.
+"""EDGE: the connection to Prometheus: prometheus-api-client on a session of our own.
 
 The package decodes every answer into Python objects, has no time-out, does not retry POST and follows redirects. So it
 is given a session of ours: answers are read with a cap, judged (`_judged`), and handed back as undecoded JSON.

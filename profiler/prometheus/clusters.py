@@ -1,4 +1,4 @@
-"""Whether one server holds several clusters: their usage must not be added up as one's. Pure.
+"""Detects whether one server holds several clusters, whose usage must not be added up. Pure.
 
 Two signs. Labels that people name clusters by, with several values at one moment. And the birth of the namespace
 kube-system, which each cluster has once (replicas of kube-state-metrics agree on it): where several are seen, the

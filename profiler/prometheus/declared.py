@@ -1,4 +1,4 @@
-"""What people declared beside the pods: bounds of namespaces, annotations, nodes' labels, the server's version. Pure.
+"""Declared objects beside pods: LimitRanges, quotas, annotations, node labels, server version. Pure.
 
 Reads the same snapshot as `inventory`, which puts the results together. kube-state-metrics shows annotations and labels
 only where it is told to (--metric-annotations-allowlist, --metric-labels-allowlist), with every character that a label

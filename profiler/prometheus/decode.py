@@ -1,4 +1,4 @@
-"""From the bytes of an answer to usage matrices, counting every defect on the way. Pure.
+"""Decodes answers into usage matrices and counts every defect. Pure.
 
 Two steps: `samples` reads JSON into one matrix of raw series; `usages` names each series, scales it, joins duplicates.
 The body is never turned into Python numbers: each series' values are one slice of text that numpy reads.

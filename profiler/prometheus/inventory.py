@@ -1,4 +1,4 @@
-"""From kube-state-metrics to an Inventory: owners, templates, nodes, autoscalers. Pure: label sets in, vocabulary out.
+"""Builds an Inventory from kube-state-metrics: owners, templates, nodes, autoscalers. Pure.
 
 Owners come from the series index over the whole window, so that pods which are gone keep theirs; everything else from
 the values of one moment.

@@ -1,4 +1,4 @@
-"""What is asked: the expression of each signal, given the server's scrape interval. Pure.
+"""The PromQL expression of each signal, given the server's scrape interval. Pure.
 
 A `QueryPart` is one expression with a hole for the namespaces of a shard; its `kind` says how the answer is read
 (`decode`). Prometheus evaluates at a slot's END. Windows and their cost are explained at `Rates`.

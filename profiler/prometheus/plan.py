@@ -1,4 +1,4 @@
-"""Which queries bring the wanted signals: few, each bounded, oldest first. Pure.
+"""Plans the range queries for the requested signals: few, each bounded, oldest first. Pure.
 
 Parts with the same step share a query as long as the expected values fit in one answer; then time is cut into chunks
 that end at UTC midnights (the store keeps day files), then namespaces are cut into shards. A query that the server

@@ -1,4 +1,4 @@
-"""PromQL text from intent: the only place where a value becomes part of an expression. Pure.
+"""Builds PromQL text: the only place where a value becomes part of an expression. Pure.
 
 First module of the way `promql` -> `parts` -> `plan` -> `source`.
 """

@@ -1,4 +1,4 @@
-"""The server's own quantiles at a fine step, for strategies that are defined by them (KRR's). Pure.
+"""Quantiles that the server computes at a fine step, for strategies defined by them (KRR's). Pure.
 
 The expressions are theirs, asked for many containers at once: per pod a quantile of CPU, a maximum of memory and the
 number of points; and, for percentiles over all pods together, every point itself, reduced while it streams in. They

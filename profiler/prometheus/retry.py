@@ -1,4 +1,4 @@
-"""EDGE: when a question that failed is asked again, and when the server counts as gone.
+"""EDGE: decides when a failed query is retried and when the server counts as unreachable.
 
 A question that nobody answered, or that was answered with 408, 429 or 5xx, is asked again after a pause that doubles up
 to LONGEST_PAUSE_SECONDS; a server's Retry-After makes it longer. There are at least `retries` further tries, and while

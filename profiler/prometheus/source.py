@@ -1,4 +1,4 @@
-"""EDGE: Prometheus as a metric source: a survey, then few bounded queries, a handful in flight, split where refused.
+"""EDGE: Prometheus as a metric source: a survey, then bounded queries, split where the server refuses them.
 
 Joins the pure neighbours: `survey` (what is there), `parts` (what to ask), `plan` (how to cut it), `decode` and
 `inventory` (what was answered). A query that a limit stops is halved until it passes; one that fails otherwise is a

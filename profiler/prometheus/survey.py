@@ -1,4 +1,4 @@
-"""What the server holds, found in one cheap query: containers by namespace, scrape interval, recorded rates. Pure.
+"""A survey of the server in one cheap query: containers by namespace, scrape interval, recorded rates. Pure.
 
 It is evaluated at a few moments of the span, so that a hole at one of them does not blind it, and a second time where
 the server's newest sample is not of the last moment. What cannot be read as one cluster's usage is refused here.

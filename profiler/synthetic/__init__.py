@@ -1,4 +1,4 @@
-"""A seeded cluster that behaves like real ones, for the demo, for tests and for benchmarks.
+"""A seeded synthetic cluster for the demo, tests and benchmarks.
 
 `archetypes` (what kinds of workload there are) -> `fleet` (who exists) -> `patterns` (how their load moves) ->
 `lifetimes` (from when to when) -> `sizing` (how much they request) -> `placement` (on which node) -> `demand` (how much

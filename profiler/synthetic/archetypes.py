@@ -1,4 +1,4 @@
-"""What kinds of workload live in a company's cluster: one row a kind, read by `fleet`.
+"""The kinds of workload of a company's cluster: one row for each, read by `fleet`.
 
 Shares, sizes and utilisations are chosen so that the generated container series have the statistics of published VM
 traces (`bench/synthetic_calibration.py` compares them) and the whole cluster is over-provisioned as clusters are.

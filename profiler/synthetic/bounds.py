@@ -1,4 +1,4 @@
-"""What bounds a namespace: LimitRanges that everything in it keeps, and quotas that are nearly used up. Pure.
+"""LimitRanges that a namespace's workloads keep, and quotas that are nearly used up. Pure.
 
 Drawn from the finished workloads, because an API server would not have admitted what breaks them.
 """

@@ -1,4 +1,4 @@
-"""The whole way from a spec to a cluster; last module of the flow, read it first.
+"""Generates a cluster from a spec; the last module of the flow, read it first.
 
 nodes, blueprints -> loads -> lives -> sizes -> places -> seats -> CPU and memory -> pods -> usage by signal
 """

@@ -1,4 +1,4 @@
-"""How much every seat's containers use: load and noise turned into millicores and bytes, a chunk of rows at a time.
+"""Usage of every seat's containers: load and noise as millicores and bytes, a chunk of rows at a time.
 
 CPU inside a 5-minute slot is taken as even between `2 mean - peak` and `peak`; what lies above the quota is throttled,
 the rest is used. So usage never exceeds a limit, and mean <= max always.

@@ -1,4 +1,4 @@
-"""Who exists: nodes, and a blueprint for every workload, drawn from `archetypes` and a few that tell a story.
+"""Nodes and a blueprint for every workload, drawn from `archetypes`, and the scripted ones of the demo.
 
 `sizing` later scales the requests to the cluster, `placement` gives every seat a node.
 """

@@ -1,4 +1,4 @@
-"""From when to when every seat is taken, and when its container dies in between.
+"""Start and end of every seat's pods, and the restarts of their containers.
 
 A seat's life is a list of runs (one pod each) in grid slots. Runs end by deploys, autoscaling, or because the work is
 done; restarts inside a run are kills for lack of memory or plain crashes.

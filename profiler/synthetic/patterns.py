@@ -1,4 +1,4 @@
-"""Shapes of load over weeks: matrices of relative load, mean about 1, one row a workload, built a pattern at a time.
+"""Matrices of relative load over weeks, mean about 1, one row for each workload, built a pattern at a time.
 
 Times are UTC; a row's users live `utc_offset_hours` east: week-end, holiday and evening come when they do there.
 """

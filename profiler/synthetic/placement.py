@@ -1,4 +1,4 @@
-"""On which node every seat stands: filtered by requests as kube-scheduler does, spread by what the pods need.
+"""The node of every seat: filtered by requests as kube-scheduler does, spread by what the pods need.
 
 Without the second half all pods that declare no request would crowd on the emptiest node (Koordinator's load-aware
 plugin estimates them for the same reason).

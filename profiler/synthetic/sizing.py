@@ -1,4 +1,4 @@
-"""How much every container requests: the fleet's wishes scaled to the cluster and rounded as people round.
+"""Requests of every container: scaled to the cluster and rounded as people round.
 
 Requests of the pods that run at the end of the window add up to the share of allocatable that the spec names.
 """

@@ -1,4 +1,4 @@
-"""What can be asked of the synthetic cluster, and what it answers with: first in the flow, no algorithm in it."""
+"""Input and output of the synthetic cluster: data types, no algorithm."""
 
 from __future__ import annotations
 

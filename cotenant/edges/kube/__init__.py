@@ -1,10 +1,10 @@
-"""EDGE: the Kubernetes API: who we are, what is there, what we write.
+"""EDGE: the Kubernetes API: authentication, reads and writes.
 
 Identity: `auth`, `access`. Asking: `connection`, `client`. Reading: `discovery`, `live`, and mirrors kept by `watch`.
 Writing: `writes`, `events`, and `lease`, which says who may.
 
-`connect(settings)` is the door. The `kubernetes` package is imported by `auth` alone and only when somebody connects:
-it knows kubeconfigs, exec plugins and service accounts. Requests go through http.client, which costs far less memory.
+`connect(settings)` is the entry point. Only `auth` imports the `kubernetes` package, and only to connect: it reads
+kubeconfigs, exec plugins and service accounts. Requests go through http.client, which costs far less memory.
 """
 
 from cotenant.edges.kube.access import access_review, review

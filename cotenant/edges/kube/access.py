@@ -1,4 +1,4 @@
-"""EDGE: may we? Reviews of the authorization API, the one thing that is asked with POST: a question, not a write."""
+"""EDGE: access reviews of the authorization API: sent with POST, but they change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: who we are for a Kubernetes API server: kubeconfig, context or the pod's own service account.
+"""EDGE: credentials for a Kubernetes API server: kubeconfig, context or the pod's own service account.
 
 The one file that imports the `kubernetes` package, inside functions. It gives an `Access`, from which `client` makes
 connections and the profiler reaches Services through the API server's proxy.

@@ -1,4 +1,4 @@
-"""EDGE: everything that one node's reclaimable capacity is computed from, read once: Node, NodeMetric, ConfigMap, pods.
+"""EDGE: reads the inputs of one node's reclaimable capacity: Node, NodeMetric, ConfigMap and pods.
 
 A right that is missing is an error here: half of the inputs would explain another number than the published one.
 """

@@ -1,4 +1,4 @@
-"""Who may lead: what a candidate does next, given what it saw of the Lease and when. Pure.
+"""Leader election: what a candidate does next, from the states of the Lease it has read and when. Pure.
 
 Times are the candidate's own, from a clock that nobody sets; the stamps that other machines write into a Lease are not
 compared with it, so a clock that is wrong by minutes does no harm. A candidate waits a whole lease duration from the

@@ -1,4 +1,4 @@
-"""EDGE: Events for `kubectl describe`: one object for what happens again and again, written by server-side apply.
+"""EDGE: Kubernetes Events: one object for repeated occurrences, written by server-side apply.
 
 `record` only notes, from any thread, and never fails; `flush` writes what may be written now. The API server lets
 neither note nor first time of an Event change, so both are those of its first occurrence, also after a restart.

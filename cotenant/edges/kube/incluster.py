@@ -1,4 +1,4 @@
-"""EDGE: a pod's own account on the API server, without the `kubernetes` package, which the node agent has no room for.
+"""EDGE: a pod's service account, without the `kubernetes` package, which is too large for the node agent.
 
     files, env = AccountFiles(token_file, ca_file), os.environ
     client = KubeClient(service_account(files, env), settings.kube, reload=lambda: service_account(files, env))

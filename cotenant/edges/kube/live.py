@@ -1,4 +1,4 @@
-"""EDGE: the cluster as the API server shows it now, in the words of `cotenant.model.cluster`.
+"""EDGE: reads the present cluster from the API server into the types of `cotenant.model.cluster`.
 
 Lists what `objects` decodes and `projection` translates; `overlay` lays the result over history. What may not be read
 is a note, not a failure: a scan without rights on HPAs is still a scan.

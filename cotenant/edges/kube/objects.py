@@ -1,4 +1,4 @@
-"""The Kubernetes objects as far as they are read: one struct a kind, decoded straight from the API's JSON. Pure.
+"""The fields of Kubernetes objects that we read: one struct for each kind, decoded from the API's JSON. Pure.
 
 What is not named here never becomes a Python object. `projection` turns them into the vocabulary.
 """

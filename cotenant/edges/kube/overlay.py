@@ -1,4 +1,4 @@
-"""What the API server shows laid over what history knows. Pure; for whoever has both an Inventory and a LiveCluster.
+"""Merges a LiveCluster into an Inventory from history. Pure.
 
 History (Prometheus) knows the pods that are gone; the API server knows labels, annotations, exact requests, roles and
 bounds of what is there. Where both speak of the same object the API server is believed, but a pod keeps the start that

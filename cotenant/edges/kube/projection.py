@@ -1,4 +1,4 @@
-"""From the API's objects to the vocabulary of `cotenant.model.cluster`: nodes, pods, containers, bounds. Pure.
+"""Converts the API's objects to types of `cotenant.model.cluster`: nodes, pods, containers, bounds. Pure.
 
 QuantityError names the object whose amount cannot be read; `live` leaves that object out and says so.
 """

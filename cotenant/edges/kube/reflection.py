@@ -1,4 +1,4 @@
-"""What a mirror knows of a collection: lists and events in, the present state and what changed out. Pure.
+"""The state of a mirrored collection: takes lists and events, returns the present items and what changed. Pure.
 
 A resourceVersion is opaque: equality alone decides what is known already. Numbers that run backwards only raise a
 doubt, as does an event that came before or that fits no object; a doubt is settled by a fresh list, so that a watch

@@ -1,4 +1,4 @@
-"""EDGE: one collection of the API server mirrored in memory: a paginated list, then a watch, in a thread of its own.
+"""EDGE: mirrors one collection of the API server in memory: a paginated list, then a watch, in its own thread.
 
 Decisions read snapshots of mirrors and never ask the API server themselves. A mirror never gives up: it lists again
 when the server has forgotten its version (410), when the watch is silent or doubtful, and after every failure with a

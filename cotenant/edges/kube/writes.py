@@ -1,4 +1,4 @@
-"""EDGE: sends what pure functions decided: server-side apply, JSON patch with `test`, delete, create. No other write.
+"""EDGE: sends intents: server-side apply, JSON patch with `test`, delete, create. There are no other writes.
 
 What is tried again after a broken connection: an apply and a delete, which come to the same when done twice. A JSON
 patch and a create are not: done once, a patch's own `test` refuses the second try, a create finds its object, and

@@ -1,4 +1,4 @@
-"""EDGE: S3-compatible object storage, spoken by pyarrow's own client behind fsspec, and a lock without a lock service.
+"""EDGE: S3-compatible object storage by pyarrow's client behind fsspec, and a lock that needs no lock service.
 
 Credentials, region and endpoint come from where every S3 tool looks: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
 (AWS_SESSION_TOKEN), or the profile, role or instance that the client finds by itself; AWS_REGION or AWS_DEFAULT_REGION;

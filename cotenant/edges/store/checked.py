@@ -1,4 +1,4 @@
-"""EDGE: files that are decoded, or refused, or set aside: nobody reads a damaged one twice, nothing overwrites it."""
+"""EDGE: decodes files; a damaged one is set aside, so that it is read once and never overwritten."""
 
 from __future__ import annotations
 

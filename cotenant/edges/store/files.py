@@ -1,4 +1,4 @@
-"""EDGE: whole files behind an fsspec URL: read, replace atomically, list, set aside.
+"""EDGE: complete files behind an fsspec URL: read, replace atomically, list, set aside.
 
 The lowest layer of the store. On `file://` a replacement is temp file, fsync, rename, fsync of the directory, so that a
 crash leaves either the old or the new file; object stores get one PUT, which is atomic by their own contract. Writers

@@ -1,4 +1,4 @@
-"""Parquet bytes with our stamp: what days.py and tables.py have in common.
+"""Parquet files with our stamp: the part that days.py and tables.py share.
 
 Every file carries `cotenant.schema` (a number that grows when the layout changes) and what it is in its metadata. Page
 checksums are written and verified, so that a flipped bit is found and not believed. No pandas, no pyarrow.dataset: a

@@ -1,4 +1,4 @@
-"""EDGE: usage traces of others as matrices: Parquet files in the layout of long tables, read a shard at a time.
+"""EDGE: usage traces in long Parquet tables, read as matrices, one shard at a time.
 
 One row per series and time: `series_id` (text), `timestamp` (milliseconds, or a Parquet timestamp, UTC), and columns of
 numbers. Rows in any order; readings that fall into one slot are averaged; values that are negative or not finite are

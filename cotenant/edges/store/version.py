@@ -1,4 +1,4 @@
-"""The number that every stored file carries; it grows when a layout changes in a way that older code would misread."""
+"""The format version in every stored file; it grows when older code would misread the new layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet: portraits and forecasts of very many containers, shard by shard, in bounded memory, on many workers.
+"""Portraits and forecasts of very many containers, in shards, with bounded memory, on many workers.
 
 store -> plan (`plan`: which series are one shard, named by a digest of input and settings) -> work (`work`: one shard
 from Parquet to a block of results and a block of state) -> join. Who calls `work` is an executor's business

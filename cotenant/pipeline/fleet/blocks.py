@@ -1,4 +1,4 @@
-"""What a shard leaves behind: a block of results that people and decisions read, and the state of the next hour. Pure.
+"""The stored blocks of a shard: results for readers, and the state that the next hour starts from. Pure.
 
 State is kept in float32 but for times: sums lose digits behind the seventh, maxima none, because usage is float32.
 """

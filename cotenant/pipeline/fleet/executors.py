@@ -1,4 +1,4 @@
-"""EDGE: who computes shards: processes of this machine, or the workers of a Dask scheduler.
+"""EDGE: executors of shards: processes of this machine, or the workers of a Dask scheduler.
 
 An executor maps a function over tasks and yields each result as it comes, in any order. Tasks are idempotent, so a
 worker that dies costs only what it was doing: that is given to another one. Errors of our own (CotenantError) are not

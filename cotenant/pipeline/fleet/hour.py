@@ -1,4 +1,4 @@
-"""The hours since the last run, added to what is there: portraits and peaks exactly, paths rolled on.
+"""Hourly update of a shard: portraits and peaks exactly, forecast paths shifted.
 
 Per shard: the new 5-minute values go into the state; percentiles, pattern and the 24-hour peak come from it, as from a
 run over the whole window (to the digits of float32; portraits also still know what has left the window). A path moves

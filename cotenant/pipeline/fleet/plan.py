@@ -1,4 +1,4 @@
-"""The plan of a run: shards of neighbouring series, and a digest that says what their results rest on.
+"""The plan of a run: shards of neighbouring series, and a digest of the inputs of their results.
 
 Shards cover all keys without gaps, so that a series that appears in a later hour has its place. Every worker of an
 Indexed Job makes the same plan from the same store by itself. A block of a shard that exists under the plan's digest is

@@ -1,4 +1,4 @@
-"""A run over the fleet: plan, compute what is missing, join; or bring the last run to the present hour.
+"""A run over the fleet: plans, computes missing shards, joins; or updates the last run to the present hour.
 
 The last finished run is named by the document `fleet` in the results: from it the next hour goes on, and readers find
 `results/fleet-<resource>.parquet`. Folders of other plans are removed when a run has finished, not before.

@@ -1,4 +1,4 @@
-"""One shard, wherever it is computed: read its series, portray, forecast, write its blocks. Idempotent.
+"""Computes one shard: reads its series, builds portraits, forecasts, writes its blocks. Idempotent.
 
 The state is written first and the results last: a block of results under the plan's name means that the shard is done.
 A worker that dies leaves either the whole block or none.

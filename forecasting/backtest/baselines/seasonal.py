@@ -1,4 +1,4 @@
-"""B1 with Gaussian residuals, B3 and B10: simple answers to "what will tomorrow look like". Pure and frozen.
+"""Simple baselines: B1 with Gaussian residuals, B3 and B10. Pure and frozen.
 
 (B1 with empirical residuals and B2 are `forecasting.members.seasonal_naive`, pinned by a test of their numbers.)
 """
