@@ -13,6 +13,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cotenant.edges.kube import KubeClient, Mirror
+from cotenant.manager.api_servers import ApiServers
 from cotenant.manager.contract import Decision, Note
 from cotenant.manager.loop import Changes
 from cotenant.model.intent import Outcome
@@ -61,6 +62,7 @@ class Reserving:
         self._noticed: dict[str, float] = {}
         self._landed: dict[str, float] = {}
         self._classes: dict[str, float] = {}
+        self._servers = ApiServers(client, settings.api_servers)
         self._metrics = ReservationMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - it looks at everything
@@ -88,6 +90,7 @@ class Reserving:
         ids = {swap.id for swap in guard.swaps}
         self._noticed = {id_: self._noticed.get(id_, now_seconds) for id_ in ids}
         settled = {i for i, since in self._noticed.items() if now_seconds - since >= self._settings.swap_settle_seconds}
+        settled &= self._servers.confirmed(swap.id for swap in guard.swaps if swap.owner and swap.id in settled)
         reserved = tuple(self._mirrors["reserved-pods"].snapshot().values())
         classes = {name: value for (_, name), value in self._mirrors["priorityclasses"].snapshot().items()}
         ours = (name for name in classes if name.startswith(LOWER_CLASS_PREFIX))
@@ -148,6 +151,8 @@ class Reserving:
         for name, outcome in plan.outcomes:
             late = outcome == "TimedOut"
             notes.append(Note(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
+        silent = self._servers.problems.items()
+        notes += [Note(f"apiservers/{url}", "NotAsked", f"hand-overs wait: {why}", warning=True) for url, why in silent]
         living = [r for r in view.reservations.values() if not r.status.phase.ended]
         notes += [Note(f"reservations/{r.name}", "Impossible", w, warning=True) for r in living if (w := impossible(r))]
         return notes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
+
 from cotenant.settings.base import Section, setting
 
 
@@ -55,6 +57,13 @@ class ReservationSettings(Section, frozen=True):
             le=10,
         ),
     ] = 0.05
+    api_servers: Annotated[
+        list[str],
+        setting(
+            "URLs of all API servers of a control plane with several, such as https://10.0.0.5:6443: no room is handed "
+            "over before each of them knows the guard's entry."
+        ),
+    ] = msgspec.field(default_factory=list)
     swap_linger_seconds: Annotated[
         float,
         setting(

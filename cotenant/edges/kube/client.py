@@ -12,7 +12,7 @@ import random
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 from urllib.parse import urlencode
 
@@ -137,6 +137,12 @@ class KubeClient:
         """
         pause = None if settings else self._pause
         return KubeClient(self.access, settings or self.settings, reload=self._reload, pause=pause)
+
+    def at(self, server: str, settings: KubeSettings | None = None) -> KubeClient:
+        """A client of the same account for another API server of this cluster; server: its URL."""
+        reload = self._reload
+        again = (lambda: replace(reload(), server=server)) if reload else None
+        return KubeClient(replace(self.access, server=server), settings or self.settings, reload=again)
 
     def close(self) -> None:
         """Drop the connection."""

@@ -1,0 +1,74 @@
+"""Two API servers, one of which hears of changes a second late: it gives nobody the room of a hand-over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.edges.kube import Writer
+from cotenant.manager.api_servers import POLICY, ApiServers
+from cotenant.model.errors import ClusterInvalid
+from cotenant.model.intent import Patch
+from cotenant.model.protocol import KNOWN_SWAPS_ANNOTATION
+from cotenant.model.reservation import Reference
+from scheduler_ext.reservations.guard import ADDRESS, Guard, ReservationSwap
+from tests.cluster.api import Api, ApiError
+from tests.cluster.second_apiserver import second_apiserver
+from tests.cluster.waiting import wait_for
+from tests.scheduler_ext.reservations.scene import Scene
+
+Nodes = Callable[..., list[str]]
+BEHIND_SECONDS = 1.0
+"""Twenty times `reservations.swap_settle_seconds`."""
+
+
+def test_a_server_knows_the_hand_overs_that_its_guard_reads(scene: Scene) -> None:
+    swap = ReservationSwap(
+        "known", "held", "uid-of-held", "node-0", Reference("Pod", "owner", scene.namespace, "uid-of-owner")
+    )
+    client = scene.plane.client(scene.account)
+    writer, servers = Writer(client, "cotenant-manager"), ApiServers(client, [scene.plane.server])
+    writer.send(Guard((swap,), time.time() + 60).intent("a hand-over"))
+    wait_for("the server knows", lambda: servers.confirmed(["known"]) or servers.problems)
+    assert servers.problems == {}
+    value = {KNOWN_SWAPS_ANNOTATION: "known,later"}
+    with pytest.raises(ClusterInvalid, match=f"{POLICY}.*does not know the hand-over yet"):
+        writer.send(Patch(ADDRESS, ({"op": "add", "path": "/metadata/annotations", "value": value},)), dry_run=True)
+
+
+def bind(api: Api, namespace: str, pod: str, node: str) -> int:
+    """What a scheduler does that believes the room to be free; the answer's status."""
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    try:
+        api.create(f"/api/v1/namespaces/{namespace}/pods/{pod}/binding", body)
+    except ApiError as error:
+        assert "is being handed over" in str(error) or error.status != 403, error
+        return error.status
+    return 201
+
+
+def test_a_server_that_is_behind_gives_the_room_to_nobody_else(scene: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
+    (node,) = fake_nodes(1, cpu="4")
+    pin = {"nodeSelector": {"kubernetes.io/hostname": node}}
+    with second_apiserver(scene.plane, tmp_path) as behind, scene.manager(api_servers=[behind.url]):
+        behind.delay_seconds = BEHIND_SECONDS
+        name = scene.reservation("held", template=pin)
+        scene.await_phase(name, "Available")
+        (stranger,) = scene.strangers(1, schedulerName="nobody")
+        slow = scene.plane.api(behind.kubeconfig)
+        assert slow.get(f"/api/v1/nodes/{node}")  # connected
+        scene.pod("owner", app=name, gate=True, **pin)
+        wait_for("the placeholder makes room", lambda: not scene.placeholders(name), 60, every=0.002)
+        # A scheduler that follows the fast server may bind through the slow one, as behind a load balancer.
+        assert bind(slow, scene.namespace, stranger, node) == 403
+        assert scene.await_bound("owner") == node
+        assert scene.node_of(stranger) == ""
