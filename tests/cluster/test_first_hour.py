@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster import second_scheduler as second
 from tests.cluster.api import Api
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import ControlPlane
@@ -30,6 +31,9 @@ NODES = 5
 FEATURES = {"colocation", "node-slo", "recommendations", "forecasts", "reservations", "plans"}
 """What runs without a Prometheus."""
 BATCH = "kubernetes.io/batch-cpu"
+DEMO = "cotenant-demo-"
+"""How the names of the demo's namespaces begin."""
+OWNERS = ("ReplicaSet", "StatefulSet", "DaemonSet")
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,12 @@ class Terminal:
     steps: Mapping[str, str]
     environment: Mapping[str, str]
     folder: Path
-    api: Api
+    plane: ControlPlane
+
+    @property
+    def api(self) -> Api:
+        """The administrator's, for assertions."""
+        return self.plane.api()
 
     def type(self, step: str) -> str:
         """Run a step to its end; what it printed. Any command that fails fails the test."""
@@ -99,7 +108,7 @@ def terminal(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Terminal]:
             "XDG_DATA_HOME": str(tmp_path / "data"),
             "COTENANT_TELEMETRY__HEALTH_PORT": "0",
         }
-        yield Terminal(steps_of(PAGE.read_text(), free_port()), environment, tmp_path, plane.api())
+        yield Terminal(steps_of(PAGE.read_text(), free_port()), environment, tmp_path, plane)
 
 
 def placed(pods: list[dict[str, Any]]) -> bool:
@@ -134,6 +143,42 @@ def all_up(terminal: Terminal) -> bool:
     path = "/api/v1/namespaces/koordinator-system/configmaps/cotenant-status"
     features = terminal.api.get(path)["data"].values()
     return len(features) == len(FEATURES) and all(json.loads(text)["reason"] == "Up" for text in features)
+
+
+def placed_by_second_scheduler(terminal: Terminal) -> None:
+    """Every pod of the page finds a node through the extender, also after `kubectl rollout restart` of everything."""
+    api = terminal.api
+    with second.second_scheduler(terminal.plane, terminal.environment, terminal.folder) as health:
+
+        def settled() -> bool:
+            return second.rolled_out(api, DEMO) and not second.refusals(api, DEMO)
+
+        second.choose_scheduler(api, DEMO)
+        for namespace in {body["metadata"]["namespace"] for body in second.controllers(api, DEMO)}:
+            kinds = {body["kind"] for body in second.controllers(api, namespace)}
+            terminal.plane.kubectl("-n", namespace, "rollout", "restart", ",".join(sorted(kinds)))
+        await_placed(settled, lambda: second.refusals(api, DEMO))
+        schedulers = {
+            pod["spec"]["schedulerName"]
+            for body in second.controllers(api, DEMO)
+            for pod in api.items(f"/api/v1/namespaces/{body['metadata']['namespace']}/pods")
+            if pod["metadata"].get("ownerReferences", [{}])[0].get("kind") in OWNERS
+            and "deletionTimestamp" not in pod["metadata"]
+        }
+        assert schedulers == {second.NAME}
+        spark = (ROOT / "docs" / "examples" / "spark-pi.yaml").read_text().replace("spark-pi", "spark-second")
+        spark = spark.replace("spec:\n", f"spec:\n  schedulerName: {second.NAME}\n")
+        terminal.plane.kubectl("-n", "spark-job", "create", "-f", "-", text=spark)
+        await_placed(lambda: placed(terminal.pods("spark-second")), lambda: second.refusals(api, "spark-job"))
+        assert second.answers(health) >= len(second.controllers(api, DEMO))
+
+
+def await_placed(settled: Callable[[], bool], refused: Callable[[], dict[str, str]]) -> None:
+    """Wait for a rollout; what the scheduler says of pods that wait is the message of a failure."""
+    try:
+        wait_for("every controller rolled out", settled, every=0.5)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; refused: {refused()}") from error
 
 
 def nothing_left(terminal: Terminal) -> list[str]:
@@ -189,6 +234,8 @@ def test_the_first_hour_goes_as_the_page_says(terminal: Terminal) -> None:
         kinds = ("nodemetric.slo.koordinator.sh", "usageforecast.cotenant.dev")
         assert [f"{kind}/node-{i}" for kind in kinds for i in range(NODES) if f"{kind}/node-{i}" not in read] == []
         assert "colocation: '{" in read
+
+        placed_by_second_scheduler(terminal)
 
         terminal.type("shrink")
         wait_for("nothing is lent", lambda: manager() and set(terminal.nodes()) == {0})
