@@ -14,7 +14,7 @@ from cotenant.model.annotated import (
     CHANGE_ANNOTATION,
     KINDS,
     RESOURCES_ANNOTATION,
-    Noted,
+    AnnotatedResources,
     above_limits,
     same,
 )
@@ -43,7 +43,7 @@ def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
     return ((kind, namespace, name), str(owner.get("uid", ""))) if kind in KINDS else None
 
 
-def with_annotated(pod: Json, noted: Mapping[Key, Noted], namespace: str) -> list[str]:
+def with_annotated(pod: Json, noted: Mapping[Key, AnnotatedResources], namespace: str) -> list[str]:
     """Give the pod (a copy that may be written on) what its workload's annotation says; warnings."""
     owner = owner_of(pod, namespace) if noted else None
     note = noted.get(owner[0]) if owner else None
@@ -61,7 +61,7 @@ def with_annotated(pod: Json, noted: Mapping[Key, Noted], namespace: str) -> lis
     return [f"{RESOURCES_ANNOTATION} of {name} was not used: {why}" for why in warnings]
 
 
-def _decided(spec: Mapping[str, Any], note: Noted) -> tuple[list[str], dict[str, Any]]:
+def _decided(spec: Mapping[str, Any], note: AnnotatedResources) -> tuple[list[str], dict[str, Any]]:
     """Why nothing is changed, and otherwise the resources by container."""
     warnings, new = [], {}
     for container in _containers(spec):
@@ -85,7 +85,7 @@ def _after(spec: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
     return {**spec, **{group: [_with(one, new) for one in spec[group]] for group in GROUPS if spec.get(group)}}
 
 
-def _write(pod: Json, new: Mapping[str, Any], note: Noted) -> None:
+def _write(pod: Json, new: Mapping[str, Any], note: AnnotatedResources) -> None:
     pod["spec"] = _after(pod["spec"], new)
     if note.change:
         annotations = pod["metadata"].get("annotations") or {}

@@ -19,7 +19,7 @@ from cotenant.model.annotated import (
     LABEL_VALUE,
     RESOURCES_ANNOTATION,
     RESOURCES_LABEL,
-    Noted,
+    AnnotatedResources,
     decoded,
 )
 from cotenant.model.errors import ClusterAbsent, UsageError
@@ -31,7 +31,7 @@ from cotenant.model.protocol import (
     SCHEDULING_GROUP,
     SWAP_GUARD,
 )
-from cotenant.model.quota_tree import NAME_LABEL, Quota, QuotaTree
+from cotenant.model.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
 from cotenant.model.reservation import Reservation, moment_of
 
 STOP_SECONDS: Final = 1.0
@@ -91,7 +91,7 @@ class ClusterState:
             "profiles": Mirror(client, _PATHS["profiles"], dict[str, Any], Profile.parse),
             "namespaces": Mirror(client, _PATHS["namespaces"], _Namespace, lambda n: n.metadata.labels or {}),
             "priority_classes": Mirror(client, _PATHS["priority_classes"], _PriorityClass, _entry),
-            "quotas": Mirror(client, _PATHS["quotas"], dict[str, Any], Quota.parse),
+            "quotas": Mirror(client, _PATHS["quotas"], dict[str, Any], QuotaNode.parse),
             "reservations": Mirror(client, _PATHS["reservations"], dict[str, Any], Reservation.parse),
             "swapguards": Mirror(client, _PATHS["swapguards"], _Guard, _served_until),
             "standby": Mirror(client, _PATHS["standby"], dict[str, Any], Reservation.of_pod, labelSelector=_STANDBY),
@@ -167,13 +167,13 @@ def _served_until(guard: _Guard) -> float:
     return moment_of(guard.spec.served_until, "swapguards") or 0.0
 
 
-def _noted(workload: _Workload) -> Noted:
+def _noted(workload: _Workload) -> AnnotatedResources:
     annotations = workload.metadata.annotations or {}
     change = annotations.get(CHANGE_ANNOTATION, "")
     try:
-        return Noted(workload.metadata.uid, decoded(annotations.get(RESOURCES_ANNOTATION, "{}")), change)
+        return AnnotatedResources(workload.metadata.uid, decoded(annotations.get(RESOURCES_ANNOTATION, "{}")), change)
     except UsageError as error:
-        return Noted(workload.metadata.uid, {}, change, error.message)
+        return AnnotatedResources(workload.metadata.uid, {}, change, error.message)
 
 
 def _offers(snapshots: Mapping[str, Mapping[Any, Any]]) -> Offers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from admission.problem import Problem
-from cotenant.model.slo_config import Finding, SloConfig
+from cotenant.model.slo_config import SloConfig, SloConfigFinding
 from cotenant.model.text import shown
 
 
@@ -18,7 +18,7 @@ def problems_of_config(data: Mapping[str, str]) -> list[Problem]:
     return [_problem(finding) for finding in SloConfig().updated(data).findings if finding.fatal]
 
 
-def _problem(finding: Finding) -> Problem:
+def _problem(finding: SloConfigFinding) -> Problem:
     wrong = finding.deviation
     return Problem(
         f"data[{finding.key}] {wrong.path}",

@@ -25,7 +25,7 @@ from cotenant.model.quota_tree import (
     SHARED_WEIGHT_ANNOTATION,
     STRICT_KEYS_ANNOTATION,
     TREE_LABEL,
-    Quota,
+    QuotaNode,
     QuotaTree,
     total,
 )
@@ -44,17 +44,17 @@ Json = dict[str, Any]
 class QuotaChange:
     """A quota as it would be, as it was (None when it is new), and the tree in which it is judged."""
 
-    quota: Quota
-    old: Quota | None
+    quota: QuotaNode
+    old: QuotaNode | None
     tree: QuotaTree
 
     @property
-    def parent(self) -> Quota | None:
+    def parent(self) -> QuotaNode | None:
         """The parent, None under the root or when there is none of that name."""
         return None if self.quota.parent == ROOT_QUOTA else self.tree.quotas.get(self.quota.parent)
 
     @property
-    def children(self) -> tuple[Quota, ...]:
+    def children(self) -> tuple[QuotaNode, ...]:
         """Quotas that name this one as their parent."""
         return self.tree.children(self.quota.name)
 
@@ -90,7 +90,7 @@ def _weights(text: Any, maximum: Mapping[str, Any]) -> str:
 def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tree: QuotaTree) -> list[Problem]:
     """Everything that is wrong with a new or changed quota; none when nothing that the rules look at changed."""
     try:
-        quota = Quota.parse(body)
+        quota = QuotaNode.parse(body)
     except UsageError as error:
         field, _, message = error.message.partition(": ")
         return [Problem(field, "", message, error.fix)]
@@ -121,21 +121,21 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
     return problems
 
 
-def _old(body: Mapping[str, Any] | None) -> Quota | None:
+def _old(body: Mapping[str, Any] | None) -> QuotaNode | None:
     """The quota before; what cannot be read any more is as good as empty."""
     if body is None:
         return None
     try:
-        return Quota.parse(body)
+        return QuotaNode.parse(body)
     except UsageError:
-        return Quota(name="")
+        return QuotaNode(name="")
 
 
-def _judged(quota: Quota) -> tuple[Any, ...]:
+def _judged(quota: QuotaNode) -> tuple[Any, ...]:
     return (quota.parent, quota.is_parent, quota.tree_id, quota.namespaces, quota.minimum, quota.maximum)
 
 
-def _itself(quota: Quota) -> Iterator[Problem]:
+def _itself(quota: QuotaNode) -> Iterator[Problem]:
     """Rules that need no other quota."""
     for name, amount in quota.minimum.items():
         if name not in quota.maximum:
@@ -220,7 +220,7 @@ def _sums(change: QuotaChange) -> Iterator[Problem]:
                 yield Problem(f"spec.{field}.{name}", str(mine[name]), message, "write a smaller amount")
 
 
-def _over(parent: Quota, children: list[Quota]) -> Iterator[Problem]:
+def _over(parent: QuotaNode, children: list[QuotaNode]) -> Iterator[Problem]:
     for name, amount in total([child.minimum for child in children]).items():
         if amount > parent.minimum.get(name, 0):
             message = f"of {parent.name}'s children sums to {amount}, {parent.name} has {parent.minimum.get(name, 0)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from admission.profile import PriorityClassEntry, Profile
 from admission.reservation_gate import Offers
-from cotenant.model.annotated import Noted
+from cotenant.model.annotated import AnnotatedResources
 from cotenant.model.quota_tree import QuotaTree
 
 Labels = Mapping[str, str]
@@ -27,6 +27,6 @@ class ClusterView:
     priority_classes: Mapping[str, PriorityClassEntry] = field(default_factory=dict)
     quotas: QuotaTree = field(default_factory=QuotaTree)
     offers: Offers = field(default_factory=Offers)
-    annotated: Mapping[tuple[str, str, str], Noted] = field(default_factory=dict)
+    annotated: Mapping[tuple[str, str, str], AnnotatedResources] = field(default_factory=dict)
     synced: bool = True
     quotas_synced: bool = True

@@ -33,7 +33,7 @@ from cotenant.edges.clock import SystemClock
 from cotenant.edges.kube import connect
 from cotenant.edges.ledger import Ledger
 from cotenant.model.annotated import RESOURCES_ANNOTATION
-from cotenant.model.change import ChangeState, Happened
+from cotenant.model.change import ChangeEvent, ChangeState
 from cotenant.model.desk import Method
 from cotenant.model.identity import WorkloadRef
 from cotenant.settings.actions import ActionSettings
@@ -131,7 +131,7 @@ def wrong(killed: Killed, plane: ControlPlane) -> Iterator[str]:
     names = Counter(entry.event for entry in ledger.entries())
     if ledger.verify().wrong_seq is not None:
         yield "lost: the chain is broken"
-    if len(standings) > 1 or names[Happened.APPLIED.value] > 1 or names[Happened.ROLLED_BACK.value] > 1:
+    if len(standings) > 1 or names[ChangeEvent.APPLIED.value] > 1 or names[ChangeEvent.ROLLED_BACK.value] > 1:
         yield f"doubled: {names}"
     state = standings[0].state if standings else None
     if state is not None and not state.settled:
@@ -141,7 +141,9 @@ def wrong(killed: Killed, plane: ControlPlane) -> Iterator[str]:
     holds, wanted = held(killed.point, plane), NEW if state is not None and state.in_force else OLD
     if set(holds) != {wanted}:
         yield f"{'lost' if wanted == NEW else 'doubled'}: the ledger says {state}, and the cluster holds {holds}"
-    writes = names[Happened.ACCEPTED.value] + names[Happened.ROLLBACK_ACCEPTED.value] + (state is ChangeState.FAILED)
+    writes = (
+        names[ChangeEvent.ACCEPTED.value] + names[ChangeEvent.ROLLBACK_ACCEPTED.value] + (state is ChangeState.FAILED)
+    )
     written = live(plane, killed.point.workload)["metadata"]["generation"] - killed.generation
     if written > writes:
         yield f"doubled: {written} writes for {writes} intents"

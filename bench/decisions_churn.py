@@ -33,7 +33,17 @@ import numpy as np
 
 from bench.record import Row, below, record, traces
 from bench.traces import trace_matrix
-from cotenant.backtest.reclaim import RISKS, Tally, Trial, at_violation, calibrated, highest_of, joined, swept, tally
+from cotenant.backtest.reclaim import (
+    RISKS,
+    ReclaimTrial,
+    Tally,
+    at_violation,
+    calibrated,
+    highest_of,
+    joined,
+    swept,
+    tally,
+)
 from cotenant.settings.node_peak import NodePeakSettings
 
 SETTINGS = NodePeakSettings()
@@ -111,10 +121,10 @@ def node(vms: Vms, rng: np.random.Generator) -> Node:
     return made
 
 
-def trial_of(nodes: list[Node]) -> tuple[Trial, dict[str, np.ndarray]]:
+def trial_of(nodes: list[Node]) -> tuple[ReclaimTrial, dict[str, np.ndarray]]:
     """The totals, and by name what counts beside the peak at each decision, (n, decisions)."""
     limits = np.array([one.limits.max() for one in nodes])
-    trial = Trial(np.stack([one.used for one in nodes]).astype(np.float32), limits, DAY)
+    trial = ReclaimTrial(np.stack([one.used for one in nodes]).astype(np.float32), limits, DAY)
     cold = np.stack([one.cold for one in nodes])
     at = trial.decisions * (DAY // 4) - 1
     usual = np.stack([cold[:, end - 14 * DAY + 1 : end : DAY // 4].mean(axis=1) for end in at.tolist()], axis=1)

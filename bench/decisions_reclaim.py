@@ -35,8 +35,8 @@ from bench.record import Row, above, below, record, traces
 from bench.traces import trace_matrix
 from cotenant.backtest.reclaim import (
     RISKS,
+    ReclaimTrial,
     Tally,
-    Trial,
     at_violation,
     calibrated,
     compare,
@@ -81,10 +81,10 @@ class Population:
             size = low if low == high else rng.integers(low, high + 1)
             yield rng.choice(len(self.usage), size, replace=False)
 
-    def trial(self, seed: int) -> Trial:
+    def trial(self, seed: int) -> ReclaimTrial:
         groups = list(self.members(seed))
         totals = np.stack([node_total(self.usage[rows], self.limits[rows]) for rows in groups])
-        return Trial(totals, np.array([self.limits[rows].sum() for rows in groups]), SLOTS, self.resource)
+        return ReclaimTrial(totals, np.array([self.limits[rows].sum() for rows in groups]), SLOTS, self.resource)
 
 
 def throughout(values: np.ndarray) -> np.ndarray:
@@ -142,17 +142,19 @@ def azure(folder: Path) -> Iterator[Population]:
 Settings = dict[float, Tally]
 
 
-def over_draws(trials: list[Trial], settings: Callable[[Trial], Settings]) -> tuple[list[Settings], Settings]:
+def over_draws(
+    trials: list[ReclaimTrial], settings: Callable[[ReclaimTrial], Settings]
+) -> tuple[list[Settings], Settings]:
     """By draw, and all nodes of all draws together."""
     each = [settings(trial) for trial in trials]
     return each, {knob: joined([found[knob] for found in each]) for knob in each[0]}
 
 
-def ours_of(trial: Trial, days: int | None = None) -> Settings:
+def ours_of(trial: ReclaimTrial, days: int | None = None) -> Settings:
     return {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, SETTINGS, days).items()}
 
 
-def compared(of: Population, trials: list[Trial]) -> list[Row]:
+def compared(of: Population, trials: list[ReclaimTrial]) -> list[Row]:
     draws, ours = over_draws(trials, ours_of)
     installed, short = over_draws(trials, lambda t: ours_of(t, INSTALLED_DAYS))
     statics = {days: over_draws(trials, lambda t, d=days: swept(t, highest_of(t, d))) for days in (7, 14)}

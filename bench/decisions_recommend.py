@@ -39,7 +39,7 @@ from cotenant.backtest.recommendations import (
     Days,
     Floats,
     Mask,
-    Score,
+    RequestScore,
     by_risk,
     closed,
     days_of,
@@ -207,7 +207,9 @@ def _curve(population: str, days: Days, mask: Mask, highest: Floats, risk: ByRis
     return made
 
 
-def _pair(days: Days, mask: Mask, highest: Floats, risk: ByRisk, share: float) -> tuple[Score, Score, Score]:
+def _pair(
+    days: Days, mask: Mask, highest: Floats, risk: ByRisk, share: float
+) -> tuple[RequestScore, RequestScore, RequestScore]:
     """(ours, max-14d x factor, oracle), each with its knob for this share of short days."""
     ours = matched(risk.at, days, mask, share)[1]
     baseline = matched(_times(highest), days, mask, share)[1]
@@ -230,7 +232,7 @@ def _times(requests: Floats) -> Callable[[float], Floats]:
     return lambda factor: requests * factor
 
 
-def _told(population: str, what: str, score: Score) -> Row:
+def _told(population: str, what: str, score: RequestScore) -> Row:
     note = f"{100 * score.under_days:.2f} % of {score.days} days short; slack of the sum {score.slack_of_sum:.3f}; "
     note += f"{score.churn:.2f} changes a week"
     return Row(f"{population}: slack of {what}", score.slack, "ratio", note=note)

@@ -17,9 +17,9 @@ from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import send_all
 from cotenant.edges.store import Store
 from cotenant.manager import forecasts, recommendations
-from cotenant.manager.forecasts import Forecasted, UsageForecastObject
-from cotenant.manager.published import Owned
-from cotenant.manager.recommendations import RecommendationObject, Recommended
+from cotenant.manager.forecasts import ForecastView, UsageForecastObject
+from cotenant.manager.published import ExistingObject
+from cotenant.manager.recommendations import RecommendationObject, RecommendationView
 from cotenant.manager.results import NodeOutlook, RunResults, WorkloadAdvice, collect
 from cotenant.model.intent import Apply
 from cotenant.model.progress import Silent
@@ -90,13 +90,13 @@ def _append(store: Store, usage: Any, since: int, until: int) -> None:
 
 def _decided(results: RunResults, now: int, settings: Settings, held: tuple[Held, Held]) -> tuple[int, int]:
     """Writes of both controllers, rounds until there are none."""
-    nodes = {n.node: Owned("v1", "Node", n.node, "u") for n in results.nodes}
-    owners = {w.ref: Owned("apps/v1", w.kind, w.name, "u") for w in results.workloads}
+    nodes = {n.node: ExistingObject("v1", "Node", n.node, "u") for n in results.nodes}
+    owners = {w.ref: ExistingObject("apps/v1", w.kind, w.name, "u") for w in results.workloads}
     there = {name: found for (_, name), found in held[0].objects(UsageForecastObject).items()}
-    forecast = held[0].take(forecasts.decide(Forecasted(results, there, nodes), now, settings.manager).intents)
+    forecast = held[0].take(forecasts.decide(ForecastView(results, there, nodes), now, settings.manager).intents)
     recommended = 0
     for _ in range(2):
-        view = Recommended(results, held[1].objects(RecommendationObject), owners)
+        view = RecommendationView(results, held[1].objects(RecommendationObject), owners)
         recommended += held[1].take(recommendations.decide(view, now, settings.manager).intents)
     return forecast, recommended
 
@@ -107,15 +107,15 @@ def published(plane: ControlPlane, nodes: int, workloads: int) -> int:
     api = plane.api()
     api.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
     uids = {n["metadata"]["name"]: n["metadata"]["uid"] for n in api.items("/api/v1/nodes")}
-    owned = {name: Owned("v1", "Node", name, uid) for name, uid in uids.items()}
-    owners = {w.ref: Owned("apps/v1", w.kind, w.name, "0" * 36) for w in results.workloads}
+    owned = {name: ExistingObject("v1", "Node", name, uid) for name, uid in uids.items()}
+    owners = {w.ref: ExistingObject("apps/v1", w.kind, w.name, "0" * 36) for w in results.workloads}
     settings, client = Settings().manager, plane.admin_client()
     now = results.computed_seconds
-    send_all(client, forecasts.decide(Forecasted(results, {}, owned), now, settings).intents, "cotenant-manager")
+    send_all(client, forecasts.decide(ForecastView(results, {}, owned), now, settings).intents, "cotenant-manager")
     for _ in range(2):
         found = client.list("/apis/analysis.koordinator.sh/v1alpha1/recommendations", RecommendationObject)
         there = {(r.metadata.namespace, r.metadata.name): r for r in found}
-        intents = recommendations.decide(Recommended(results, there, owners), now, settings).intents
+        intents = recommendations.decide(RecommendationView(results, there, owners), now, settings).intents
         failed = [o.error for o in send_all(client, intents, "cotenant-manager") if o.error]
         assert not failed, failed[0]
     return sum(

@@ -10,7 +10,7 @@ from admission.profile import PriorityClassEntry, Profile
 from admission.view import ClusterView
 from cotenant.model.errors import UsageError
 from cotenant.model.protocol import PRIORITY_VALUES
-from cotenant.model.quota_tree import Quota, QuotaTree
+from cotenant.model.quota_tree import QuotaNode, QuotaTree
 
 QUANTITIES = ["1", "250m", "0.5", "2Gi", "64Mi", "1e3", "1k", "0", "3", "1e30", "16Ei", "100u"]
 ODD_QUANTITIES = [
@@ -108,7 +108,7 @@ def view(draw: random.Random) -> ClusterView:
         except UsageError:
             continue
     classes = {c.value: PriorityClassEntry(v) for c, v in PRIORITY_VALUES.items()}
-    tree = QuotaTree({"top": Quota("top", is_parent=True), "leaf": Quota("leaf", parent="top")})
+    tree = QuotaTree({"top": QuotaNode("top", is_parent=True), "leaf": QuotaNode("leaf", parent="top")})
     return ClusterView(tuple(profiles), {"shop": {"team": "a"}}, classes, tree)
 
 

@@ -14,9 +14,20 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
-from cotenant.model.change import Standing
+from cotenant.model.change import ChangeStatus
 from cotenant.model.changes import CHANGES, ENTRIES, changes_table, moves
-from cotenant.model.desk import Desk, Form, LedgerHealth, Looked, Method, Moved, Permission, Postponed, Told, Wanted
+from cotenant.model.desk import (
+    BundleForm,
+    ChangeRequest,
+    ChangeService,
+    FieldMove,
+    LedgerEntry,
+    LedgerHealth,
+    Method,
+    Permission,
+    PostponedRecommendation,
+    WorkloadReview,
+)
 from cotenant.model.errors import (
     ClusterInvalid,
     KeyTaken,
@@ -57,19 +68,21 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     canary: float = 0.0
     dry_run: bool = False
 
-    def wanted(self, key: str = "") -> Wanted:
+    def wanted(self, key: str = "") -> ChangeRequest:
         """For the desk."""
         more = {"key": key} if key else {}
         refs = tuple(dict.fromkeys(_ref(text) for text in self.workloads))
         if not refs or len(refs) > MOST_WORKLOADS:
             raise UsageError(f"{len(refs)} workloads", fix=f"Name 1 to {MOST_WORKLOADS:,} as NAMESPACE/KIND/NAME.")
-        return Wanted(refs, self.method, tuple(self.overridden), self.second_person, self.canary, self.because, **more)
+        return ChangeRequest(
+            refs, self.method, tuple(self.overridden), self.second_person, self.canary, self.because, **more
+        )
 
 
 class BundleBody(ChangeRequestBody, forbid_unknown_fields=True, kw_only=True):
     """The same as files of a form."""
 
-    form: Form
+    form: BundleForm
 
 
 class PostponeBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,8 +121,8 @@ class ChangeDetail(msgspec.Struct):
     """A change with its moves and its rows of the ledger."""
 
     change: dict[str, Any]
-    moves: list[Moved]
-    rows: list[Told]
+    moves: list[FieldMove]
+    rows: list[LedgerEntry]
 
 
 def router(view: View, prefix: str) -> APIRouter:
@@ -166,7 +179,7 @@ def _add_ledger(routes: APIRouter, view: View, source: changing.Changing) -> Non
 
 def _add_asking(routes: APIRouter, view: View) -> None:
     @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
-               **_doc(list[Looked], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
+               **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     def reviews(body: Raw) -> Response:
         def act() -> Response:
             request, desk, who = _body(body, ChangeRequestBody), _desk(view), view.given.people()
@@ -200,7 +213,7 @@ def _add_acting(routes: APIRouter, view: View) -> None:
 
         return _acted(act)
 
-    def doing(path: str, summary: str, do: Callable[[Desk, str], Sequence[Standing]]) -> None:
+    def doing(path: str, summary: str, do: Callable[[ChangeService, str], Sequence[ChangeStatus]]) -> None:
         def endpoint(change: str) -> Response:
             return _acted(lambda: _json({"changes": _rows(do(_desk(view), change))}))
 
@@ -265,7 +278,7 @@ def _acted(act: Callable[[], Response]) -> Response:
         return answer
 
 
-def _desk(view: View) -> Desk:
+def _desk(view: View) -> ChangeService:
     if view.given.desk is None:
         raise NotAllowed(changing.NO_DESK, fix=changing.FIX)
     return view.given.desk
@@ -289,11 +302,11 @@ def _refs(texts: Sequence[str]) -> list[WorkloadRef]:
     return list(dict.fromkeys(_ref(text) for text in texts))
 
 
-def _rows(standings: Sequence[Standing]) -> list[dict[str, Any]]:
+def _rows(standings: Sequence[ChangeStatus]) -> list[dict[str, Any]]:
     return list(changes_table(standings).rows())
 
 
-def _in_force(desk: Desk, view: View, batch: str) -> list[str]:
+def _in_force(desk: ChangeService, view: View, batch: str) -> list[str]:
     change_ids = [
         s.change.id for s in desk.changes(view.given.people()) if s.change.batch == batch and s.state.in_force
     ]
@@ -302,13 +315,13 @@ def _in_force(desk: Desk, view: View, batch: str) -> list[str]:
     return change_ids
 
 
-def _hidden(one: Postponed) -> HiddenRecommendation:
+def _hidden(one: PostponedRecommendation) -> HiddenRecommendation:
     return HiddenRecommendation(str(one.workload), one.until_seconds, one.actor, one.reason, one.since_seconds)
 
 
-def _zipped(files: Mapping[str, str], form: Form) -> Response:
+def _zipped(files: Mapping[str, str], form: BundleForm) -> Response:
     """One zip; commands to copy are one text."""
-    if form is Form.KUBECTL:
+    if form is BundleForm.KUBECTL:
         return Response("\n".join(files.values()), media_type="text/plain; charset=utf-8")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,4 +1,4 @@
-"""REST endpoints of reservation plans: what the reservations page asks of the `PlanDesk`; and a calendar.
+"""REST endpoints of reservation plans: what the reservations page asks of the `PlanService`; and a calendar.
 
 The same functions under the same rights. Amounts are raw: Unix seconds, millicores, bytes; moments in bodies are
 RFC 3339. Without a desk each answers 400 and says how to start one.
@@ -15,8 +15,8 @@ from fastapi import APIRouter, Body, Query, Response
 
 from cotenant.model.errors import UsageError
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import ApprovalPolicy, Plan, Realisation, Recurrence, Scope, Span
-from cotenant.model.plan_desk import PlanDesk, PlanRef, PlanTerms
+from cotenant.model.plan import ApprovalPolicy, DecisionScope, Plan, Realisation, Recurrence, Span
+from cotenant.model.plan_desk import PlanRef, PlanService, PlanTerms
 from cotenant.model.reservation import AllocatePolicy, moment_of
 from dashboard import plan_story
 from dashboard.api_acts import body_doc
@@ -81,7 +81,7 @@ class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
 class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
     """A decision: scope Series or Once, and why."""
 
-    scope: Scope = Scope.SERIES
+    scope: DecisionScope = DecisionScope.SERIES
     reason: str = ""
 
 
@@ -178,7 +178,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         return _json(desk.set_policy(view.given.people(), ref, approval_policy))
 
 
-def _desk(view: View) -> PlanDesk:
+def _desk(view: View) -> PlanService:
     if view.given.plans is None:
         raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
     return view.given.plans
@@ -199,7 +199,7 @@ def _workload(text: str) -> WorkloadRef:
     return WorkloadRef(*parts)
 
 
-def _told(desk: PlanDesk, plan: Plan, days: float) -> dict[str, Any]:
+def _told(desk: PlanService, plan: Plan, days: float) -> dict[str, Any]:
     """A plan with its occurrences to come."""
     return {"plan": plan, "occurrences": desk.occurrences(plan, days)}
 

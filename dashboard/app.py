@@ -21,7 +21,7 @@ from fastapi.responses import HTMLResponse
 
 from cotenant.edges.clock import Clock, SystemClock
 from cotenant.model.errors import CotenantError
-from cotenant.settings.access import Mode
+from cotenant.settings.access import AccessMode
 from cotenant.settings.dashboard import DashboardSettings
 from dashboard import api, api_acts, api_plans, pages, reference, shell
 from dashboard.access import grants, headers, login
@@ -53,7 +53,7 @@ def create_app(
     resolved, now = context or DashboardContext(), (clock or SystemClock()).now_seconds
     grants.checked(resolved.access, settings.host)
     gate = Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
-    people = gate.located(resolved.people) if resolved.access.mode is Mode.NONE else gate.people
+    people = gate.located(resolved.people) if resolved.access.mode is AccessMode.NONE else gate.people
     resolved = replace(resolved, people=people)
     if resolved.desk is not None:
         source = Postponing(source, resolved.desk, now, settings.reload_seconds)

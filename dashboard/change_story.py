@@ -10,9 +10,9 @@ import msgspec
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.model.change import Change, ChangeState, Standing
+from cotenant.model.change import Change, ChangeState, ChangeStatus
 from cotenant.model.changes import moves
-from cotenant.model.desk import Told
+from cotenant.model.desk import LedgerEntry
 from cotenant.model.text import visible
 from dashboard import changing, display, panels
 
@@ -59,8 +59,8 @@ def title(change: Change) -> str:
 
 
 def body(
-    standing: Standing,
-    rows: Sequence[Told],
+    standing: ChangeStatus,
+    rows: Sequence[LedgerEntry],
     allowed: Allowed,
     left_seconds: float | None,
     verdict: Sequence[Component] = (),
@@ -86,7 +86,7 @@ def body(
     )
 
 
-def _state(standing: Standing, left_seconds: float | None) -> Component:
+def _state(standing: ChangeStatus, left_seconds: float | None) -> Component:
     change = standing.change
     line: list[Any] = [changing.chip(standing.state), " ", visible(standing.words) if standing.words else ""]
     facts = [
@@ -101,7 +101,7 @@ def _state(standing: Standing, left_seconds: float | None) -> Component:
     return html.Div([html.P(line), html.P(spaced, className="panel-note"), _soak(standing, left_seconds)])
 
 
-def _soak(standing: Standing, left_seconds: float | None) -> Component:
+def _soak(standing: ChangeStatus, left_seconds: float | None) -> Component:
     if left_seconds is None:
         text = {
             ChangeState.UNKNOWN: "Nobody has written what became of it: an administrator can settle it.",
@@ -156,7 +156,7 @@ def _moved(change: Change) -> Component:
     return html.Div([_table(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
 
 
-def _freed(standing: Standing) -> Component:
+def _freed(standing: ChangeStatus) -> Component:
     change = standing.change
     promised = changing.pair((change.saved_millicores, change.saved_bytes))
     achieved = promised if standing.state.in_force else "nothing"
@@ -178,7 +178,7 @@ def _outcome(text: str) -> list[Any]:
     return [panels.chip(outcome, tone), " ", visible(why)]
 
 
-def _rows(rows: Sequence[Told]) -> Component:
+def _rows(rows: Sequence[LedgerEntry]) -> Component:
     cells = [
         (
             str(row.row),
@@ -193,7 +193,7 @@ def _rows(rows: Sequence[Told]) -> Component:
     return _table(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Rows of the ledger")
 
 
-def _said(row: Told) -> str:
+def _said(row: LedgerEntry) -> str:
     """Words and source of a row's body; a body that is no JSON is named as that."""
     try:
         body = msgspec.json.decode(row.body)

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from dash.development.base_component import Component
 
-from cotenant.model.change import ChangeState, Standing
+from cotenant.model.change import ChangeState, ChangeStatus
 from cotenant.model.changes import CHANGES, ENTRIES, changes_table, entries_table
-from cotenant.model.desk import Desk, LedgerHealth
+from cotenant.model.desk import ChangeService, LedgerHealth
 from cotenant.model.errors import NoData
 from cotenant.model.people import Someone
 from cotenant.model.resource import Resource
@@ -88,20 +88,20 @@ def before(view: View) -> View:
     return replace(view, source=Changing(view))
 
 
-def required(view: View) -> Desk:
+def required(view: View) -> ChangeService:
     """The desk; NoData without one."""
     if view.given.desk is None:
         raise NoData(NO_DESK, fix=FIX)
     return view.given.desk
 
 
-def standings_of(view: View) -> list[Standing]:
+def standings_of(view: View) -> list[ChangeStatus]:
     """What the person who asks may read, the newest first; none without a desk."""
     desk = view.given.desk
     return desk.changes(view.given.people()) if desk else []
 
 
-def version_of(standings: Sequence[Standing]) -> str:
+def version_of(standings: Sequence[ChangeStatus]) -> str:
     """Changes whenever a change, or the state of one, does."""
     text = ";".join(f"{s.change.id}{s.state}{s.since_seconds}" for s in standings)
     return f"{len(standings)}-{zlib.crc32(text.encode()):08x}"
@@ -116,10 +116,10 @@ class FreedAmounts:
     held: tuple[int, int]
 
 
-def worth(standings: Sequence[Standing]) -> FreedAmounts:
+def worth(standings: Sequence[ChangeStatus]) -> FreedAmounts:
     """Summed over changes; what failed or never came was promised and is not in force."""
 
-    def summed(standings: Sequence[Standing]) -> tuple[int, int]:
+    def summed(standings: Sequence[ChangeStatus]) -> tuple[int, int]:
         return sum(s.change.saved_millicores for s in standings), sum(s.change.saved_bytes for s in standings)
 
     return FreedAmounts(
@@ -151,14 +151,14 @@ def health_words(health: LedgerHealth) -> str:
     return f"{rows}, chain whole, {head}"
 
 
-def soaks(standing: Standing, soak_seconds: float, now_seconds: float) -> float | None:
+def soaks(standing: ChangeStatus, soak_seconds: float, now_seconds: float) -> float | None:
     """Seconds until an applied change is judged, 0 when that is due; None when it does not soak."""
     if standing.state is not ChangeState.APPLIED:
         return None
     return max(0.0, (standing.begun_seconds or standing.accepted_seconds) + soak_seconds - now_seconds)
 
 
-def done_words(standings: Sequence[Standing], verb: str) -> str:
+def done_words(standings: Sequence[ChangeStatus], verb: str) -> str:
     """How it went, change by change when there are few."""
     if not standings:
         return f"Nothing to {verb}."

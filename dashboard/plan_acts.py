@@ -1,6 +1,6 @@
 """The callbacks of the reservations pages that act: what a button opens, and what its form does.
 
-It calls the dashboard's `PlanDesk`, which checks the person's rights again.
+It calls the dashboard's `PlanService`, which checks the person's rights again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dash.development.base_component import Component
 from cotenant.model.errors import CotenantError, NoData, UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import Right, Someone
-from cotenant.model.plan import Plan, Recurrence, Scope
-from cotenant.model.plan_desk import PlanDesk, PlanRef, PlanTerms
+from cotenant.model.plan import DecisionScope, Plan, Recurrence
+from cotenant.model.plan_desk import PlanRef, PlanService, PlanTerms
 from dashboard import display, panels, plan_forms, plan_story, reserving
 from dashboard.acting import AWAY, acts, tell
 from dashboard.view import View
@@ -32,7 +32,7 @@ Answer = tuple[Any, Any, Any]
 """Children of the work area, of what is said beside it, and the moment at which something was done."""
 
 
-def desk_of(view: View) -> PlanDesk:
+def desk_of(view: View) -> PlanService:
     """The desk; UsageError when this dashboard has none."""
     if view.given.plans is None:
         raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
@@ -47,7 +47,7 @@ def named(text: Any) -> PlanRef:
     return PlanRef(namespace, name)
 
 
-def answered(view: View, deed: Callable[[PlanDesk, Someone], tuple[str, PlanRef]]) -> Answer:
+def answered(view: View, deed: Callable[[PlanService, Someone], tuple[str, PlanRef]]) -> Answer:
     """Run the action; show its result in the live region and beside the form."""
     try:
         message, ref = deed(desk_of(view), view.given.people())
@@ -76,9 +76,9 @@ def opened(view: View, what: str, ref: PlanRef) -> Component:
     return forms[what]()
 
 
-def approved_words(plan: Plan, scope: Scope, now_seconds: float) -> str:
+def approved_words(plan: Plan, scope: DecisionScope, now_seconds: float) -> str:
     """What an approval came to."""
-    extent = "every occurrence" if scope is Scope.SERIES else "the next occurrence"
+    extent = "every occurrence" if scope is DecisionScope.SERIES else "the next occurrence"
     return f"Approved {plan.namespace}/{plan.name} for {extent}. {plan_story.reserve_words(plan, now_seconds)}"
 
 
@@ -143,8 +143,8 @@ def _register_decisions(app: Dash, view: View) -> None:
     )
     @acts(view, Right.APPROVE)
     def _approve(clicks: int | None, scope: str, reason: str | None, ref: str) -> Answer:
-        def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
-            chosen = Scope(scope)
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
+            chosen = DecisionScope(scope)
             plan = desk.approve(who, named(ref), chosen, reason or "")
             return approved_words(plan, chosen, view.now_seconds()), named(ref)
 
@@ -160,7 +160,7 @@ def _register_decisions(app: Dash, view: View) -> None:
     )
     @acts(view, Right.APPROVE)
     def _reject(clicks: int | None, submits: int | None, reason: str | None, ref: str) -> Answer:
-        def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
             desk.reject(who, named(ref), reason or "")
             return f"Rejected {ref}: nothing is reserved, and what is held is given back.", named(ref)
 
@@ -177,7 +177,7 @@ def _register_changes(app: Dash, view: View) -> None:
     )
     @acts(view, Right.PLAN)
     def _skip(clicks: int | None, start: str, ref: str) -> Answer:
-        def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
             desk.skip(who, named(ref), float(start))
             return f"Skipped the occurrence of {ref} that begins {display.moment(float(start))}.", named(ref)
 
@@ -192,7 +192,7 @@ def _register_changes(app: Dash, view: View) -> None:
     )
     @acts(view, Right.PLAN)
     def _unskip(clicks: int | None, start: str, ref: str) -> Answer:
-        def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
             desk.restore(who, named(ref), float(start))
             return f"The occurrence of {ref} that begins {display.moment(float(start))} happens after all.", named(ref)
 
@@ -210,7 +210,7 @@ def _register_changes(app: Dash, view: View) -> None:
     def _policy(clicks: int | None, auto: bool, *rest: Any) -> Answer:
         *limits, ref = rest
 
-        def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
             plan = desk.set_policy(who, named(ref), plan_forms.policy(bool(auto), limits))
             does = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
             return f"Plan {ref} now {does}.", named(ref)
@@ -231,7 +231,7 @@ def _register_edit(app: Dash, view: View) -> None:
     def _edit(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Answer:
         form = _typed(0, "plan-term", values)
 
-        def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
             terms = plan_forms.terms(form, PlanTerms.of(desk.plan(who, named(ref))))
             desk.edit(who, named(ref), terms, int(generation))
             return f"Changed plan {ref}.", named(ref)
@@ -249,7 +249,7 @@ def _register_edit(app: Dash, view: View) -> None:
     def _look(clicks: int | None, values: Sequence[Any], ref: str) -> Any:
         form = _typed(0, "plan-term", values)
 
-        def shown(desk: PlanDesk, who: Someone) -> Component:
+        def shown(desk: PlanService, who: Someone) -> Component:
             terms = plan_forms.terms(form, PlanTerms.of(desk.plan(who, named(ref))))
             preview = desk.preview(who, named(ref), terms)
             return reserving.previewed(preview, view.currency, "Under these terms")
@@ -299,7 +299,7 @@ def _register_make(app: Dash, view: View) -> None:
     def _look(clicks: int | None, values: Sequence[Any]) -> Any:
         form = _typed(0, "new-term", values)
 
-        def shown(desk: PlanDesk, who: Someone) -> Component:
+        def shown(desk: PlanService, who: Someone) -> Component:
             preview = desk.preview_new(who, _workload(form), plan_forms.terms(form))
             return reserving.previewed(preview, view.currency)
 
@@ -317,7 +317,7 @@ def _register_make(app: Dash, view: View) -> None:
     def _make(clicks: int | None, values: Sequence[Any]) -> Answer:
         form = _typed(0, "new-term", values)
 
-        def deed(desk: PlanDesk, who: Someone) -> tuple[str, PlanRef]:
+        def deed(desk: PlanService, who: Someone) -> tuple[str, PlanRef]:
             plan = desk.make(who, _workload(form), plan_forms.terms(form))
             ref = plan_story.ref_to(plan)
             return f"Made plan {ref}. It is reserved once somebody approves it.", ref
@@ -342,7 +342,7 @@ def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
     return {one["id"][kind]: value for one, value in zip(ctx.inputs_list[0], values, strict=True)}
 
 
-def _shown(view: View, look: Callable[[PlanDesk, Someone], Component]) -> Component:
+def _shown(view: View, look: Callable[[PlanService, Someone], Component]) -> Component:
     """What a look gives, or why there is nothing to see."""
     try:
         return look(desk_of(view), view.given.people())

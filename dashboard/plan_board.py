@@ -1,7 +1,7 @@
 """The left of the reservations page: the peaks and plans of each workload, and all of them over a day or a week.
 
-It draws what the results propose and what the `PlanDesk` says of the cluster; a plan that both know is drawn once, as
-the cluster has it.
+It draws what the results propose and what the `PlanService` says of the cluster. A plan of both is drawn once, as the
+cluster has it.
 """
 
 from __future__ import annotations

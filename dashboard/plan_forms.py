@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.model.errors import UsageError
-from cotenant.model.plan import ApprovalPolicy, Plan, Realisation, Recurrence, Source, Span
+from cotenant.model.plan import ApprovalPolicy, Plan, Realisation, Recurrence, Span, WindowSource
 from cotenant.model.plan_desk import PlanTerms
 from cotenant.model.reservation import AllocatePolicy
 
@@ -39,7 +39,7 @@ class FieldOf:
 def fields(plan: Plan) -> list[FieldOf]:
     """What may be changed about a plan, as it stands."""
     when = _schedule(plan.recurring) if plan.recurring else _window(plan.window)
-    return [*when, *_room(PlanTerms.of(plan), forecast=plan.source is Source.FORECAST)]
+    return [*when, *_room(PlanTerms.of(plan), forecast=plan.source is WindowSource.FORECAST)]
 
 
 def fresh(start_seconds: float, workload: str = "", pods: int = 1, window: Span | None = None) -> list[FieldOf]:

@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 
 from cotenant.model.errors import CotenantError
 from cotenant.model.plan import Expected, Plan, Score
-from cotenant.model.plan_desk import PlanDeed, PlanRef
+from cotenant.model.plan_desk import PlanHistoryEntry, PlanRef
 from cotenant.model.text import visible
 from dashboard import acting, display, panels, plan_story, reserving
 from dashboard.figures import gantt
@@ -79,7 +79,7 @@ def _says(plan: Plan) -> str:
 
 def board(view: View, plan: Plan) -> list[Component]:
     """Time line, use now, and how past occurrences went."""
-    deeds: Sequence[PlanDeed] = ()
+    deeds: Sequence[PlanHistoryEntry] = ()
     trouble: list[Component] = []
     if view.given.plans is not None:
         try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import Decision, Plan, PlanCondition, PlanPhase, Scope, Score, Span, proposal_name
-from cotenant.model.plan_desk import PlanDeed, PlanRef
+from cotenant.model.plan import DecisionScope, Plan, PlanCondition, PlanDecision, PlanPhase, Score, Span, proposal_name
+from cotenant.model.plan_desk import PlanHistoryEntry, PlanRef
 from cotenant.model.resource import Resource
 from dashboard import display
 from dashboard.figures.gantt import Bar
@@ -152,7 +152,9 @@ def _bar(name: str, window: Span, pods: int, state: str, note: str) -> Bar:
 def lasting(plan: Plan) -> bool:
     """Whether an approval holds for all occurrences."""
     approval = plan.approval
-    return approval is not None and approval.decision is Decision.APPROVED and approval.scope is Scope.SERIES
+    return (
+        approval is not None and approval.decision is PlanDecision.APPROVED and approval.scope is DecisionScope.SERIES
+    )
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
@@ -228,7 +230,7 @@ def _asks(plan: Plan, approved: PlanCondition | None) -> str:
     approval = plan.approval
     if (
         approval
-        and (approval.scope is Scope.SERIES or approval.at_seconds >= plan.status.last_end_seconds)
+        and (approval.scope is DecisionScope.SERIES or approval.at_seconds >= plan.status.last_end_seconds)
         and approval.by
     ):
         return f"{approval.decision.value} by {approval.by}: the manager takes it up at its next look."
@@ -261,7 +263,7 @@ def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
     return any(moves(plan) for plan in plans)
 
 
-def timeline(plan: Plan, deeds: Sequence[PlanDeed], now_seconds: float) -> list[TimelineEvent]:
+def timeline(plan: Plan, deeds: Sequence[PlanHistoryEntry], now_seconds: float) -> list[TimelineEvent]:
     """From what people did to the score, in the order of time; what is to come at the end."""
     status, window = plan.status, window_of(plan)
     events = [

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
-from cotenant.model.desk import Desk, Postponed
+from cotenant.model.desk import ChangeService, PostponedRecommendation
 from cotenant.model.errors import CotenantError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.table import Column, Kind, Table
@@ -44,13 +44,15 @@ _log = structlog.get_logger(__name__)
 class Postponing:
     """The source behind, with what was put off marked in the recommendations. Safe for many threads."""
 
-    def __init__(self, behind: ResultSource, desk: Desk, now_seconds: Callable[[], float], wait_seconds: float) -> None:
+    def __init__(
+        self, behind: ResultSource, desk: ChangeService, now_seconds: Callable[[], float], wait_seconds: float
+    ) -> None:
         """`wait_seconds`: shortest time between two questions to the desk."""
         self._behind, self._desk = behind, desk
         self._now, self._wait = now_seconds, wait_seconds
         self._lock = threading.Lock()
         self._asked_seconds = float("-inf")
-        self._known: Mapping[WorkloadRef, Postponed] = {}
+        self._known: Mapping[WorkloadRef, PostponedRecommendation] = {}
         self._made: tuple[Snapshot, str, Snapshot] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -71,7 +73,7 @@ class Postponing:
         with self._lock:
             self._asked_seconds = float("-inf")
 
-    def _postponed(self) -> Mapping[WorkloadRef, Postponed]:
+    def _postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         now = self._now()
         if now - self._asked_seconds >= self._wait:
             try:
@@ -82,19 +84,19 @@ class Postponing:
         return self._known
 
 
-def _digest(postponed: Mapping[WorkloadRef, Postponed]) -> str:
+def _digest(postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> str:
     text = ";".join(sorted(f"{ref} {one.until_seconds} {one.since_seconds}" for ref, one in postponed.items()))
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def marked(snapshot: Snapshot, postponed: Mapping[WorkloadRef, Postponed], version: str) -> Snapshot:
+def marked(snapshot: Snapshot, postponed: Mapping[WorkloadRef, PostponedRecommendation], version: str) -> Snapshot:
     """The snapshot with the two columns."""
     indexed = snapshot.tables[RECOMMENDATIONS.name]
     tables = {**snapshot.tables, RECOMMENDATIONS.name: _with_columns(indexed, postponed)}
     return replace(snapshot, version=version, tables=tables, _rows=OrderedDict())
 
 
-def _with_columns(indexed: Indexed, postponed: Mapping[WorkloadRef, Postponed]) -> Indexed:
+def _with_columns(indexed: Indexed, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Indexed:
     states = np.zeros(len(indexed), dtype=np.int32)
     reasons = np.zeros(len(indexed), dtype=np.int32)
     sentences = ["", *sorted({said(one) for one in postponed.values()})]
@@ -136,7 +138,7 @@ def _key(indexed: Indexed, places: Mapping[str, Mapping[str, int]], texts: tuple
     return key
 
 
-def said(one: Postponed) -> str:
+def said(one: PostponedRecommendation) -> str:
     """Until when, why and by whom, in one sentence."""
     until = "for good" if one.until_seconds is None else f"until {display.moment(one.until_seconds)}"
     return visible(f"{until}: {one.reason} ({one.actor})")

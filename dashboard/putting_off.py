@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.desk import Postponed
+from cotenant.model.desk import PostponedRecommendation
 from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import Right
@@ -79,7 +79,7 @@ def one(view: View, ref: WorkloadRef) -> Component:
     return html.Div([look, *buttons, _why(reading, doing)], className="one-acts")
 
 
-def _off(postponed: Postponed) -> Component:
+def _off(postponed: PostponedRecommendation) -> Component:
     return html.P([panels.chip("put off", "violet"), " ", postponing.said(postponed)], className="said")
 
 

@@ -13,7 +13,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.model.people import Right
-from cotenant.model.plan import Plan, Source, Span
+from cotenant.model.plan import Plan, Span, WindowSource
 from cotenant.model.plan_desk import PlanRef, Preview
 from cotenant.model.resource import GIB
 from cotenant.model.text import visible
@@ -89,7 +89,7 @@ def units(plan: Plan) -> list[Component]:
 def buttons(view: View, plan: Plan) -> list[Component]:
     """All that can be done; what may not be is disabled and says why."""
     reasons = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
-    if plan.source is Source.MANUAL:
+    if plan.source is WindowSource.MANUAL:
         reasons["skip"] = reasons["skip"] or "A plan for one window has no other occurrence: reject it instead."
     act_buttons = [
         _button(what, label, key, opens, disabled=bool(reasons[what])) for what, label, key, _, opens in ACTS
@@ -186,7 +186,7 @@ def reject_form() -> Component:
 def skip_form(plan: Plan, windows: Sequence[Span], now_seconds: float) -> Component:
     """Which occurrence is left out, and which that was left out happens after all."""
     skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
-    note = "The forecast's next window" if plan.source is Source.FORECAST else "One of the next of its schedule"
+    note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One of the next of its schedule"
     starts = [w.start_seconds for w in windows]
     out = [
         html.P(f"{note}; the others stay.", className="said"),
@@ -209,7 +209,7 @@ def edit_form(plan: Plan) -> Component:
     parts = [
         html.Div([_input("plan-term", f) for f in plan_forms.fields(plan)], id="edit-fields", className="plan-fields")
     ]
-    if plan.source is Source.FORECAST:
+    if plan.source is WindowSource.FORECAST:
         note = "Until this window is over, the forecast leaves a window or pods alone that you change."
         parts.append(html.P(note, className="panel-note"))
     look = html.Button("Preview these", id="plan-edit-look", className="button")

@@ -13,9 +13,9 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.model.change import ChangeState, Standing
-from cotenant.model.desk import Form, Looked, Method
-from cotenant.model.people import Someone, Way
+from cotenant.model.change import ChangeState, ChangeStatus
+from cotenant.model.desk import BundleForm, Method, WorkloadReview
+from cotenant.model.people import IdentitySource, Someone
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from dashboard import display, panels, review_steps, reviewing, select_bar
@@ -40,7 +40,12 @@ MOST_TEXT: Final = 200_000
 
 
 def confirm(
-    going: Sequence[Looked], outs: Sequence[Out], terms: ReviewTerms, method: Method, who: Someone, soak_minutes: float
+    going: Sequence[WorkloadReview],
+    outs: Sequence[Out],
+    terms: ReviewTerms,
+    method: Method,
+    who: Someone,
+    soak_minutes: float,
 ) -> list[Component]:
     """Sum, who, what is written, how long it soaks."""
     sums = reviewing.sums(going)
@@ -59,7 +64,7 @@ def confirm(
     return [table, *review_steps.left_out(outs)] if going else [_none(), *review_steps.left_out(outs)]
 
 
-def _second(going: Sequence[Looked]) -> str:
+def _second(going: Sequence[WorkloadReview]) -> str:
     """What the rule about a second person says of those that take one."""
     reasons = [
         rule.why for look in going for rule in look.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")
@@ -77,7 +82,7 @@ def _canary(terms: ReviewTerms, count: int) -> str:
     return f", {display.percent(terms.canary)} of the {'workloads' if count > 1 else 'pods'} first"
 
 
-def _restarts(going: Sequence[Looked]) -> str:
+def _restarts(going: Sequence[WorkloadReview]) -> str:
     kinds = dict.fromkeys(review_steps.RESTARTS.get(look.restart, look.restart) for look in going)
     return "; ".join(kinds)
 
@@ -85,11 +90,11 @@ def _restarts(going: Sequence[Looked]) -> str:
 def _person(who: Someone) -> str:
     name = visible(who.name) or "you"
     groups = f" ({', '.join(visible(g) for g in who.groups)})" if who.groups else ""
-    how = " with the rights of the kubeconfig" if who.way is Way.LOOPBACK else ""
+    how = " with the rights of the kubeconfig" if who.way is IdentitySource.LOOPBACK else ""
     return f"{name}{groups}{how}"
 
 
-def _written(going: Sequence[Looked]) -> list[Component]:
+def _written(going: Sequence[WorkloadReview]) -> list[Component]:
     """The ledger first, then objects."""
     targets = dict.fromkeys(move.target for look in going for move in look.moves)
     text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if somebody was faster; first the "
@@ -98,7 +103,7 @@ def _written(going: Sequence[Looked]) -> list[Component]:
     return [html.Span([text, "ledger's row, on disk."]), listed]
 
 
-def summed(going: Sequence[Looked], out: int, currency: str) -> list[Any]:
+def summed(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
     """The line at the foot of every step."""
     sums = reviewing.sums(going)
     parts: list[Any] = [
@@ -118,11 +123,11 @@ def _signed(value: int, resource: Resource) -> Any:
 
 
 # --- files instead ----------------------------------------------------------------------------------------------------
-def before_files(going: Sequence[Looked], form: Form) -> list[Component]:
+def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Component]:
     """What will be written out, and that the cluster stays as it is."""
-    kind = "kubectl commands" if form is Form.KUBECTL else review_steps.FORMS[form]
+    kind = "kubectl commands" if form is BundleForm.KUBECTL else review_steps.FORMS[form]
     text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
-    if form is Form.KUBECTL:
+    if form is BundleForm.KUBECTL:
         text = f"{display.counted(len(going), 'workload')} as {kind}, for a shell of yours."
     return [html.P(text), html.P("The cluster is not touched; the ledger notes who took them.", className="said")]
 
@@ -147,7 +152,7 @@ def _file(path: str, text: str, *, is_open: bool) -> Component:
 
 
 # --- afterwards -------------------------------------------------------------------------------------------------------
-def outcome(standings: Sequence[Standing], base: str, soak_minutes: float, why_not: str) -> list[Component]:
+def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, why_not: str) -> list[Component]:
     """Each change with where it is, and the ways on: the list of changes, judging, rolling back."""
     rows = [_change(one, base, soak_minutes, why_not) for one in standings]
     titles = ("Workload", "State", "What happened", "")
@@ -165,7 +170,7 @@ def outcome(standings: Sequence[Standing], base: str, soak_minutes: float, why_n
             html.Div([*buttons, *note], className="selection-acts start")]  # fmt: skip
 
 
-def counted(standings: Sequence[Standing]) -> str:
+def counted(standings: Sequence[ChangeStatus]) -> str:
     """How many are where, in a sentence."""
     states: dict[str, int] = {}
     for one in standings:
@@ -173,7 +178,7 @@ def counted(standings: Sequence[Standing]) -> str:
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
 
 
-def _change(one: Standing, base: str, soak_minutes: float, why_not: str) -> Component:
+def _change(one: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> Component:
     tone, text = STATES[one.state]
     due = one.accepted_seconds + 60 * soak_minutes
     soaks = [html.P(["Judged from ", panels.moment(due), " on."])] if one.state is ChangeState.APPLIED else []
@@ -194,5 +199,5 @@ def _change(one: Standing, base: str, soak_minutes: float, why_not: str) -> Comp
     ])  # fmt: skip
 
 
-def _ids(standings: Sequence[Standing]) -> str:
+def _ids(standings: Sequence[ChangeStatus]) -> str:
     return ",".join(one.change.id for one in standings)

@@ -12,7 +12,7 @@ import dash_mantine_components as dmc
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.model.desk import Form, Looked, Method, Moved, Rule
+from cotenant.model.desk import BundleForm, FieldMove, GuardrailResult, Method, WorkloadReview
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.recommendation import Recommendation, Restart
 from cotenant.model.resource import Resource
@@ -39,24 +39,28 @@ METHODS: Final = {
     ),
     "kubectl": ("Commands to copy", "kubectl lines for a shell of yours; the cluster is not touched."),
 }
-FORMS: Final = {Form.KUSTOMIZE: "kustomize patches", Form.HELM: "Helm values", Form.SSA: "server-side apply"}
+FORMS: Final = {
+    BundleForm.KUSTOMIZE: "kustomize patches",
+    BundleForm.HELM: "Helm values",
+    BundleForm.SSA: "server-side apply",
+}
 CANARIES: Final = {"": "All at once", "0.1": "A tenth first", "0.5": "Half first"}
 
 
-def titled(look: Looked, content: Sequence[Any], chips: Sequence[Component], *, is_open: bool) -> Component:
+def titled(look: WorkloadReview, content: Sequence[Any], chips: Sequence[Component], *, is_open: bool) -> Component:
     """One workload, to open and close."""
     head = html.Summary([html.Strong(visible(str(look.workload))), *chips])
     return html.Details([head, html.Div(content, className="review-inner")], open=is_open, className="container")
 
 
-def gone(look: Looked) -> Component:
+def gone(look: WorkloadReview) -> Component:
     """Why there is nothing to change."""
     return html.P([panels.chip("left out", "gray"), " ", visible(look.error)], className="said")
 
 
 # --- 1: diff ----------------------------------------------------------------------------------------------------------
 def diff(
-    looks: Sequence[Looked],
+    looks: Sequence[WorkloadReview],
     recommendations: Mapping[WorkloadRef, Sequence[Recommendation]],
     highs: Mapping[WorkloadRef, Mapping[Resource, float]],
     currency: str,
@@ -72,7 +76,7 @@ def diff(
     ]  # fmt: skip
 
 
-def _costs(look: Looked, recommendations: Sequence[Recommendation]) -> list[Component]:
+def _costs(look: WorkloadReview, recommendations: Sequence[Recommendation]) -> list[Component]:
     """What stands beside the name: nothing to do, restart, a changed QoS class."""
     if look.error:
         return [panels.chip("left out", "gray")]
@@ -82,7 +86,7 @@ def _costs(look: Looked, recommendations: Sequence[Recommendation]) -> list[Comp
 
 
 def _moves(
-    look: Looked, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
+    look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> list[Component]:
     if look.error:
         return [gone(look), _leave_out(look)]
@@ -107,7 +111,7 @@ def _row(line: FieldChange) -> Component:
 
 
 def _facts(
-    look: Looked, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
+    look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> str:
     replicas = max((one.replicas for one in recommendations), default=0)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
@@ -119,7 +123,7 @@ def _facts(
     return " · ".join([display.counted(replicas, "replica"), *usage, *worth]) + "."
 
 
-def _yaml(moves: Sequence[Moved]) -> Component:
+def _yaml(moves: Sequence[FieldMove]) -> Component:
     text = visible_lines(reviewing.yaml_diff(moves))
     lines = [html.Span(line + "\n", className=_tone(line)) for line in text.split("\n")]
     return html.Details(
@@ -138,7 +142,7 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
-def _leave_out(look: Looked) -> Component:
+def _leave_out(look: WorkloadReview) -> Component:
     name = reviewing.name_of(look.workload)
     label = f"Leave it out: {visible(str(look.workload))}"
     return html.Button("Leave it out", className="quiet-button leave-out", title=label,
@@ -146,7 +150,7 @@ def _leave_out(look: Looked) -> Component:
 
 
 # --- 2: guardrails ----------------------------------------------------------------------------------------------------
-def guardrails(looks: Sequence[Looked], terms: ReviewTerms, why_no_override: str) -> list[Component]:
+def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_override: str) -> list[Component]:
     """What failed, rule by rule with its switch; then every workload with all its rules."""
     failed = reviewing.failed_rules(looks)
     rules = [_rule(name, hits, terms, why_no_override) for name, hits in failed.items()]
@@ -199,14 +203,14 @@ def _second(terms: ReviewTerms) -> Component:
     )
 
 
-def _counts(look: Looked) -> list[Component]:
+def _counts(look: WorkloadReview) -> list[Component]:
     if look.error:
         return [panels.chip("left out", "gray")]
     numbers = {word: sum(rule.outcome == word for rule in look.rules) for word in ORDER}
     return [panels.chip(f"{count} {word}", TONES[word]) for word, count in numbers.items() if count]
 
 
-def _rules(look: Looked) -> Component:
+def _rules(look: WorkloadReview) -> Component:
     if look.error:
         return gone(look)
     ordered = sorted(look.rules, key=lambda rule: ORDER.index(rule.outcome) if rule.outcome in ORDER else 0)
@@ -214,20 +218,20 @@ def _rules(look: Looked) -> Component:
     return html.Table(html.Tbody(rows), className="facts")
 
 
-def _outcome(rule: Rule) -> Component:
+def _outcome(rule: GuardrailResult) -> Component:
     chip = panels.chip(rule.outcome, TONES.get(rule.outcome, "gray"))
     return html.Tr([html.Th(visible(rule.name), scope="row"), html.Td(chip), html.Td(visible(rule.why))])
 
 
 # --- 3: dry run -------------------------------------------------------------------------------------------------------
-def dry_run(looks: Sequence[Looked]) -> list[Component]:
+def dry_run(looks: Sequence[WorkloadReview]) -> list[Component]:
     """The server's answer, workload by workload; a refusal in its words, with what helps."""
     rows = [html.Tr([html.Th(visible(str(look.workload)), scope="row"), *_answer(look)]) for look in looks]
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("Workload", "Answer", "In words")]))
     return [html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)]
 
 
-def _answer(look: Looked) -> list[Component]:
+def _answer(look: WorkloadReview) -> list[Component]:
     if look.error:
         return [html.Td(panels.chip("left out", "gray")), html.Td(visible(look.error))]
     if look.tried is None:
@@ -248,10 +252,10 @@ def _answer(look: Looked) -> list[Component]:
 
 
 # --- 4: method --------------------------------------------------------------------------------------------------------
-def method(looks: Sequence[Looked], terms: ReviewTerms, chosen: Method) -> list[Component]:
+def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) -> list[Component]:
     """How it reaches the pods: what cannot be had is disabled and says why; a part of them first, if there are more."""
-    asked_form = terms.form if terms.method is Method.BUNDLE else Form.KUSTOMIZE
-    value = "kubectl" if chosen is Method.BUNDLE and asked_form is Form.KUBECTL else chosen.value
+    asked_form = terms.form if terms.method is Method.BUNDLE else BundleForm.KUSTOMIZE
+    value = "kubectl" if chosen is Method.BUNDLE and asked_form is BundleForm.KUBECTL else chosen.value
     options = [_option(word, looks) for word in METHODS]
     group = dmc.RadioGroup(html.Div(options, className="review-methods"), id="review-method", value=value,
                            label="How the change reaches the pods")  # fmt: skip
@@ -267,7 +271,7 @@ def method(looks: Sequence[Looked], terms: ReviewTerms, chosen: Method) -> list[
     return [group, *more]
 
 
-def _option(word: str, looks: Sequence[Looked]) -> Component:
+def _option(word: str, looks: Sequence[WorkloadReview]) -> Component:
     label, description = METHODS[word]
     kind = Method.BUNDLE if word == "kubectl" else Method(word)
     changing = [look for look in looks if not look.error]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from cotenant.model.desk import Form, Looked, Method, Moved, Wanted
+from cotenant.model.desk import BundleForm, ChangeRequest, FieldMove, Method, WorkloadReview
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.pod_qos import qos_class_of
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
@@ -36,7 +36,7 @@ KEY: Final = re.compile(r"[0-9a-f]{8,32}")
 BY_ITSELF: Final = (Method.TEMPLATE, Method.IN_PLACE, Method.ANNOTATE)
 """Methods by which the cluster is changed."""
 RULE_NAMED: Final = re.compile(r"guardrail ([a-z][a-z-]*):")
-Word = TypeVar("Word", Method, Form)
+Word = TypeVar("Word", Method, BundleForm)
 MOVE: Final = re.compile(r"(requests|limits) ([a-z0-9./-]+) (\S+)")
 
 
@@ -49,15 +49,15 @@ class ReviewTerms:
     step: str = DIFF
     key: str = ""
     method: Method | None = None
-    form: Form = Form.KUSTOMIZE
+    form: BundleForm = BundleForm.KUSTOMIZE
     overridden: tuple[str, ...] = ()
     because: str = ""
     second_person: str = ""
     canary: float = 0.0
 
-    def wanted(self, workloads: Sequence[WorkloadRef], method: Method) -> Wanted:
+    def wanted(self, workloads: Sequence[WorkloadRef], method: Method) -> ChangeRequest:
         """For the desk: these workloads under these terms."""
-        return Wanted(
+        return ChangeRequest(
             workloads=tuple(workloads),
             method=method,
             overridden=self.overridden,
@@ -79,7 +79,7 @@ def asked(search: str) -> ReviewTerms:
         step=last.get("step") if last.get("step") in (*STEPS, DONE) else DIFF,  # type: ignore[arg-type]
         key=key if KEY.fullmatch(key) else "",
         method=_one_of(Method, last.get("method")),
-        form=_one_of(Form, last.get("form")) or Form.KUSTOMIZE,
+        form=_one_of(BundleForm, last.get("form")) or BundleForm.KUSTOMIZE,
         overridden=tuple(sorted({v for k, v in pairs if k == "override" and v})),
         because=last.get("because", "").strip(),
         second_person=last.get("second", "").strip(),
@@ -121,7 +121,7 @@ def filters_of(search: str) -> str:
     return "&".join(p for p in parts if p and unquote(p.partition("=")[0]) not in OWN)
 
 
-def default_method(looks: Sequence[Looked]) -> Method:
+def default_method(looks: Sequence[WorkloadReview]) -> Method:
     """What the desk suggests for all; where that differs, what can be had for all that no GitOps tool owns."""
     suggested = {look.suggested for look in looks if not look.error}
     if suggested == {Method.BUNDLE}:
@@ -133,18 +133,20 @@ def default_method(looks: Sequence[Looked]) -> Method:
 class Out:
     """A workload that is left out: why, and what helps."""
 
-    look: Looked
+    look: WorkloadReview
     why: str
     fix: str = ""
 
 
-def sorted_out(looks: Sequence[Looked], terms: ReviewTerms, method: Method) -> tuple[list[Looked], list[Out]]:
+def sorted_out(
+    looks: Sequence[WorkloadReview], terms: ReviewTerms, method: Method
+) -> tuple[list[WorkloadReview], list[Out]]:
     """Those that are changed and those that are not: each stands and falls alone."""
     judged = [(look, _obstacle(look, terms, method)) for look in looks]
     return [look for look, out in judged if out is None], [out for _, out in judged if out is not None]
 
 
-def _obstacle(look: Looked, terms: ReviewTerms, method: Method) -> Out | None:
+def _obstacle(look: WorkloadReview, terms: ReviewTerms, method: Method) -> Out | None:
     if look.error:
         return Out(look, look.error)
     if method not in BY_ITSELF:
@@ -169,7 +171,7 @@ class ReviewSums:
     monthly: float | None
 
 
-def sums(looks: Sequence[Looked]) -> ReviewSums:
+def sums(looks: Sequence[WorkloadReview]) -> ReviewSums:
     """Changes of requests with their sign: what is saved is negative; monthly is what is saved."""
     priced = [look.saved_monthly for look in looks if look.saved_monthly is not None]
     return ReviewSums(
@@ -230,7 +232,7 @@ def _quality_class(recommendations: Sequence[Recommendation], *, now: bool) -> s
     return qos_class_of((side(one, Field.REQUEST), side(one, Field.LIMIT)) for one in recommendations).value
 
 
-def yaml_diff(moves: Sequence[Moved]) -> str:
+def yaml_diff(moves: Sequence[FieldMove]) -> str:
     """What would be written as a unified diff, object by object and place by place."""
     lines: list[str] = []
     for target in dict.fromkeys(move.target for move in moves):
@@ -259,7 +261,7 @@ def _field(name: str, now: str | None, new: str | None) -> list[str]:
     return [*([f"-  {name}: {now}"] if now else []), *([f"+  {name}: {new}"] if new else [])]
 
 
-def failed_rules(looks: Sequence[Looked]) -> dict[str, list[tuple[WorkloadRef, str]]]:
+def failed_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:
     """Failed rule -> the workloads that fail it, each with why."""
     failures: dict[str, list[tuple[WorkloadRef, str]]] = {}
     for look in looks:

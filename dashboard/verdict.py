@@ -14,10 +14,10 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from cotenant.model.change import ChangeState, Happened, Standing
-from cotenant.model.desk import Told
+from cotenant.model.change import ChangeEvent, ChangeState, ChangeStatus
+from cotenant.model.desk import LedgerEntry
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.judgement import Judgement, Ruled, Unit, Verdict
+from cotenant.model.judgement import Judgement, RuleResult, RuleUnit, RuleVerdict
 from cotenant.model.resource import Resource
 from cotenant.model.text import visible
 from cotenant.settings.actions import ActionSettings
@@ -32,11 +32,11 @@ HEIGHT: Final = 230
 AROUND_SECONDS: Final = 86_400
 """Shown on each side of the change, where the results' hours are drawn."""
 VERDICTS: Final = {
-    Happened.VERIFIED: ("it held", "teal"),
-    Happened.REGRESSED: ("it did harm", "red"),
-    Happened.UNJUDGED: ("not judged", "orange"),
+    ChangeEvent.VERIFIED: ("it held", "teal"),
+    ChangeEvent.REGRESSED: ("it did harm", "red"),
+    ChangeEvent.UNJUDGED: ("not judged", "orange"),
 }
-TONES: Final = {Verdict.HELD: "teal", Verdict.WORSE: "red", Verdict.NO_DATA: "gray"}
+TONES: Final = {RuleVerdict.HELD: "teal", RuleVerdict.WORSE: "red", RuleVerdict.NO_DATA: "gray"}
 DONE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK,
                ChangeState.ROLLBACK_UNKNOWN)  # fmt: skip
 """States in which the pods run, or ran, with the change."""
@@ -46,7 +46,7 @@ class _VerdictBody(msgspec.Struct):
     judged: Judgement | None = None
 
 
-def kept(rows: Iterable[Told]) -> list[tuple[Told, Judgement]]:
+def kept(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Judgement]]:
     """Rows of the ledger that hold what a change was judged by, the oldest first; one that is damaged is left out."""
     judgements = []
     for row in rows:
@@ -61,7 +61,7 @@ def kept(rows: Iterable[Told]) -> list[tuple[Told, Judgement]]:
     return judgements
 
 
-def section(view: View, standing: Standing, rows: Sequence[Told]) -> list[Component]:
+def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> list[Component]:
     """Chart and rules for one change; nothing where no pod ever ran with it."""
     if standing.state not in DONE:
         return []
@@ -93,14 +93,14 @@ def last(view: View, ref: WorkloadRef) -> Component | None:
 
 
 def passages(
-    standing: Standing, rows: Sequence[Told], workload_story: Story | None, settings: ActionSettings
+    standing: ChangeStatus, rows: Sequence[LedgerEntry], workload_story: Story | None, settings: ActionSettings
 ) -> list[Passage]:
     """Usage through the change of each resource that moves (of both where neither does), as far as it is known."""
     saved = {Resource.CPU: standing.change.saved_millicores, Resource.MEMORY: standing.change.saved_bytes}
     moving = [resource for resource in Resource if saved[resource]] or list(Resource)
     judged = kept(rows)
     end = judged[-1][1].until_seconds if judged else standing.begun_seconds + 60 * settings.soak_minutes
-    back = next((row.seconds for row in rows if row.event == Happened.ROLLED_BACK), None)
+    back = next((row.seconds for row in rows if row.event == ChangeEvent.ROLLED_BACK), None)
     by_resource = []
     for resource in moving:
         times, usage, request = _series(standing, judged, workload_story, resource)
@@ -113,7 +113,10 @@ def passages(
 
 
 def _series(
-    standing: Standing, judged: Sequence[tuple[Told, Judgement]], workload_story: Story | None, resource: Resource
+    standing: ChangeStatus,
+    judged: Sequence[tuple[LedgerEntry, Judgement]],
+    workload_story: Story | None,
+    resource: Resource,
 ) -> tuple[list[int], Floats, Floats]:
     """Times, usage and requests: as they were kept with the last verdict, else the results' hours around the change."""
     traces = [trace for _, one in reversed(judged) for trace in one.traces if trace.resource is resource]
@@ -138,23 +141,23 @@ def _chart(one: Passage) -> Component:
     return panels.figure(passage.chart(one), f"passage-{one.resource}", HEIGHT)
 
 
-def _said(row: Told, judgement: Judgement, times: int) -> Component:
+def _said(row: LedgerEntry, judgement: Judgement, times: int) -> Component:
     """The last verdict, and each rule with its numbers."""
-    word, tone = VERDICTS[Happened(row.event)]
+    word, tone = VERDICTS[ChangeEvent(row.event)]
     age = display.duration(judgement.until_seconds - judgement.since_seconds)
     again = f", {times} times looked at" if times > 1 else ""
     line = [panels.chip(word, tone), " ", panels.moment(row.seconds), f", {age} after the change{again}"]
     return html.Div([html.P(line), _table([_rule(rule) for rule in judgement.rules])])
 
 
-def _rule(rule: Ruled) -> list[Any]:
-    why = rule.words.removeprefix(f"{rule.rule}: ") if rule.verdict is Verdict.NO_DATA else ""
+def _rule(rule: RuleResult) -> list[Any]:
+    why = rule.words.removeprefix(f"{rule.rule}: ") if rule.verdict is RuleVerdict.NO_DATA else ""
     outcome = [panels.chip(rule.verdict.value, TONES[rule.verdict]), *([" ", visible(why)] if why else [])]
     before, after, most = (amount(v, rule.unit) for v in (rule.before, rule.after, rule.most))
     return [rule.rule, before, html.Strong(after), most, outcome]
 
 
-def _ahead(standing: Standing, settings: ActionSettings) -> Component:
+def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
     """The rules that wait for it, before anything was measured."""
     if standing.state is not ChangeState.APPLIED:
         return html.P("It was taken back before it was judged, or judged before the numbers were kept.",
@@ -183,10 +186,10 @@ def _table(lines: Sequence[Sequence[Any]]) -> Component:
     return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
 
 
-def amount(value: float | None, unit: Unit) -> str:
+def amount(value: float | None, unit: RuleUnit) -> str:
     """A rule's number: "3", "5.0 %", "120 ms"."""
     if value is None:
         return display.MISSING
-    if unit is Unit.RATIO:
+    if unit is RuleUnit.RATIO:
         return f"{100 * value:.1f} %"
-    return f"{1000 * value:,.3g} ms" if unit is Unit.SECONDS else f"{value:,.0f}"
+    return f"{1000 * value:,.3g} ms" if unit is RuleUnit.SECONDS else f"{value:,.0f}"

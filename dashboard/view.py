@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from dash import Dash
 from dash.development.base_component import Component
 
-from cotenant.model.desk import Desk
+from cotenant.model.desk import ChangeService
 from cotenant.model.people import Someone
-from cotenant.model.plan_desk import PlanDesk
+from cotenant.model.plan_desk import PlanService
 from cotenant.model.steering import Steering
 from cotenant.settings.access import AccessSettings
 from cotenant.settings.actions import ActionSettings
@@ -45,9 +45,9 @@ class DashboardContext:
     """How it is known who asks; but for mode none it stands in for `people`."""
     launch_token: str = field(default="", repr=False)
     """In mode none: what the first visit has to bring; "" lets everybody in who reaches the port."""
-    desk: Desk | None = None
+    desk: ChangeService | None = None
     """Through which recommendations are acted on; None: this dashboard is read-only."""
-    plans: PlanDesk | None = None
+    plans: PlanService | None = None
     """Through which reservation plans are acted on; None: the page shows commands to copy."""
     actions: ActionSettings = field(default_factory=ActionSettings)
     """What the desk holds changes to: how long they soak, how many at once."""

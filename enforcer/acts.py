@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from cotenant.model.enforcement import Act, LaneSample, lane_of
+from cotenant.model.enforcement import AgentAction, LaneSample, lane_of
 from cotenant.model.errors import UsageError
 from cotenant.model.resource import MILLICORES_PER_CORE
 from enforcer.changes import Outcome, Place
@@ -54,10 +54,10 @@ _MEMORY: Final[dict[str, str]] = {
 }
 
 
-def act_of(action: Action, node: str, warning: bool = False) -> Act:
+def act_of(action: Action, node: str, warning: bool = False) -> AgentAction:
     """An action of the log. warning: of a verdict; the others tell by their outcome."""
     reason = reason_of(action)
-    return Act(
+    return AgentAction(
         time_seconds=seconds_of(action.time),
         node=node,
         lane=lane_of(action.strategy, reason),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from cotenant.model.enforcement import Act, LaneSample
+from cotenant.model.enforcement import AgentAction, LaneSample
 from enforcer.acts import act_of, changes, sample_of
 from enforcer.changes import Place
 from enforcer.contract import Observation, Verdict, Want
@@ -41,7 +41,7 @@ class Recount:
     """Tick by tick; `acts` and `samples` are what came so far."""
 
     rate: Rate = field(default_factory=Rate)
-    acts: list[Act] = field(default_factory=list)
+    acts: list[AgentAction] = field(default_factory=list)
     samples: list[LaneSample] = field(default_factory=list)
     _before: dict[Place, Want] = field(default_factory=dict)
     _asked: Asked = field(default_factory=Asked)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
-from cotenant.model.week import WEEK_HOURS, Parts, RefT
+from cotenant.model.week import WEEK_HOURS, RefT, WeekDecomposition
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,7 +24,7 @@ KNOWN: Final = 0.5
 """Share of hours that must be known."""
 
 
-def parts(usage: Usage[RefT]) -> dict[RefT, Parts]:
+def parts(usage: Usage[RefT]) -> dict[RefT, WeekDecomposition]:
     """Each series, hour by hour; those that are too short or too thin are left out. The step must divide an hour."""
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(LONGEST)
     decompositions = {}
@@ -49,13 +49,13 @@ def bridged(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
     return np.interp(hours, hours[present], series[present]), TimeGrid(start, grid.step_seconds, series.size)
 
 
-def taken_apart(series: Floats, grid: TimeGrid) -> Parts:
+def taken_apart(series: Floats, grid: TimeGrid) -> WeekDecomposition:
     """Hourly values without gaps, at least SHORTEST; the habit of the week where more than two weeks are there."""
     from statsmodels.tsa.seasonal import MSTL, STL
 
     none = np.zeros(series.size)
     if np.ptp(series) == 0:
-        return Parts(grid, series, series.copy(), none, none, none, 0.0, 0.0)
+        return WeekDecomposition(grid, series, series.copy(), none, none, none, 0.0, 0.0)
     if series.size > 2 * WEEK_HOURS:
         fitted = MSTL(series, periods=(DAY, WEEK_HOURS), iterate=1).fit()
         daily, weekly = (np.asarray(fitted.seasonal[:, place], dtype=np.float64) for place in range(2))
@@ -64,7 +64,7 @@ def taken_apart(series: Floats, grid: TimeGrid) -> Parts:
         daily, weekly = np.asarray(fitted.seasonal, dtype=np.float64), none
     trend = np.asarray(fitted.trend, dtype=np.float64)
     rest = series - trend - daily - weekly
-    return Parts(grid, series, trend, daily, weekly, rest, strength(daily, rest), strength(weekly, rest))
+    return WeekDecomposition(grid, series, trend, daily, weekly, rest, strength(daily, rest), strength(weekly, rest))
 
 
 def strength(habit: Floats, rest: Floats) -> float:

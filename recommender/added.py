@@ -9,7 +9,7 @@ import msgspec
 
 from cotenant.model.annotated import same
 from cotenant.model.change import Write
-from cotenant.model.desk import Moved
+from cotenant.model.desk import FieldMove
 from recommender.changing import CHANGE_ANNOTATION
 
 Json = Mapping[str, Any]
@@ -19,7 +19,7 @@ _WATCHED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"
 """Everything else of an object is the server's own."""
 
 
-def added(live: Json, answer: Json, write: Write) -> list[Moved]:
+def added(live: Json, answer: Json, write: Write) -> list[FieldMove]:
     """Fields of the answer that neither stood in the live object nor were sent; "" is nothing."""
     sent = {**write.after, _NOTE: None}
     found = [_moved(write, pointer, live, answer) for pointer in _apart(live, answer) if not _within(pointer, sent)]
@@ -27,7 +27,7 @@ def added(live: Json, answer: Json, write: Write) -> list[Moved]:
         there = _at(answer, pointer)
         alike = same(wanted, there) if pointer.endswith("/resources") else wanted == there
         if not alike:
-            found.append(Moved(str(write.address), pointer, _text(wanted), _text(there)))
+            found.append(FieldMove(str(write.address), pointer, _text(wanted), _text(there)))
     return found
 
 
@@ -55,8 +55,8 @@ def _within(pointer: str, sent: Json) -> bool:
     return any(pointer == one or pointer.startswith(f"{one}/") or one.startswith(f"{pointer}/") for one in sent)
 
 
-def _moved(write: Write, pointer: str, live: Json, answer: Json) -> Moved:
-    return Moved(str(write.address), pointer, _text(_at(live, pointer)), _text(_at(answer, pointer)))
+def _moved(write: Write, pointer: str, live: Json, answer: Json) -> FieldMove:
+    return FieldMove(str(write.address), pointer, _text(_at(live, pointer)), _text(_at(answer, pointer)))
 
 
 def _at(found: Any, pointer: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.model.desk import Form
+from cotenant.model.desk import BundleForm
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.quantity import human_bytes
 from cotenant.model.reasons import SENTENCES
@@ -37,26 +37,26 @@ class Judged:
     error: str = ""
 
 
-def bundle(found: Sequence[Judged], form: Form, settings: PatchSettings, currency: str = "") -> dict[str, str]:
+def bundle(found: Sequence[Judged], form: BundleForm, settings: PatchSettings, currency: str = "") -> dict[str, str]:
     """Text by path; of KUBECTL one file of commands. `PULL_REQUEST.md` is always there."""
     every = [r for one in found for r in one.recommendations]
     files = _files(every, form, settings)
     return {**files, PULL_REQUEST: "\n".join(_text(found, form, sorted(files), currency)) + "\n"}
 
 
-def _files(found: Sequence[Recommendation], form: Form, settings: PatchSettings) -> dict[str, str]:
-    if form is Form.KUBECTL:
+def _files(found: Sequence[Recommendation], form: BundleForm, settings: PatchSettings) -> dict[str, str]:
+    if form is BundleForm.KUBECTL:
         lines = [line for own in by_workload(found).values() if (line := kubectl_command(*own))]
         return {COMMANDS: "".join(f"{line}\n" for line in lines)} if lines else {}
     made = {
-        Form.KUSTOMIZE: lambda: kustomize(found),
-        Form.HELM: lambda: helm(found, settings),
-        Form.SSA: lambda: server_side_apply(found),
+        BundleForm.KUSTOMIZE: lambda: kustomize(found),
+        BundleForm.HELM: lambda: helm(found, settings),
+        BundleForm.SSA: lambda: server_side_apply(found),
     }[form]()
     return {file.path: as_yaml(file) for file in made}
 
 
-def _text(found: Sequence[Judged], form: Form, paths: Sequence[str], currency: str) -> Iterator[str]:
+def _text(found: Sequence[Judged], form: BundleForm, paths: Sequence[str], currency: str) -> Iterator[str]:
     cpu, memory, money = _freed(r for one in found for r in one.recommendations)
     yield f"# Requests and limits of {len(found)} workloads, as they are used"
     yield ""

@@ -15,7 +15,7 @@ from cotenant.model.annotated import (
     LABEL_VALUE,
     RESOURCES_ANNOTATION,
     RESOURCES_LABEL,
-    Swap,
+    ResourceSwap,
     decoded,
     encoded,
     same,
@@ -107,7 +107,7 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
         if same(old, new):
             continue
         templates[pointer] = old
-        swaps[recommendation.container.container] = Swap(_sides(old or {}), _sides(new))
+        swaps[recommendation.container.container] = ResourceSwap(_sides(old or {}), _sides(new))
     if not swaps:
         return None
     meta = live.get("metadata") or {}
@@ -124,7 +124,7 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     return Write(address_of(workload), uid, tuple(operations), before, now)
 
 
-def given_to_new_pods(writes: Sequence[Write]) -> dict[str, Swap]:
+def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
     """What the annotation among the writes gives to new pods; empty when there is none."""
     texts = [write.after.get(_ANNOTATED) for write in writes]
     return _swaps(next((text for text in texts if text), None))
@@ -221,7 +221,7 @@ def _sides(given: Json) -> dict[str, dict[str, Any]]:
     return {side: dict(given[side]) for side in FIELDS.values() if given.get(side)}
 
 
-def _swaps(text: str | None) -> dict[str, Swap]:
+def _swaps(text: str | None) -> dict[str, ResourceSwap]:
     """What an annotation says so far; one that cannot be read is written anew."""
     try:
         return decoded(text or "{}")

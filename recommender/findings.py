@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.model.cluster import ContainerRole, Inventory, Node, Pod, Workload, pod_amount
-from cotenant.model.finding import Finding, FindingKind
+from cotenant.model.finding import ClusterFinding, FindingKind
 from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.model.qos import PriorityClass, with_default
 from cotenant.model.quantity import format_millicores, human_bytes
@@ -48,7 +48,7 @@ def find(
     node_usage: Mapping[Signal, Usage[NodeRef]],
     settings: FindingSettings,
     own: CotenantSettings,
-) -> list[Finding]:
+) -> list[ClusterFinding]:
     """Everything found, the most severe first, then by kind and name; `own` says what a leak is."""
     found = [
         *idle_workloads(evidence, settings),
@@ -61,7 +61,7 @@ def find(
     return sorted(found, key=lambda f: (-f.severity.rank, f.kind, str(f.subject)))
 
 
-def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
     """Rows of the FINDINGS table, in their order."""
     return [
         {
@@ -74,7 +74,7 @@ def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     ]
 
 
-def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
+def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
     """Workloads of which no pod ever used more CPU in 5 minutes than the threshold, start-up left out."""
     portrait = evidence.portraits[CPU]
     highest = evidence.from_portrait(CPU, portrait.maximum)
@@ -94,12 +94,12 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Fi
                 "memory_requested_bytes": requested[MEMORY],
                 "days": round(float(evidence.from_portrait(CPU, portrait.span_days)[running].min()), 1),
             }
-            yield Finding(FindingKind.IDLE_WORKLOAD, workload.ref, _waste(requested), figures)
+            yield ClusterFinding(FindingKind.IDLE_WORKLOAD, workload.ref, _waste(requested), figures)
 
 
 def idle_nodes(
     inventory: Inventory, node_usage: Mapping[Signal, Usage[NodeRef]], window: TimeGrid, settings: FindingSettings
-) -> Iterator[Finding]:
+) -> Iterator[ClusterFinding]:
     """Nodes on which nothing but daemons runs, hardly anything else ran in the window, and whose CPU rests."""
     usage = node_usage.get(Signal.NODE_CPU_USAGE_MEAN)
     if usage is None or not usage.grid.size:
@@ -130,10 +130,10 @@ def idle_nodes(
                 "share_of_time_with_other_pods": round(share, 3),
                 "days": round(float(seen_days[row]), 1),
             }
-            yield Finding(FindingKind.IDLE_NODE, NodeRef(node.name), Severity.WARNING, figures)
+            yield ClusterFinding(FindingKind.IDLE_NODE, NodeRef(node.name), Severity.WARNING, figures)
 
 
-def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
+def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
     """Containers without a request (the API server would take a limit for it) or without a memory limit.
 
     Pods on reclaimed capacity ask for extended resources instead; init containers are left alone, and so are pods of
@@ -151,13 +151,13 @@ def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
         seen = {r: float(highest[r][i]) for r in Resource}
         if absent:
             figures: Figures = {"missing": " and ".join(absent), **_seen(seen, absent), **_about(workload, role)}
-            yield Finding(FindingKind.MISSING_REQUEST, evidence.containers[i], _by_usage(seen, absent), figures)
+            yield ClusterFinding(FindingKind.MISSING_REQUEST, evidence.containers[i], _by_usage(seen, absent), figures)
         if no_limit[MEMORY][i] and not _is_system(workload.ref, settings):
             figures = {"missing": "memory limit", **_seen(seen, [MEMORY]), **_about(workload, role)}
-            yield Finding(FindingKind.MISSING_LIMIT, evidence.containers[i], _by_usage(seen, [MEMORY]), figures)
+            yield ClusterFinding(FindingKind.MISSING_LIMIT, evidence.containers[i], _by_usage(seen, [MEMORY]), figures)
 
 
-def unschedulable(inventory: Inventory) -> Iterator[Finding]:
+def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
     """Workloads of which one pod's requests fit on no node, however empty; taints and selectors are not looked at."""
     shapes = _largest_shapes(inventory.nodes)
     if not len(shapes):
@@ -176,10 +176,10 @@ def unschedulable(inventory: Inventory) -> Iterator[Finding]:
             "largest_allocatable_memory_bytes": largest[MEMORY],
             "nodes": len(inventory.nodes),
         }
-        yield Finding(FindingKind.UNSCHEDULABLE, inventory.workloads[i].ref, Severity.CRITICAL, figures)
+        yield ClusterFinding(FindingKind.UNSCHEDULABLE, inventory.workloads[i].ref, Severity.CRITICAL, figures)
 
 
-def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
+def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
     """Containers of which one pod used far more than the median pod over the last day."""
     figures: dict[int, Figures] = defaultdict(dict)
     starved: set[int] = set()
@@ -197,10 +197,10 @@ def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[Finding]:
                 starved.add(i)
     for i, found in figures.items():
         level = Severity.WARNING if i in starved else Severity.OK
-        yield Finding(FindingKind.SKEW, evidence.containers[i], level, found)
+        yield ClusterFinding(FindingKind.SKEW, evidence.containers[i], level, found)
 
 
-def leaking(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[Finding]:
+def leaking(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
     """Containers whose memory grows from day to day since their pods last began, by the strategy's own test."""
     grows, highest = leak(evidence, own), evidence.highest(SOURCE[MEMORY])
     for i in np.flatnonzero(np.isfinite(grows)).tolist():
@@ -210,7 +210,7 @@ def leaking(evidence: Evidence, settings: FindingSettings, own: CotenantSettings
         if np.isfinite(left):
             figures |= {"memory_limit_bytes": round(limit), "days_to_the_limit": round(left, 1)}
         level = Severity.CRITICAL if left <= settings.leak_critical_days else Severity.WARNING
-        yield Finding(FindingKind.LEAK, evidence.containers[i], level, figures)
+        yield ClusterFinding(FindingKind.LEAK, evidence.containers[i], level, figures)
 
 
 def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tuple[int, float, float, int]]:

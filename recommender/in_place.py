@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.model.annotated import CHANGE_ANNOTATION, Swap, same
+from cotenant.model.annotated import CHANGE_ANNOTATION, ResourceSwap, same
 from cotenant.model.change import Write
 from cotenant.model.cluster import ContainerRole
 from cotenant.model.identity import WorkloadRef
@@ -87,7 +87,7 @@ def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) 
     return [write for write in made if write is not None]
 
 
-def born_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, Swap]) -> list[Write]:
+def born_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
     """What the webhook gave to pods that were created under a change, as if it had been written to each of them."""
     made = []
     for pod in pods:

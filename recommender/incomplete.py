@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.model.finding import Finding, FindingKind
+from cotenant.model.finding import ClusterFinding, FindingKind
 from cotenant.model.reasons import Reason
 from cotenant.model.reclaimable import Reclaimable
 from cotenant.model.recommendation import Action, Recommendation, Value
@@ -61,7 +61,9 @@ def without_decreases(
     return tuple(replace(r, values=tuple(_founded(v, affected) for v in r.values)) for r in recommendations)
 
 
-def founded_findings(findings: Iterable[Finding], unread_seconds: Mapping[Signal, int]) -> tuple[Finding, ...]:
+def founded_findings(
+    findings: Iterable[ClusterFinding], unread_seconds: Mapping[Signal, int]
+) -> tuple[ClusterFinding, ...]:
     """The findings in their order, less those that something was not used where that may lie in what is missing.
 
     The others say in their figures how many hours of a signal behind them were not read.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.model.change import ChangeState, Standing
+from cotenant.model.change import ChangeState, ChangeStatus
 
 
 class Due(StrEnum):
@@ -32,7 +32,7 @@ class Step:
     """A change, what is due, and why."""
 
     due: Due
-    standing: Standing
+    standing: ChangeStatus
     why: str = ""
 
 
@@ -64,10 +64,10 @@ _BAD: Final = (ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BAC
 _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
 
 
-def due(standings: Iterable[Standing], now_seconds: float, pace: Pace) -> list[Step]:
+def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> list[Step]:
     """All that is due now, at most one step for a change; empty when there is nothing to do."""
     found: dict[str, Step] = {}
-    batches: dict[str, list[Standing]] = defaultdict(list)
+    batches: dict[str, list[ChangeStatus]] = defaultdict(list)
     for standing in standings:
         batches[standing.change.batch].append(standing)
     for batch in batches.values():
@@ -81,13 +81,13 @@ def due(standings: Iterable[Standing], now_seconds: float, pace: Pace) -> list[S
     return list(found.values())
 
 
-def next_seconds(standings: Iterable[Standing], now_seconds: float, pace: Pace) -> float | None:
+def next_seconds(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> float | None:
     """When the next judgement falls due; None when nothing soaks."""
     ages = [(s, a) for s in standings if not s.held for a in _ages(s, pace)]
     return min((s.begun_seconds + age for s, age in ages if s.begun_seconds + age > now_seconds), default=None)
 
 
-def regressed(standing: Standing) -> Regressed | None:
+def regressed(standing: ChangeStatus) -> Regressed | None:
     """The condition after the last step; None where that says nothing of harm, so that the one before it stays.
 
     What was taken back stays marked: the same recommendation would do the same harm again.
@@ -100,7 +100,7 @@ def regressed(standing: Standing) -> Regressed | None:
     return None
 
 
-def why_not_confirm(one: Standing, name: str, now_seconds: float, pace: Pace) -> str:
+def why_not_confirm(one: ChangeStatus, name: str, now_seconds: float, pace: Pace) -> str:
     """Why this person cannot be the second one of a change now, in words; "" when they can."""
     if one.state is not ChangeState.AWAITING:
         return f"it is {one.state}: it waits for no second person"
@@ -119,28 +119,28 @@ def same_person(one: str, other: str) -> bool:
     return not first or first == second or second.endswith((f":{first}", f"#{first}"))
 
 
-def judged_once_more(standing: Standing, pace: Pace) -> bool:
+def judged_once_more(standing: ChangeStatus, pace: Pace) -> bool:
     """Whether a change has been judged at its second age already."""
     return standing.since_seconds >= standing.begun_seconds + pace.verify_seconds
 
 
-def _unsettled(batch: Sequence[Standing]) -> Iterator[Step]:
+def _unsettled(batch: Sequence[ChangeStatus]) -> Iterator[Step]:
     for one in batch:
         if not one.state.settled:
             yield Step(Due.SETTLE, one, "nobody saw its end")
 
 
-def _unconfirmed(batch: Sequence[Standing], now_seconds: float, pace: Pace) -> Iterator[Step]:
+def _unconfirmed(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[Step]:
     for one in batch:
         if one.state is ChangeState.AWAITING and _expired(one, now_seconds, pace):
             yield Step(Due.CANCEL, one, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours")
 
 
-def _expired(one: Standing, now_seconds: float, pace: Pace) -> bool:
+def _expired(one: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
     return now_seconds >= one.accepted_seconds + pace.confirm_seconds
 
 
-def _canary(batch: Sequence[Standing], pace: Pace) -> Iterator[Step]:
+def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[Step]:
     """What becomes of those that wait, and of those that went first."""
     first = [one for one in batch if not one.change.wave]
     later = [one for one in batch if one.change.wave]
@@ -158,7 +158,7 @@ def _canary(batch: Sequence[Standing], pace: Pace) -> Iterator[Step]:
         yield from (Step(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
 
 
-def _alone(batch: Sequence[Standing], now_seconds: float, pace: Pace) -> Iterator[Step]:
+def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[Step]:
     for one in batch:
         if one.held:
             continue
@@ -168,7 +168,7 @@ def _alone(batch: Sequence[Standing], now_seconds: float, pace: Pace) -> Iterato
             yield Step(Due.VERIFY, one)
 
 
-def _ages(one: Standing, pace: Pace) -> tuple[float, ...]:
+def _ages(one: ChangeStatus, pace: Pace) -> tuple[float, ...]:
     """Ages at which the change is still to be judged."""
     if one.state is ChangeState.APPLIED:
         return (pace.soak_seconds,)

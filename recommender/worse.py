@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.model.judgement import Ruled, Unit, Verdict
+from cotenant.model.judgement import RuleResult, RuleUnit, RuleVerdict
 from cotenant.settings.actions import ActionSettings
 
 
@@ -50,20 +50,22 @@ class Compared:
         return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else f"{value:.1%}"
 
 
-def ruled(found: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[Ruled]:
+def ruled(found: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[RuleResult]:
     """How each measure came out. latency: a query for it is configured, so that its silence is an answer too."""
     known = {one.measure: one for one in found}
     wanted = [m for m in Measure if latency or m is not Measure.LATENCY]
     silent = "no samples" if found else NO_SOURCE
     return [
-        _judged(known[m], settings) if m in known else Ruled(m, Verdict.NO_DATA, _unit(m), words=f"{m}: {silent}")
+        _judged(known[m], settings)
+        if m in known
+        else RuleResult(m, RuleVerdict.NO_DATA, _unit(m), words=f"{m}: {silent}")
         for m in wanted
     ]
 
 
-def unanswered(rules: Iterable[Ruled]) -> str:
+def unanswered(rules: Iterable[RuleResult]) -> str:
     """Why the latency that somebody asked to be looked at could not be judged, in words; "" when it was."""
-    return next((r.words for r in rules if r.rule == Measure.LATENCY and r.verdict is Verdict.NO_DATA), "")
+    return next((r.words for r in rules if r.rule == Measure.LATENCY and r.verdict is RuleVerdict.NO_DATA), "")
 
 
 def said(found: Sequence[Compared]) -> str:
@@ -72,14 +74,14 @@ def said(found: Sequence[Compared]) -> str:
     return known or f"throttling and pressure were not compared: {NO_SOURCE}"
 
 
-def _judged(one: Compared, settings: ActionSettings) -> Ruled:
+def _judged(one: Compared, settings: ActionSettings) -> RuleResult:
     unit = _unit(one.measure)
     if one.after is None:
-        return Ruled(one.measure, Verdict.NO_DATA, unit, one.before, words=one.words)
+        return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, words=one.words)
     if one.measure is Measure.LATENCY:
         if not one.before or one.before < 0:
             words = f"{one.words}: nothing before to compare with"
-            return Ruled(one.measure, Verdict.NO_DATA, unit, one.before, one.after, words=words)
+            return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, one.after, words=words)
         factor = settings.most_latency_factor
         return _against(one, one.before * factor, f"more than {factor:g} times as long")
     rises = {Measure.THROTTLED: settings.most_throttled_rise, Measure.PRESSURE: settings.most_pressure_rise}
@@ -88,13 +90,13 @@ def _judged(one: Compared, settings: ActionSettings) -> Ruled:
     return _against(one, (one.before or 0.0) + allowed, f"more than {allowed:.0%} up")
 
 
-def _against(one: Compared, most: float, beyond: str) -> Ruled:
+def _against(one: Compared, most: float, beyond: str) -> RuleResult:
     assert one.after is not None
     worse = one.after > most + ROUNDING
-    verdict = Verdict.WORSE if worse else Verdict.HELD
+    verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
     words = f"{one.words}, {beyond}" if worse else one.words
-    return Ruled(one.measure, verdict, _unit(one.measure), one.before, one.after, most, words)
+    return RuleResult(one.measure, verdict, _unit(one.measure), one.before, one.after, most, words)
 
 
-def _unit(measure: Measure) -> Unit:
-    return Unit.SECONDS if measure is Measure.LATENCY else Unit.RATIO
+def _unit(measure: Measure) -> RuleUnit:
+    return RuleUnit.SECONDS if measure is Measure.LATENCY else RuleUnit.RATIO

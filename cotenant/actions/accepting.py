@@ -18,12 +18,12 @@ from cotenant.actions.journal import FIELD_MANAGER, Journal, anchor
 from cotenant.actions.resizing import answers, born
 from cotenant.actions.telling import EventReporter
 from cotenant.edges.kube import KubeClient, Writer
-from cotenant.model.change import Change, Happened, Standing, Write
+from cotenant.model.change import Change, ChangeEvent, ChangeStatus, Write
 from cotenant.model.desk import Method
 from cotenant.model.errors import ClusterUnreachable, CotenantError, UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Patch
-from cotenant.model.judgement import Traced
+from cotenant.model.judgement import UsageTrace
 from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.settings.actions import ActionSettings
@@ -36,7 +36,7 @@ from recommender.worse import Compared
 
 Compare: TypeAlias = Callable[[Change, float, float, str], Sequence[Compared]]
 """Measures of a change's workload, from its beginning to now (Unix time); the text is its latency query, or ""."""
-Trace: TypeAlias = Callable[[Change, float, float], Sequence[Traced]]
+Trace: TypeAlias = Callable[[Change, float, float], Sequence[UsageTrace]]
 """Usage of a change's workload around its beginning, until now (Unix time)."""
 STOPPED: Final = "stopped"
 """Event of the ledger: something was asked for that a guardrail does not allow; its subject is the batch."""
@@ -53,7 +53,7 @@ def nothing_compared(
     return ()
 
 
-def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) -> Sequence[Traced]:
+def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) -> Sequence[UsageTrace]:
     """The same of usage over time."""
     return ()
 
@@ -155,7 +155,7 @@ class Actions:
         """The objects as the server would have them, admission included; its refusal is raised in its own words."""
         return [self._send(write.operations, write, dry_run=True) for write in review.writes]
 
-    def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[Standing]:
+    def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[ChangeStatus]:
         """Write all down, then do one after the other. UsageError names the rule that a review fails."""
         try:
             self._judge_batch(reviews, terms)
@@ -174,37 +174,37 @@ class Actions:
         accepted = [standings[change.id] for change in changes]
         return self._sent(accepted)
 
-    def confirm(self, standings: Sequence[Standing]) -> list[Standing]:
+    def confirm(self, standings: Sequence[ChangeStatus]) -> list[ChangeStatus]:
         """Do what waited for a second person, who is the one that asks; all of it is written down before."""
         self.journal.confirm(standings)
         self.reached("confirmed")
         now = self.journal.standings()
         return self._sent([now[standing.change.id] for standing in standings])
 
-    def _sent(self, standings: Sequence[Standing]) -> list[Standing]:
+    def _sent(self, standings: Sequence[ChangeStatus]) -> list[ChangeStatus]:
         """Those that wait for nothing are sent."""
         done = [standing if standing.state.settled else self.send(standing) for standing in standings]
         self.finish()
         return done
 
-    def resume(self, standing: Standing, message: str) -> Standing:
+    def resume(self, standing: ChangeStatus, message: str) -> ChangeStatus:
         """Do what waited; UsageError when it does not."""
-        standing = self.teller.tell(standing, Happened.RESUMED, message)
+        standing = self.teller.tell(standing, ChangeEvent.RESUMED, message)
         self.reached("resumed")
         standing = self.send(standing)
         self.finish()
         return standing
 
-    def cancel(self, standing: Standing, message: str) -> Standing:
+    def cancel(self, standing: ChangeStatus, message: str) -> ChangeStatus:
         """Never do what waits; UsageError when it does not."""
-        standing = self.teller.tell(standing, Happened.CANCELLED, message)
+        standing = self.teller.tell(standing, ChangeEvent.CANCELLED, message)
         self.reached("cancelled")
         self.finish()
         return standing
 
-    def roll_back(self, standing: Standing) -> Standing:
+    def roll_back(self, standing: ChangeStatus) -> ChangeStatus:
         """Put back what stood there before; refused when somebody has changed it since."""
-        standing = self.teller.tell(standing, Happened.ROLLBACK_ACCEPTED)
+        standing = self.teller.tell(standing, ChangeEvent.ROLLBACK_ACCEPTED)
         self.reached("rollback-accepted")
         note, back = undo_note(standing.change), []
         try:
@@ -218,10 +218,10 @@ class Actions:
         except ClusterUnreachable:
             return standing
         except CotenantError as error:
-            return self.teller.tell(standing, Happened.ROLLBACK_REFUSED, str(error))
+            return self.teller.tell(standing, ChangeEvent.ROLLBACK_REFUSED, str(error))
         finally:
             self.finish()
-        standing = self.teller.tell(standing, Happened.ROLLED_BACK, self.give_back(standing.change, back))
+        standing = self.teller.tell(standing, ChangeEvent.ROLLED_BACK, self.give_back(standing.change, back))
         self.finish()
         return standing
 
@@ -247,7 +247,7 @@ class Actions:
         for write in reversed(self._there(done)):
             self._send(inverse(write, self._live(write), undo_note(change)), write)
 
-    def send(self, standing: Standing) -> Standing:
+    def send(self, standing: ChangeStatus) -> ChangeStatus:
         """Send what was accepted, and hear the nodes; what fails halfway is taken back."""
         done: list[Write] = []
         try:
@@ -257,7 +257,7 @@ class Actions:
                 self.reached("sent")
             why, message = judged(resize_answers) if (resize_answers := self.heard(done)) else ("", "")
             if not why:
-                standing = self.teller.tell(standing, Happened.APPLIED, message)
+                standing = self.teller.tell(standing, ChangeEvent.APPLIED, message)
                 self.reached("told")
                 return standing
         except ClusterUnreachable as error:
@@ -266,14 +266,14 @@ class Actions:
             why = told(error)
         return self.refused(standing, done, why)
 
-    def refused(self, standing: Standing, done: Sequence[Write], why: str) -> Standing:
+    def refused(self, standing: ChangeStatus, done: Sequence[Write], why: str) -> ChangeStatus:
         """Take back what was done of it, and say why; what cannot be taken back now stays without an outcome."""
         try:
             self.take_back(done, standing.change)
         except CotenantError as error:
             return replace(standing, words=f"{why}; and it could not be taken back: {error}: `cotenant recs settle`")
         self.reached("taken-back")
-        return self.teller.tell(standing, Happened.REFUSED, why)
+        return self.teller.tell(standing, ChangeEvent.REFUSED, why)
 
     def heard(self, done: Sequence[Write]) -> list[Any]:
         """What the nodes say of resized pods."""

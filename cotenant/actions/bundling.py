@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cotenant.actions.accepting import Actions, Review
-from cotenant.model.desk import Form
+from cotenant.model.desk import BundleForm
 from cotenant.model.errors import NoData
 from cotenant.settings.recommender import RecommenderSettings
 from recommender.bundles import PULL_REQUEST, Judged, bundle, summary
@@ -16,7 +16,7 @@ BUNDLED: Final = "bundled"
 
 
 def bundled(
-    actions: Actions, reviews: Sequence[Review], form: Form, settings: RecommenderSettings, key: str
+    actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
     """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""
     judged = [Judged(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]

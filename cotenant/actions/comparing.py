@@ -17,7 +17,7 @@ import msgspec
 
 from cotenant.model.change import Change
 from cotenant.model.errors import SourceError, SourceProtocol
-from cotenant.model.judgement import Traced
+from cotenant.model.judgement import UsageTrace
 from cotenant.model.resource import Resource
 from profiler.prometheus.client import Client
 from profiler.prometheus.promql import literal, quote
@@ -66,7 +66,7 @@ class PrometheusComparison:
                     comparisons.append(Compared(measure, None, None, error.message))
         return comparisons
 
-    def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[Traced]:
+    def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:
         """Usage and requests as long before the change as after it; a resource that is not answered is left out."""
         span = int(min(DAY_SECONDS, max(now_seconds - begun_seconds, RATE_SECONDS)))
         step = max(TRACE_STEP_SECONDS, span // POINTS)
@@ -78,7 +78,7 @@ class PrometheusComparison:
             except SourceError:
                 continue
             if any(value is not None for value in used):
-                traces.append(Traced(resource, start, step, used, requested))
+                traces.append(UsageTrace(resource, start, step, used, requested))
         return traces
 
     def _where(self, change: Change) -> str:

@@ -42,8 +42,18 @@ from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient
 from cotenant.edges.ledger import Anchor, Ledger, LedgerRow
 from cotenant.edges.turn import turn
-from cotenant.model.change import ChangeState, Standing
-from cotenant.model.desk import Form, LedgerHealth, Looked, Method, Permission, Postponed, Told, Wanted, required
+from cotenant.model.change import ChangeState, ChangeStatus
+from cotenant.model.desk import (
+    BundleForm,
+    ChangeRequest,
+    LedgerEntry,
+    LedgerHealth,
+    Method,
+    Permission,
+    PostponedRecommendation,
+    WorkloadReview,
+    required,
+)
 from cotenant.model.errors import (
     ClusterError,
     ClusterForbidden,
@@ -55,7 +65,7 @@ from cotenant.model.errors import (
     UsageError,
 )
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.people import NotAllowed, Right, Someone, Way
+from cotenant.model.people import IdentitySource, NotAllowed, Right, Someone
 from cotenant.model.recommendation import Recommendation
 from cotenant.settings.actions import ActionSettings
 from cotenant.settings.recommender import RecommenderSettings
@@ -111,18 +121,18 @@ class ClusterChangeService:
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._seen = BackgroundRefresh(self._look, AnchorObservation(), GLANCE_SECONDS)
 
-    def review(self, who: Someone, request: Wanted) -> list[Looked]:
+    def review(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
         """Each workload as it is now."""
         with self._asking(who) as actions:
             return [looked(review) for review in self._reviews(actions, who, request)]
 
-    def dry_run(self, who: Someone, request: Wanted) -> list[Looked]:
+    def dry_run(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
         """The same, tried on the server."""
         with self._asking(who) as actions:
             reviews = self._reviews(actions, who, request)
             return [replace(looked(r), tried=None if r.error else tried(actions, r)) for r in reviews]
 
-    def accept(self, who: Someone, request: Wanted) -> list[Standing]:
+    def accept(self, who: Someone, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; the same key again does nothing more."""
         required(Right.ACCEPT, who, request)
         with self._acting(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
@@ -135,14 +145,14 @@ class ClusterChangeService:
             )
             return actions.accept(reviews, terms)
 
-    def changes(self, who: Someone) -> list[Standing]:
+    def changes(self, who: Someone) -> list[ChangeStatus]:
         """The newest first, of the namespaces that the person may read."""
         who.require(Right.READ)
         standings = self._standings().values()
         mine = [s for s in standings if who.may(Right.READ, s.change.namespace)]
         return sorted(mine, key=lambda s: -s.accepted_seconds)
 
-    def story(self, who: Someone, change: str) -> list[Told]:
+    def story(self, who: Someone, change: str) -> list[LedgerEntry]:
         """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
         standing = self._standings().get(change)
         if standing is None:
@@ -151,7 +161,7 @@ class ClusterChangeService:
         with self._reading() as ledger:
             return [told(entry) for entry in ledger.entries(change)]
 
-    def entries(self, who: Someone) -> list[Told]:
+    def entries(self, who: Someone) -> list[LedgerEntry]:
         """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
         who.require(Right.READ)
         standings = self._standings()
@@ -164,37 +174,37 @@ class ClusterChangeService:
                 if e.subject not in hidden and (reads_everywhere or e.subject in standings)
             ]
 
-    def roll_back(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
+    def roll_back(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
         """By id; each on its own."""
         with self._acting(who, f"{len(changes)} changes are taken back for {who.name}") as actions:
             chosen = _chosen(actions, who, changes)
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
-    def confirm(self, who: Someone, change: str) -> list[Standing]:
+    def confirm(self, who: Someone, change: str) -> list[ChangeStatus]:
         """As the second person: do what waits, with all that was accepted together with it."""
-        if who.way is Way.LOOPBACK:
+        if who.way is IdentitySource.LOOPBACK:
             raise NotAllowed("nobody logs in here, so nobody is a second person", fix="See docs/access.md for a login.")
         with self._acting(who, f"{who.name} confirms what another has accepted") as actions:
             return seconding.confirm(actions, who, change)
 
-    def decline(self, who: Someone, change: str) -> list[Standing]:
+    def decline(self, who: Someone, change: str) -> list[ChangeStatus]:
         """Never do what waits for a second person: for that one, and for whoever accepted it."""
         with self._acting(who, f"{who.name} declines what waits for a second person") as actions:
             return seconding.decline(actions, who, change)
 
-    def verify(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
+    def verify(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
         """Those that have soaked."""
         with self._acting(who, f"{len(changes)} changes are judged for {who.name}") as actions:
             due = [s for s in _chosen(actions, who, changes) if s.state is ChangeState.APPLIED]
             return [verified for s in due if (verified := _verified(actions, s)) is not None]
 
-    def settle(self, who: Someone) -> list[Standing]:
+    def settle(self, who: Someone) -> list[ChangeStatus]:
         """What became of changes without an outcome."""
         who.require(Right.ADMINISTER)
         with self._acting(who, f"changes without an outcome are settled for {who.name}") as actions:
             return settle(actions)
 
-    def bundle(self, who: Someone, request: Wanted, form: Form) -> Mapping[str, str]:
+    def bundle(self, who: Someone, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, with a row in the ledger; the cluster is only asked."""
         with self._acting(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
@@ -202,17 +212,17 @@ class ClusterChangeService:
 
     def postpone(self, who: Someone, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
-        required(Right.ACCEPT, who, Wanted(tuple(workloads)))
+        required(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._noting(who) as journal:
             postpone(journal, workloads, days, reason)
 
     def recall(self, who: Someone, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
-        required(Right.ACCEPT, who, Wanted(tuple(workloads)))
+        required(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._noting(who) as journal:
             recall(journal, workloads)
 
-    def postponed(self) -> Mapping[WorkloadRef, Postponed]:
+    def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """What is hidden now; asks no cluster."""
         with self._reading() as ledger:
             return postponed(ledger, self._office.clock.now_seconds())
@@ -245,7 +255,7 @@ class ClusterChangeService:
                 permission_list.append(head_permission(client, self._office.anchor_namespace))
         return permission_list
 
-    def _reviews(self, actions: Actions, who: Someone, request: Wanted) -> list[Review]:
+    def _reviews(self, actions: Actions, who: Someone, request: ChangeRequest) -> list[Review]:
         required(Right.REVIEW, who, request)
         recommendations = [r for workload in request.workloads for r in self._office.recommended(workload)]
         if not recommendations:
@@ -275,7 +285,7 @@ class ClusterChangeService:
 
     def _actions(self, client: KubeClient, ledger: Ledger, who: Someone) -> Actions:
         office = self._office
-        named_person = Person(who.name, who.groups, who.way is not Way.LOOPBACK)
+        named_person = Person(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
         person = named_person if who.name else asked_who(client)
         journal = Journal(ledger, office.clock, person.name, self._known, who.source)
         journal.cluster = client.access.cluster
@@ -314,7 +324,7 @@ class ClusterChangeService:
         finally:
             ledger.close()
 
-    def _standings(self) -> dict[str, Standing]:
+    def _standings(self) -> dict[str, ChangeStatus]:
         with self._reading() as ledger:
             return self._known.upto(ledger)
 
@@ -354,7 +364,7 @@ def _kept(client: KubeClient, ledger: Ledger, namespace: str) -> AnchorObservati
     return AnchorObservation(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
 
 
-def _same(standings: Mapping[str, Standing], request: Wanted) -> list[Standing]:
+def _same(standings: Mapping[str, ChangeStatus], request: ChangeRequest) -> list[ChangeStatus]:
     """What the same key did before; UsageError when it was for other workloads."""
     earlier = [s for s in standings.values() if s.change.batch == request.key]
     others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
@@ -364,14 +374,14 @@ def _same(standings: Mapping[str, Standing], request: Wanted) -> list[Standing]:
     return earlier
 
 
-def told(entry: LedgerRow) -> Told:
+def told(entry: LedgerRow) -> LedgerEntry:
     """A row of the ledger for people."""
-    return Told(entry.seq, entry.seconds, entry.actor, entry.event, entry.subject, entry.body, entry.hash)
+    return LedgerEntry(entry.seq, entry.seconds, entry.actor, entry.event, entry.subject, entry.body, entry.hash)
 
 
-def _chosen(actions: Actions, who: Someone, changes: Sequence[str]) -> list[Standing]:
+def _chosen(actions: Actions, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
     """The named changes, of namespaces in which the person may act."""
-    standings: Mapping[str, Standing] = actions.journal.standings()
+    standings: Mapping[str, ChangeStatus] = actions.journal.standings()
     if missing := [id_ for id_ in changes if id_ not in standings]:
         raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists them.")
     for id_ in changes:
@@ -379,7 +389,7 @@ def _chosen(actions: Actions, who: Someone, changes: Sequence[str]) -> list[Stan
     return [standings[id_] for id_ in changes]
 
 
-def _verified(actions: Actions, standing: Standing) -> Standing | None:
+def _verified(actions: Actions, standing: ChangeStatus) -> ChangeStatus | None:
     try:
         return verify(actions, standing)
     except NoData:

@@ -27,8 +27,8 @@ from cotenant.edges.kube.client import Pause
 from cotenant.edges.kube.connection import Answer, ApiRequest, Stream
 from cotenant.edges.kube.writes import APPLY_TYPE
 from cotenant.model.errors import ClusterForbidden
-from cotenant.model.people import NotAllowed, Someone, Way
-from cotenant.settings.access import AccessSettings, Mode, ProxySettings
+from cotenant.model.people import IdentitySource, NotAllowed, Someone
+from cotenant.settings.access import AccessMode, AccessSettings, ProxySettings
 from cotenant.settings.kube import KubeSettings
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -47,7 +47,7 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> Cl
 
     @contextmanager
     def door(who: Someone) -> Iterator[KubeClient]:
-        if not who.name or (who.way is Way.LOOPBACK and access.mode is Mode.NONE):
+        if not who.name or (who.way is IdentitySource.LOOPBACK and access.mode is AccessMode.NONE):
             with own(who) as client:
                 yield client
             return
@@ -61,11 +61,11 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> Cl
 
 
 def _client_of(who: Someone, credentials: _KubeCredentials, proxy: ProxySettings) -> KubeClient:
-    if who.way is Way.OIDC:
+    if who.way is IdentitySource.OIDC:
         if not who.token:
             raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")
         return KubeClient(with_token(credentials.access(), who.token), credentials.settings)
-    if who.way is Way.PROXY:
+    if who.way is IdentitySource.PROXY:
         groups = tuple(f"{proxy.cluster_group_prefix}{group}" for group in who.groups)
         subject = ReviewSubject(f"{proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
         return ReviewedClient(credentials.access(), credentials.settings, subject, reload=credentials.renewed)

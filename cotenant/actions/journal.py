@@ -14,7 +14,7 @@ from cotenant.actions.known import LedgerCache
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient, Writer
 from cotenant.edges.ledger import Anchor, Ledger
-from cotenant.model.change import Change, Happened, Standing
+from cotenant.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.model.errors import ClusterConflict, ClusterError
 from cotenant.model.intent import Address, Apply
 from cotenant.model.people import Someone
@@ -39,7 +39,7 @@ class Journal:
         self.cluster = ""
         """Name of the cluster that changes are made in."""
 
-    def standings(self) -> dict[str, Standing]:
+    def standings(self) -> dict[str, ChangeStatus]:
         """Every change by id, in the order in which they were accepted."""
         return self._known.upto(self.ledger)
 
@@ -49,31 +49,31 @@ class Journal:
         second: all of them wait for a second person before that.
         """
         more = {**self._source, **({"cluster": self.cluster} if self.cluster else {})}
-        rows = [(Happened.ACCEPTED.value, c.id, {**msgspec.to_builtins(c), **more}) for c in changes]
+        rows = [(ChangeEvent.ACCEPTED.value, c.id, {**msgspec.to_builtins(c), **more}) for c in changes]
         awaits = {"words": "it waits for a second person", **self._source}
-        rows += [(Happened.AWAITED.value, c.id, awaits) for c in changes] if second else self._later(changes)
+        rows += [(ChangeEvent.AWAITED.value, c.id, awaits) for c in changes] if second else self._later(changes)
         self.ledger.append(self.clock.now_seconds(), self.actor, rows)
 
-    def confirm(self, standings: Sequence[Standing]) -> None:
+    def confirm(self, standings: Sequence[ChangeStatus]) -> None:
         """Write that the actor is the second person of these, all or none; UsageError when one does not wait."""
         seconds = self.clock.now_seconds()
         body = {"words": f"confirmed by {self.actor}", **self._source}
         for standing in standings:
-            standing.moved(Happened.CONFIRMED, seconds, self.actor)
-        rows = [(Happened.CONFIRMED.value, s.change.id, body) for s in standings]
+            standing.moved(ChangeEvent.CONFIRMED, seconds, self.actor)
+        rows = [(ChangeEvent.CONFIRMED.value, s.change.id, body) for s in standings]
         self.ledger.append(seconds, self.actor, [*rows, *self._later([s.change for s in standings])])
 
     def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
         """Rows of those that wait for the ones that go first."""
         body = {"words": "it waits until those that went first have soaked", **self._source}
-        return [(Happened.WAITING.value, change.id, body) for change in changes if change.wave]
+        return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
 
     def note(self, rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
         """Write (event, subject, body) rows that are about no change, all or none."""
         signed_rows = [(event, subject, {**body, **self._source}) for event, subject, body in rows]
         self.ledger.append(self.clock.now_seconds(), self.actor, signed_rows)
 
-    def tell(self, standing: Standing, happened: Happened, message: str = "", **more: Any) -> Standing:
+    def tell(self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""
         seconds = self.clock.now_seconds()
         moved = standing.moved(happened, seconds, self.actor, message)

@@ -13,9 +13,9 @@ from typing import Any, Final
 from cotenant.actions.accepting import Actions
 from cotenant.actions.around import pod_labels
 from cotenant.model.annotated import LATENCY_ANNOTATION
-from cotenant.model.change import Change, Happened, Standing, Write
+from cotenant.model.change import Change, ChangeEvent, ChangeStatus, Write
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.judgement import Judgement, Ruled, Verdict
+from cotenant.model.judgement import Judgement, RuleResult, RuleVerdict
 from recommender.changing import address_of
 from recommender.in_place import RESIZE, answer, judged
 from recommender.worse import ruled, said, unanswered
@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 GONE: Final = "the workload is gone"
 
 
-def judged_now(actions: Actions, standing: Standing) -> tuple[Happened, str, Judgement]:
+def judged_now(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, Judgement]:
     """The verdict on a change, in words, and every rule with its numbers."""
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
     live = actions.client.get(address_of(WorkloadRef(change.namespace, change.kind, change.name)).path)
@@ -33,11 +33,11 @@ def judged_now(actions: Actions, standing: Standing) -> tuple[Happened, str, Jud
     rules = [*_of_pods(actions, change, live, since), *ruled(compared, actions.settings, latency=bool(query))]
     judgement = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if judgement.harm:
-        return Happened.REGRESSED, judgement.harm, judgement
+        return ChangeEvent.REGRESSED, judgement.harm, judgement
     if silent := unanswered(rules):
-        return Happened.UNJUDGED, f"not judged: {silent}", judgement
+        return ChangeEvent.UNJUDGED, f"not judged: {silent}", judgement
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
-    return Happened.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", judgement
+    return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", judgement
 
 
 def _latency_query(live: Json | None, setting: str) -> str:
@@ -55,10 +55,10 @@ RESIZES: Final = "refused resizes"
 POD_RULES: Final = (KILLS, RESTARTS, MISSING, GONE)
 
 
-def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds: float) -> list[Ruled]:
+def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds: float) -> list[RuleResult]:
     """What the workload's pods say of the time since then."""
     if live is None:
-        return [Ruled(GONE, Verdict.NO_DATA, words=GONE)]
+        return [RuleResult(GONE, RuleVerdict.NO_DATA, words=GONE)]
     desired = int((live.get("spec") or {}).get("replicas") or 0)
     ready = int((live.get("status") or {}).get("readyReplicas") or 0)
     pods = _pods(actions, change, pod_labels(live))
@@ -78,10 +78,10 @@ def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds:
     return rules
 
 
-def _counted(rule: str, count: int, most: int, good: str, bad: str) -> Ruled:
+def _counted(rule: str, count: int, most: int, good: str, bad: str) -> RuleResult:
     worse = count > most
-    verdict = Verdict.WORSE if worse else Verdict.HELD
-    return Ruled(rule, verdict, after=count, most=most, words=bad if worse else good)
+    verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
+    return RuleResult(rule, verdict, after=count, most=most, words=bad if worse else good)
 
 
 def _resized(pods: list[Json], change: Change) -> list[tuple[Json, Write]]:

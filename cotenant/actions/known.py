@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from cotenant.edges.ledger import GENESIS, Ledger, LedgerRow
-from cotenant.model.change import Change, Happened, Standing, folded
+from cotenant.model.change import Change, ChangeEvent, ChangeStatus, folded
 from cotenant.model.errors import UsageError
 
-_NAMES: Final = frozenset(happened.value for happened in Happened)
+_NAMES: Final = frozenset(happened.value for happened in ChangeEvent)
 _CHANGE: Final = msgspec.json.Decoder(Change)
 
 
@@ -45,10 +45,10 @@ class LedgerCache:
 
     def _forget(self) -> None:
         self._seq, self._hash = 0, GENESIS
-        self._found: dict[str, Standing] = {}
+        self._found: dict[str, ChangeStatus] = {}
         self._passed: tuple[Passed, ...] = ()
 
-    def upto(self, ledger: Ledger) -> dict[str, Standing]:
+    def upto(self, ledger: Ledger) -> dict[str, ChangeStatus]:
         """Every change by id, in the order in which they were accepted, with what happened since the last look."""
         with self._lock:
             if not self._continues(ledger):
@@ -84,8 +84,8 @@ class LedgerCache:
             self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was passed over: {error}"))
 
     def _fold(self, entry: LedgerRow) -> None:
-        happened, id_ = Happened(entry.event), entry.subject
-        if happened is Happened.ACCEPTED:
+        happened, id_ = ChangeEvent(entry.event), entry.subject
+        if happened is ChangeEvent.ACCEPTED:
             event = (id_, happened, entry.seconds, entry.actor, _CHANGE.decode(entry.body), "")
             self._found.update(folded([event]))
             return

@@ -38,15 +38,15 @@ from cotenant.model.people import Right, Someone
 from cotenant.model.plan import (
     Approval,
     ApprovalPolicy,
-    Decision,
+    DecisionScope,
     Plan,
+    PlanDecision,
     Recurrence,
-    Scope,
-    Source,
     Span,
+    WindowSource,
     proposal_name,
 )
-from cotenant.model.plan_desk import PlanDeed, PlanEvent, PlanRef, PlanTerms, Preview
+from cotenant.model.plan_desk import PlanEvent, PlanHistoryEntry, PlanRef, PlanTerms, Preview
 from cotenant.model.plan_wire import parse_plan
 from cotenant.model.pod_request import parse_room
 from cotenant.model.usage import DAY_SECONDS
@@ -144,7 +144,7 @@ class ClusterPlanService:
         schedule.check(rule)
         return list(islice(schedule.occurrences(rule, self._now()), count))
 
-    def history(self, who: Someone, ref: PlanRef) -> Sequence[PlanDeed]:
+    def history(self, who: Someone, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
         """The newest first."""
         who.require(Right.READ, ref.namespace)
         plan_events = set(PlanEvent)
@@ -154,27 +154,27 @@ class ClusterPlanService:
         finally:
             ledger.close()
         return [
-            PlanDeed(e.seconds, e.actor, PlanEvent(e.event), str(msgspec.json.decode(e.body).get("words", "")))
+            PlanHistoryEntry(e.seconds, e.actor, PlanEvent(e.event), str(msgspec.json.decode(e.body).get("words", "")))
             for e in reversed(entries)
         ]
 
     # --- acting -------------------------------------------------------------------------------------------------------
-    def approve(self, who: Someone, ref: PlanRef, scope: Scope, reason: str = "") -> Plan:
+    def approve(self, who: Someone, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
         """Let its room be reserved at start - lead."""
-        return self._decide(who, ref, (Decision.APPROVED, scope, reason))
+        return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason))
 
-    def reject(self, who: Someone, ref: PlanRef, reason: str, scope: Scope = Scope.SERIES) -> Plan:
+    def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and give back what is held."""
         if not reason.strip():
             raise UsageError("a rejection needs a reason", fix="Say why in a few words.")
-        return self._decide(who, ref, (Decision.REJECTED, scope, reason.strip()))
+        return self._decide(who, ref, (PlanDecision.REJECTED, scope, reason.strip()))
 
     def skip(self, who: Someone, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then."""
 
         def make_intent(client: KubeClient, by: str) -> Intent:
             one = plans.plan(client, ref.namespace, ref.name)
-            if one.source is Source.MANUAL:
+            if one.source is WindowSource.MANUAL:
                 raise UsageError(f"plan {ref} has one window only", fix="Reject it.")
             if one.recurring:
                 return plan_terms.skipped(one, start_seconds, self._now())
@@ -182,7 +182,7 @@ class ClusterPlanService:
             if window is None or window.start_seconds != start_seconds:
                 raise UsageError(f"the forecast has moved the window of {ref}", fix="Look at it again.")
             message = reason.strip() or "skipped"
-            return plans.decided(one, Approval(Decision.REJECTED, Scope.ONCE, by, self._now(), message))
+            return plans.decided(one, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message))
 
         return self._do(who, Right.PLAN, ref, PlanEvent.SKIPPED, make_intent)
 
@@ -227,14 +227,14 @@ class ClusterPlanService:
         return self._do(who, Right.ADMINISTER, ref, PlanEvent.POLICY, make_intent)
 
     # --- inside -------------------------------------------------------------------------------------------------------
-    def _decide(self, who: Someone, ref: PlanRef, choice: tuple[Decision, Scope, str]) -> Plan:
+    def _decide(self, who: Someone, ref: PlanRef, choice: tuple[PlanDecision, DecisionScope, str]) -> Plan:
         word, scope, reason = choice
 
         def make_intent(client: KubeClient, by: str) -> Intent:
             one = plans.plan(client, ref.namespace, ref.name)
             return plans.decided(one, Approval(word, scope, by, self._now(), reason))
 
-        event = PlanEvent.APPROVED if word is Decision.APPROVED else PlanEvent.REJECTED
+        event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
         return self._do(who, Right.APPROVE, ref, event, make_intent)
 
     def _do(self, who: Someone, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:

@@ -16,7 +16,7 @@ from cotenant.model.plan import (
     Plan,
     PlanStatus,
     Recurrence,
-    Source,
+    WindowSource,
     duration,
     moment,
 )
@@ -160,7 +160,7 @@ def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:
         yield _set("allocateOnce", terms.allocate_once)
     if terms.allocate_policy != old.allocate_policy:
         yield _set("allocatePolicy", terms.allocate_policy.value)
-    if plan.source is Source.FORECAST and (terms.window, terms.pods) != (old.window, old.pods) and terms.window:
+    if plan.source is WindowSource.FORECAST and (terms.window, terms.pods) != (old.window, old.pods) and terms.window:
         yield {
             "op": "add",
             "path": "/metadata/labels",

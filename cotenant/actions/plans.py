@@ -18,13 +18,13 @@ from cotenant.model.plan import (
     KIND,
     PLURAL,
     Approval,
-    Decision,
     Plan,
+    PlanDecision,
+    PlanOwner,
     PlanPhase,
     Recurrence,
-    Source,
     Span,
-    Workload,
+    WindowSource,
     duration,
     moment,
 )
@@ -62,7 +62,7 @@ def plan(client: KubeClient, namespace: str, name: str) -> Plan:
 
 def decided(one: Plan, approval: Approval) -> Apply:
     """The approval or rejection of a plan; UsageError for an occurrence that is already over."""
-    if approval.decision is Decision.APPROVED and one.status.phase is PlanPhase.MISSED:
+    if approval.decision is PlanDecision.APPROVED and one.status.phase is PlanPhase.MISSED:
         raise UsageError(
             f"the last occurrence of {one.namespace}/{one.name} was missed, and the next is not proposed yet",
             fix="Try again in a minute.",
@@ -148,8 +148,8 @@ def new_plan(owner: tuple[str, str, str], name: str, count: int, when: Recurrenc
     """A plan for (namespace, kind, name) of a workload, by schedule or for one window."""
     namespace, kind, workload = owner
     recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
-    source = Source.RECURRING if recurring else Source.MANUAL
-    return Plan(namespace, name, source, Workload(kind, workload), {}, count, recurring=recurring, window=window)
+    source = WindowSource.RECURRING if recurring else WindowSource.MANUAL
+    return Plan(namespace, name, source, PlanOwner(kind, workload), {}, count, recurring=recurring, window=window)
 
 
 Ahead: TypeAlias = Callable[[float], Mapping[str, Mapping[str, int]]]
@@ -180,7 +180,7 @@ def previewed(
     )
     others = [p for p in plans(client) if p.key != one.key and p.status.phase and p.status.phase.holds]
     situation = Situation(
-        Source.MANUAL,
+        WindowSource.MANUAL,
         wanted={name: amount * one.count for name, amount in one.per_pod.items()},
         held=added({n: a * p.status.count for n, a in p.per_pod.items()} for p in others),
         allocatable=added(node.allocatable for node in nodes),

@@ -12,7 +12,7 @@ import msgspec
 
 from cotenant.actions.journal import Journal
 from cotenant.edges.ledger import Ledger
-from cotenant.model.desk import Postponed
+from cotenant.model.desk import PostponedRecommendation
 from cotenant.model.errors import UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.text import visible
@@ -50,9 +50,9 @@ def recall(journal: Journal, workloads: Sequence[WorkloadRef]) -> None:
         journal.note(rows)
 
 
-def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, Postponed]:
+def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, PostponedRecommendation]:
     """What is hidden at that moment; a row that cannot be read hides nothing."""
-    hidden: dict[WorkloadRef, Postponed] = {}
+    hidden: dict[WorkloadRef, PostponedRecommendation] = {}
     for entry in ledger.entries():
         if entry.event not in (POSTPONED, RECALLED):
             continue
@@ -65,7 +65,9 @@ def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, Postpo
                 body = msgspec.json.decode(entry.body, type=_Body)
             except msgspec.MsgspecError:
                 continue
-            hidden[workload] = Postponed(workload, body.until_seconds, entry.actor, body.reason, entry.seconds)
+            hidden[workload] = PostponedRecommendation(
+                workload, body.until_seconds, entry.actor, body.reason, entry.seconds
+            )
     return {w: one for w, one in hidden.items() if one.until_seconds is None or one.until_seconds > now_seconds}
 
 

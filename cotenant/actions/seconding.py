@@ -11,7 +11,7 @@ from typing import Final
 
 from cotenant.actions.accepting import Actions
 from cotenant.actions.settling import pace_of
-from cotenant.model.change import ChangeState, Standing
+from cotenant.model.change import ChangeState, ChangeStatus
 from cotenant.model.errors import UsageError
 from cotenant.model.people import Right, Someone
 from recommender.lifecycle import same_person, why_not_confirm
@@ -20,7 +20,7 @@ from recommender.windows import is_open
 FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 
 
-def confirm(actions: Actions, who: Someone, change: str) -> list[Standing]:
+def confirm(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
     """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
     standings = _waiting(actions, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
     now = actions.journal.clock.now_seconds()
@@ -31,17 +31,17 @@ def confirm(actions: Actions, who: Someone, change: str) -> list[Standing]:
     return actions.confirm(standings)
 
 
-def decline(actions: Actions, who: Someone, change: str) -> list[Standing]:
+def decline(actions: Actions, who: Someone, change: str) -> list[ChangeStatus]:
     """Cancel it; whoever accepted it may take that back as well."""
 
-    def may(one: Standing) -> None:
+    def may(one: ChangeStatus) -> None:
         own = same_person(one.change.actor, who.name)
         who.require(Right.ACCEPT if own else Right.APPROVE, one.change.namespace)
 
     return [actions.cancel(one, f"declined by {who.name}") for one in _waiting(actions, change, may)]
 
 
-def _waiting(actions: Actions, change: str, may: Callable[[Standing], None]) -> list[Standing]:
+def _waiting(actions: Actions, change: str, may: Callable[[ChangeStatus], None]) -> list[ChangeStatus]:
     """The named change and those that wait with it, each of which the person may decide on."""
     standings = actions.journal.standings()
     standing = standings.get(change)

@@ -9,7 +9,7 @@ from typing import Final
 
 from cotenant.actions.accepting import Actions, undo_note
 from cotenant.actions.judging import judged_now
-from cotenant.model.change import ChangeState, Happened, Standing, Write
+from cotenant.model.change import ChangeEvent, ChangeState, ChangeStatus, Write
 from cotenant.model.errors import CotenantError, NoData
 from cotenant.settings.actions import ActionSettings
 from recommender.changing import carries
@@ -21,13 +21,13 @@ QUIET_SECONDS: Final = 2.0
 """A request of a process that ended may still be on its way: nothing younger is settled."""
 
 
-def settle(actions: Actions) -> list[Standing]:
+def settle(actions: Actions) -> list[ChangeStatus]:
     """Read the cluster about every change without an outcome, and write down what it holds."""
     open_ones = [s for s in actions.journal.standings().values() if not s.state.settled]
     return [settle_one(actions, standing) for standing in open_ones]
 
 
-def settle_one(actions: Actions, standing: Standing) -> Standing:
+def settle_one(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     """Read the cluster about one change without an outcome."""
     settled = _settled(actions, standing)
     actions.reached("settled")
@@ -35,7 +35,7 @@ def settle_one(actions: Actions, standing: Standing) -> Standing:
     return settled
 
 
-def verify(actions: Actions, standing: Standing) -> Standing:
+def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     """Judge a change after its soak time, and one that was found good once more at its second age.
 
     What makes it a regression: see `judging`. Where a latency is to be compared and nobody can say how it is, the
@@ -49,7 +49,7 @@ def verify(actions: Actions, standing: Standing) -> Standing:
             f"change {standing.change.id} soaks for {remaining_seconds / 60:.0f} more minutes", fix="Come back then."
         )
     happened, message, judgement = judged_now(actions, standing)
-    if happened is Happened.UNJUDGED and standing.words == message:
+    if happened is ChangeEvent.UNJUDGED and standing.words == message:
         return standing
     judged = actions.teller.tell(standing, happened, message, judgement)
     actions.reached("judged")
@@ -65,7 +65,7 @@ def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
     )
 
 
-def _settled(actions: Actions, standing: Standing) -> Standing:
+def _settled(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     waited = actions.journal.clock.now_seconds() - standing.since_seconds
     time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
     back = standing.state is ChangeState.ROLLBACK_UNKNOWN
@@ -79,24 +79,26 @@ def _settled(actions: Actions, standing: Standing) -> Standing:
         why, message = judged(resize_answers) if (resize_answers := actions.heard(live_writes)) else ("", "")
         if why:
             return actions.refused(standing, live_writes, why)
-        return actions.teller.tell(standing, Happened.APPLIED, "; ".join(filter(None, (FOUND, message))))
+        return actions.teller.tell(standing, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
     if standing.change.wave and not live_writes:
-        return actions.teller.tell(standing, Happened.WAITING, "it never reached the cluster, and waits on")
+        return actions.teller.tell(standing, ChangeEvent.WAITING, "it never reached the cluster, and waits on")
     return actions.refused(
         standing, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
     )
 
 
-def _rolled_back(actions: Actions, standing: Standing, write_states: Sequence[tuple[Write, bool | None]]) -> Standing:
+def _rolled_back(
+    actions: Actions, standing: ChangeStatus, write_states: Sequence[tuple[Write, bool | None]]
+) -> ChangeStatus:
     """A rollback that was begun is gone on with, one that never reached the cluster is not; pods end."""
     if write_states and all(held_ is False for _, held_ in write_states):
-        return actions.teller.tell(standing, Happened.ROLLBACK_LOST, "the cluster still holds the change")
+        return actions.teller.tell(standing, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
     try:
         actions.take_back([write for write, held_ in write_states if held_ is False], standing.change)
     except CotenantError as error:
-        return actions.teller.tell(standing, Happened.ROLLBACK_REFUSED, f"it was done by half: {error}")
+        return actions.teller.tell(standing, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
     message = "; ".join(filter(None, (FOUND, actions.give_back(standing.change))))
-    return actions.teller.tell(standing, Happened.ROLLED_BACK, message)
+    return actions.teller.tell(standing, ChangeEvent.ROLLED_BACK, message)
 
 
 def _holds(actions: Actions, write: Write, note: str, back: bool) -> bool | None:

@@ -14,7 +14,7 @@ import structlog
 
 from cotenant.actions.journal import FIELD_MANAGER, Journal
 from cotenant.edges.kube import EventRecorder, KubeClient, Regarding, Writer
-from cotenant.model.change import Change, Happened, Standing
+from cotenant.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.model.errors import CotenantError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Address, Apply
@@ -24,12 +24,12 @@ from cotenant.model.recommendation import PLURAL, object_name
 from recommender.changing import RESOURCES
 from recommender.lifecycle import Regressed, regressed
 
-REASONS: Final[Mapping[Happened, tuple[str, bool]]] = {
-    Happened.APPLIED: ("ChangeApplied", False),
-    Happened.REFUSED: ("ChangeRefused", True),
-    Happened.REGRESSED: ("ChangeRegressed", True),
-    Happened.ROLLED_BACK: ("ChangeRolledBack", False),
-    Happened.ROLLBACK_REFUSED: ("ChangeRollbackRefused", True),
+REASONS: Final[Mapping[ChangeEvent, tuple[str, bool]]] = {
+    ChangeEvent.APPLIED: ("ChangeApplied", False),
+    ChangeEvent.REFUSED: ("ChangeRefused", True),
+    ChangeEvent.REGRESSED: ("ChangeRegressed", True),
+    ChangeEvent.ROLLED_BACK: ("ChangeRolledBack", False),
+    ChangeEvent.ROLLBACK_REFUSED: ("ChangeRollbackRefused", True),
 }
 """Event of the workload, and whether it is a warning."""
 
@@ -62,8 +62,8 @@ class EventReporter:
         self.journal.accept(list(changes), second=second)
 
     def tell(
-        self, standing: Standing, happened: Happened, message: str = "", judged: Judgement | None = None
-    ) -> Standing:
+        self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", judged: Judgement | None = None
+    ) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
 
         judged: what it was judged by, which the ledger keeps with the verdict.
@@ -77,7 +77,7 @@ class EventReporter:
             self._events.record(_regarding(moved.change), reason, note, warning, template=moved.change.id)
         return moved
 
-    def _mark(self, standing: Standing) -> None:
+    def _mark(self, standing: ChangeStatus) -> None:
         """Say on the workload's Recommendation whether it did harm; False is only said where True stood."""
         regression = regressed(standing)
         if regression is None:

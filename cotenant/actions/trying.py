@@ -9,23 +9,23 @@ import msgspec
 
 from cotenant.actions.accepting import Actions, Review
 from cotenant.actions.advice import advice
-from cotenant.model.desk import Looked, Method, Moved, Rule, Tried
+from cotenant.model.desk import DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
 from cotenant.model.errors import CotenantError
 from cotenant.model.recommendation import Restart
 from recommender.added import added
 from recommender.changing import quiet
 
 
-def looked(review: Review) -> Looked:
+def looked(review: Review) -> WorkloadReview:
     """A review for people."""
     moves = [
-        Moved(str(write.address), pointer, _text(old), _text(write.after[pointer]))
+        FieldMove(str(write.address), pointer, _text(old), _text(write.after[pointer]))
         for write in review.writes
         for pointer, old in write.before.items()
     ]
-    rules = [Rule(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails]
+    rules = [GuardrailResult(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails]
     savings = [r.monthly_saving for r in review.recommendations if r.monthly_saving is not None]
-    return Looked(
+    return WorkloadReview(
         review.workload,
         tuple(moves),
         tuple(rules),
@@ -39,21 +39,21 @@ def looked(review: Review) -> Looked:
     )
 
 
-def tried(actions: Actions, review: Review) -> Tried:
+def tried(actions: Actions, review: Review) -> DryRunResult:
     """What the server says to it."""
     if review.method is Method.BUNDLE:
-        return Tried(True, "a bundle is not sent to the cluster")
+        return DryRunResult(True, "a bundle is not sent to the cluster")
     try:
         answers = actions.dry_run(review)
         lives = [actions.client.get(write.address.path) or {} for write in review.writes]
     except CotenantError as error:
-        return Tried(False, error.message, advice(error))
+        return DryRunResult(False, error.message, advice(error))
     admission_changes = [
         moved
         for write, live, answer in zip(review.writes, lives, answers, strict=True)
         for moved in added(live, answer, write)
     ]
-    return Tried(True, added=tuple(admission_changes))
+    return DryRunResult(True, added=tuple(admission_changes))
 
 
 def _restart(review: Review) -> Restart:

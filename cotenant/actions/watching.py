@@ -18,7 +18,7 @@ import structlog
 from cotenant.actions.accepting import Actions
 from cotenant.actions.settling import pace_of, settle_one, verify
 from cotenant.edges.kube import access_review
-from cotenant.model.change import Change, ChangeState, Standing
+from cotenant.model.change import Change, ChangeState, ChangeStatus
 from cotenant.model.errors import ClusterForbidden, CotenantError, StoreBusy
 from recommender.lifecycle import Due, Step, due
 from recommender.windows import is_open
@@ -56,7 +56,7 @@ class Watcher:
         self._ahead = ahead
         self._told: set[str] = set()
 
-    def step(self) -> list[Standing]:
+    def step(self) -> list[ChangeStatus]:
         """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
         with self._opened() as actions:
             moved = _worked(actions)
@@ -92,7 +92,7 @@ class Watcher:
         return stop
 
 
-def news_of(standing: Standing) -> News | None:
+def news_of(standing: ChangeStatus) -> News | None:
     """What people want to hear of a change that moved; None for what goes as it should."""
     titles = {
         ChangeState.REGRESSED: ("did harm", True),
@@ -107,9 +107,9 @@ def news_of(standing: Standing) -> News | None:
     return News(f"{change.workload}: change {change.id} {title}", standing.words or f"by {standing.actor}", bad)
 
 
-def _worked(actions: Actions) -> list[Standing]:
+def _worked(actions: Actions) -> list[ChangeStatus]:
     """All that is due, until nothing is left."""
-    moved: dict[str, Standing] = {}
+    moved: dict[str, ChangeStatus] = {}
     stuck: set[tuple[str, Due]] = set()
     for _ in range(ROUNDS):
         now = actions.journal.clock.now_seconds()
@@ -149,10 +149,10 @@ def _require(actions: Actions, change: Change) -> None:
             )
 
 
-def _done(actions: Actions, step: Step) -> Standing:
+def _done(actions: Actions, step: Step) -> ChangeStatus:
     if step.due in (Due.RESUME, Due.ROLL_BACK):
         _require(actions, step.standing.change)
-    doing: dict[Due, Callable[[], Standing]] = {
+    doing: dict[Due, Callable[[], ChangeStatus]] = {
         Due.SETTLE: lambda: settle_one(actions, step.standing),
         Due.VERIFY: lambda: verify(actions, step.standing),
         Due.RESUME: lambda: actions.resume(step.standing, step.why),

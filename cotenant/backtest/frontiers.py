@@ -1,4 +1,4 @@
-"""Frontier of what nodes could lend: series put together to nodes at random, ours against static predictors. Pure.
+"""Savings against violations of node peaks: random nodes of a trace's series, our predictor against static ones. Pure.
 
 Nodes are drawn with a fixed seed among series that are known nearly throughout; decisions every six hours after two
 weeks. Curves sweep one knob (our risk; a factor of a static predictor); predictors without one are points, and those
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.backtest.reclaim import Tally, Trial, calibrated, curve, highest_of, swept, tally
+from cotenant.backtest.reclaim import ReclaimTrial, Tally, calibrated, curve, highest_of, swept, tally
 from cotenant.model.backtest import Frontier, FrontierCurve
 from cotenant.model.errors import NoData
 from cotenant.settings.node_peak import NodePeakSettings
@@ -32,7 +32,7 @@ def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0)
     members = _drawn(shard, pods, seed)
     limits = shard.limits[members].astype(np.float64)
     totals = np.stack([node_total(shard.values[own], shard.limits[own]) for own in members])
-    trial = Trial(totals, limits.sum(axis=1), shard.grid.slots_per_day)
+    trial = ReclaimTrial(totals, limits.sum(axis=1), shard.grid.slots_per_day)
     ours = {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, settings).items()}
     statics = [
         curve(f"B3 max of {days} d x factor", swept(trial, highest_of(trial, days), FACTORS)) for days in (7, 14)
@@ -58,7 +58,7 @@ def _drawn(shard: Shard, pods: int, seed: int) -> npt.NDArray[np.intp]:
     return np.stack([rng.choice(usable, pods, replace=False) for _ in range(NODES)])
 
 
-def _points(shard: Shard, members: npt.NDArray[np.intp], trial: Trial) -> list[FrontierCurve]:
+def _points(shard: Shard, members: npt.NDArray[np.intp], trial: ReclaimTrial) -> list[FrontierCurve]:
     """Predictors as they are, at ASKED decisions spread over all."""
     ends = trial.decisions
     sampled = np.unique(np.linspace(0, len(ends) - 1, min(ASKED, len(ends))).astype(np.intp))

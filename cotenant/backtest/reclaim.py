@@ -1,4 +1,4 @@
-"""Decision scores of reclaim: a peak for every node and decision against the day that came. Pure.
+"""Scores of reclaim decisions: each predicted peak of a node against the usage of the following day. Pure.
 
 Definitions are those of "Take it to the limit" (EuroSys 2021): usage capped at limits, P the prediction at a decision,
 PO the highest usage of the next 24 hours, L the sum of limits:
@@ -37,7 +37,7 @@ _FIRST: Final = RECORD_DAYS * BLOCKS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trial:
+class ReclaimTrial:
     """n nodes of one class: totals (n, slots), NaN = gap, already capped; limits (n,); decisions every six hours."""
 
     totals: Floats
@@ -101,7 +101,7 @@ class Tally:
         return float(self.above.sum() / max(self.samples.sum(), 1.0))
 
 
-def tally(trial: Trial, peaks: Floats) -> Tally:
+def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
     """Sums of predictions (n, decisions) in the unit of usage; decisions whose day is mostly missing do not count."""
     came = _came(trial)
     judged = np.isfinite(came) & np.isfinite(peaks)
@@ -124,7 +124,7 @@ def tally(trial: Trial, peaks: Floats) -> Tally:
 
 
 def calibrated(
-    trial: Trial, risks: Sequence[float], settings: NodePeakSettings, history_days: int | None = None
+    trial: ReclaimTrial, risks: Sequence[float], settings: NodePeakSettings, history_days: int | None = None
 ) -> dict[float, Floats]:
     """Our peaks (n, decisions) by risk, each from what stood before it: all of it, or the last `history_days` alone."""
     blocks, ends = trial.blocks, trial.decisions
@@ -143,11 +143,11 @@ def calibrated(
     return {risk: np.stack(peaks, axis=1) for risk, peaks in peaks_by_risk.items()}
 
 
-def _prepared(blocks: Floats, trial: Trial) -> Prepared:
+def _prepared(blocks: Floats, trial: ReclaimTrial) -> Prepared:
     return Prepared.of(records(blocks, blocks.shape[1] + 1), trial.limits, trial.resource)
 
 
-def highest_of(trial: Trial, days: int) -> Floats:
+def highest_of(trial: ReclaimTrial, days: int) -> Floats:
     """The static predictor: highest total of the last days, (n, decisions)."""
     blocks = np.where(np.isnan(trial.blocks), -np.inf, trial.blocks)
     highest = [blocks[:, end - days * BLOCKS_PER_DAY : end].max(axis=1) for end in trial.decisions.tolist()]
@@ -155,7 +155,7 @@ def highest_of(trial: Trial, days: int) -> Floats:
     return np.where(np.isfinite(peaks), peaks, trial.limits[:, None])
 
 
-def hindsight(trial: Trial, violation: float) -> Floats:
+def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
     """For each node the constant that its own days pass so often, known only afterwards, (n, decisions)."""
     came = _came(trial)
     constant = np.nanquantile(came, 1 - violation, axis=1, method="inverted_cdf")
@@ -163,7 +163,7 @@ def hindsight(trial: Trial, violation: float) -> Floats:
     return peaks
 
 
-def swept(trial: Trial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
+def swept(trial: ReclaimTrial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
     """A predictor without a knob, times factors."""
     return {factor: tally(trial, peaks * factor) for factor in factors}
 
@@ -179,7 +179,7 @@ def curve(name: str, settings: Mapping[float, Tally], ours: bool = False) -> Fro
     return FrontierCurve(name, tuple(sorted(points, key=lambda p: p.violation)), ours)
 
 
-def frontier(title: str, trial: Trial, settings: NodePeakSettings) -> Frontier:
+def frontier(title: str, trial: ReclaimTrial, settings: NodePeakSettings) -> Frontier:
     """Our curve over risks beside the static predictors' over factors."""
     ours = {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, settings).items()}
     statics = {f"highest of {days} days x factor": swept(trial, highest_of(trial, days)) for days in (7, 14)}
@@ -222,7 +222,7 @@ def _difference(
     return at_violation(sampled_ours, violation) - at_violation(sampled_other, violation)
 
 
-def _came(trial: Trial) -> Floats:
+def _came(trial: ReclaimTrial) -> Floats:
     """Highest usage of the day after each decision, (n, decisions); NaN when half of it is missing."""
     blocks, ends = trial.blocks, trial.decisions
     days = np.stack([blocks[:, end : end + BLOCKS_PER_DAY] for end in ends.tolist()], axis=1)
@@ -232,7 +232,7 @@ def _came(trial: Trial) -> Floats:
     return result
 
 
-def _over(trial: Trial, predicted: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _over(trial: ReclaimTrial, predicted: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Usage above the prediction in force (until the next decision), and where it is known, (n, slots)."""
     size, ends = trial.slots_per_day // BLOCKS_PER_DAY, trial.decisions
     used = trial.totals[:, ends[0] * size : (ends[-1] + 1) * size]

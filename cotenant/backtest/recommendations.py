@@ -1,4 +1,4 @@
-"""Decision scores of recommended requests: a request a day and container against what the day then asked for. Pure.
+"""Scores of recommended requests: each container's request of a day against the usage of that day. Pure.
 
 Scores (per contender, over all days for which every contender has a request):
 - *under-provision days*: share of days on which the highest 5-minute demand was above the request;
@@ -63,7 +63,7 @@ def days_of(values: npt.NDArray[np.float32], slots_per_day: int) -> Days:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class RequestScore:
     """What a contender's requests came to; shares 0..1, churn in changes per container and week."""
 
     under_days: float
@@ -73,12 +73,12 @@ class Score:
     days: int
 
 
-def judge(requests: Floats, days: Days, mask: Mask) -> Score:
+def judge(requests: Floats, days: Days, mask: Mask) -> RequestScore:
     """Score (n, days) requests on the days of a mask (n, days)."""
     masked = np.where(mask, requests, np.nan)
     short = days.maxima > masked
     total = float(masked[mask].sum())
-    return Score(
+    return RequestScore(
         under_days=float(short[mask].mean()),
         slack=float(np.mean(days.slack(masked)[mask])),
         slack_of_sum=1 - float(days.used(masked)[mask].sum()) / total,
@@ -151,7 +151,7 @@ def matched(at: Callable[[float], Floats], days: Days, mask: Mask, share: float)
     return knob, at(knob)
 
 
-def closed(ours: Score, baseline: Score, oracle: Score) -> float:
+def closed(ours: RequestScore, baseline: RequestScore, oracle: RequestScore) -> float:
     """Share of the gap in slack between a baseline and the oracle that we close; below 0: worse than the baseline."""
     gap = baseline.slack - oracle.slack
     return (baseline.slack - ours.slack) / gap if gap > 0 else 0.0

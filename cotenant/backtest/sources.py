@@ -1,4 +1,4 @@
-"""EDGE: where a back-test's series come from: somebody's trace, or the store's own history as workload totals."""
+"""EDGE: sources of a back-test's series: a trace file, or the store's history summed by workload."""
 
 from __future__ import annotations
 

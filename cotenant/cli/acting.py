@@ -13,7 +13,7 @@ from cotenant.model.errors import ClusterError, NoData, UsageError
 if TYPE_CHECKING:
     from cotenant.actions.accepting import Actions
     from cotenant.edges.ledger import Ledger
-    from cotenant.model.change import Standing
+    from cotenant.model.change import ChangeStatus
     from cotenant.model.recommendation import Recommendation
     from cotenant.settings.root import Settings
 
@@ -57,7 +57,7 @@ def open_ledger(settings: Settings) -> Ledger:
     return Ledger(ledger_path(settings.actions, os.environ))
 
 
-def one(standings: dict[str, Standing], id_: str) -> Standing:
+def one(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
     """The change of that id, or of its unambiguous beginning."""
     matches = [s for key, s in standings.items() if key.startswith(id_)]
     if len(matches) != 1:

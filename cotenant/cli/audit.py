@@ -11,7 +11,7 @@ from cotenant.cli.acting import open_ledger
 from cotenant.cli.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.cli.output import Format, OutputOption, message, print_table
 from cotenant.model.changes import entries_table
-from cotenant.model.desk import Told
+from cotenant.model.desk import LedgerEntry
 from cotenant.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def verify(
 def export(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
     """Every row of the ledger."""
     ledger = open_ledger(session_of(ctx).load().settings)
-    rows = [Told(e.seq, e.seconds, e.actor, e.event, e.subject, e.body, e.hash) for e in ledger.entries()]
+    rows = [LedgerEntry(e.seq, e.seconds, e.actor, e.event, e.subject, e.body, e.hash) for e in ledger.entries()]
     print_table(entries_table(rows), output)
 
 

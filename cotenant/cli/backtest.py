@@ -20,7 +20,7 @@ from cotenant.model.usage import DAY_SECONDS
 
 if TYPE_CHECKING:
     from cotenant.backtest.sources import Series
-    from cotenant.cli.backtest_report import Contents
+    from cotenant.cli.backtest_report import BacktestContents
     from cotenant.edges.store import Store
     from cotenant.model.backtest import Frontier
     from cotenant.model.progress import Progress
@@ -207,9 +207,9 @@ def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress
     return (computed,)
 
 
-def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...]) -> Contents:
+def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...]) -> BacktestContents:
     from cotenant.backtest.forecast_scores import curves, table
-    from cotenant.cli.backtest_report import Contents
+    from cotenant.cli.backtest_report import BacktestContents
     from cotenant.edges.clock import SystemClock
     from forecasting.backtest.engine import ENGINE
 
@@ -219,10 +219,10 @@ def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier,
         f"{plan.horizon_hours} hours ahead in steps of {plan.step_seconds // 60} minutes."
     )
     now = int(SystemClock().now_seconds())
-    return Contents(series.title, description, now, ENGINE, table(ledger), curves(ledger), frontiers)
+    return BacktestContents(series.title, description, now, ENGINE, table(ledger), curves(ledger), frontiers)
 
 
-def _write(contents: Contents, output: BacktestFormat, file: Path | None, *, headers: bool) -> None:
+def _write(contents: BacktestContents, output: BacktestFormat, file: Path | None, *, headers: bool) -> None:
     from cotenant.cli.backtest_report import page
 
     if output is BacktestFormat.HTML:
@@ -241,7 +241,7 @@ def _write(contents: Contents, output: BacktestFormat, file: Path | None, *, hea
         raise StoreError(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _keep(store: Store, contents: Contents, ledger: BacktestScores) -> None:
+def _keep(store: Store, contents: BacktestContents, ledger: BacktestScores) -> None:
     """The page beside the results, for the dashboard."""
     from cotenant.cli.backtest_report import page
     from cotenant.model.backtest import BACKTEST, BacktestReport
@@ -251,7 +251,7 @@ def _keep(store: Store, contents: Contents, ledger: BacktestScores) -> None:
     store.write_document(BACKTEST, report)
 
 
-def _say(contents: Contents, *, saved: bool) -> None:
+def _say(contents: BacktestContents, *, saved: bool) -> None:
     """The outcome in a line or two."""
     first = next(iter(contents.scores.rows()))
     if first["contender"] == contents.ours and first["vs_b14"] is not None:

@@ -25,7 +25,7 @@ MOST_LINES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class BacktestContents:
     """What the page shows: scores and curves of `cotenant.backtest.forecast_scores`, and frontiers if there are any."""
 
     title: str
@@ -37,7 +37,7 @@ class Contents:
     frontiers: tuple[Frontier, ...] = ()
 
 
-def page(contents: Contents) -> str:
+def page(contents: BacktestContents) -> str:
     """The whole file."""
     when = datetime.fromtimestamp(contents.computed_seconds, UTC).strftime("%Y-%m-%d %H:%M")
     body = "\n".join(
@@ -62,7 +62,7 @@ def page(contents: Contents) -> str:
     )
 
 
-def _charts(contents: Contents) -> str:
+def _charts(contents: BacktestContents) -> str:
     """Coverage by level and, of one level, by hour of the day."""
     rows = list(contents.curves.rows())
     names = _drawn(rows, contents.ours)

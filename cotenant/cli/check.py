@@ -8,7 +8,7 @@ import typer
 
 from cotenant.cli.command import EXIT_FINDINGS, examples, new_app
 from cotenant.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.model.slo_config import Finding, SloConfig
+from cotenant.model.slo_config import SloConfig, SloConfigFinding
 from cotenant.model.table import Column, Kind, Schema, Table
 from cotenant.model.text import shown
 
@@ -60,7 +60,7 @@ def slo_config(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _row(finding: Finding) -> dict[str, str]:
+def _row(finding: SloConfigFinding) -> dict[str, str]:
     return {
         "key": finding.key,
         "severity": "critical" if finding.fatal else "warning",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from cotenant.cli.session import Session, session_of
+from cotenant.cli.session import CliSession, session_of
 
-__all__ = ["EXIT_FINDINGS", "EXIT_PARTIAL", "Session", "examples", "new_app", "session_of"]
+__all__ = ["EXIT_FINDINGS", "EXIT_PARTIAL", "CliSession", "examples", "new_app", "session_of"]
 
 EXIT_FINDINGS = 3
 """Exit code of a command that worked and found something above its --fail-on threshold."""

@@ -15,7 +15,7 @@ from cotenant.cli.output import DocumentFormat, message, print_document
 app = new_app()
 
 
-class Written(StrEnum):
+class ObjectFormat(StrEnum):
     """How objects are written."""
 
     YAML = "yaml"
@@ -35,7 +35,9 @@ def _family() -> None:
 )
 def reservation(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - reads stdin.")],
-    output: Annotated[Written, typer.Option("--output", "-o", help="How to write the objects.")] = Written.YAML,
+    output: Annotated[
+        ObjectFormat, typer.Option("--output", "-o", help="How to write the objects.")
+    ] = ObjectFormat.YAML,
 ) -> None:
     """Turn namespaced Reservations with resourceOwners and timeToLiveInSeconds into today's cluster-scoped ones.
 
@@ -47,6 +49,6 @@ def reservation(
     for index, result in enumerate(results):
         for note in result.notes:
             message(f"{result.body['metadata'].get('name', '')}: {note}")
-        if index and output is Written.YAML:
+        if index and output is ObjectFormat.YAML:
             sys.stdout.write("---\n")
         print_document(result.body, DocumentFormat(output.value))

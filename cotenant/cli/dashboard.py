@@ -12,7 +12,7 @@ from cotenant.cli.command import examples, new_app, session_of
 from cotenant.cli.output import message
 from cotenant.cli.results import ClusterOption, StoreOption, open_store
 from cotenant.cli.watching import watched
-from cotenant.settings.access import Mode
+from cotenant.settings.access import AccessMode
 
 if TYPE_CHECKING:
     from cotenant.edges.store import Store
@@ -62,11 +62,11 @@ def dashboard(
 
 
 def acting(settings: Settings, store: Store) -> dict[str, Any]:
-    """What makes a dashboard act: desks, and who sits at them where nobody is asked who they are."""
+    """Services that let a dashboard act, and the local person where nobody signs in."""
     from cotenant.cli.desk import at_this_machine, desk_of, plan_desk_of
 
     arguments: dict[str, Any] = {"desk": desk_of(settings, store), "plans": plan_desk_of(settings, store=store)}
-    if settings.access.mode is Mode.NONE:
+    if settings.access.mode is AccessMode.NONE:
         arguments["people"] = at_this_machine(settings.kube)
     return arguments
 

@@ -14,7 +14,7 @@ import typer
 
 from cotenant.cli.cells import human
 from cotenant.cli.command import examples, new_app, session_of
-from cotenant.cli.demo_cluster import DEFAULT_WORKLOADS, Wish, run
+from cotenant.cli.demo_cluster import DEFAULT_WORKLOADS, DemoOptions, run
 from cotenant.cli.output import DocumentFormat, DocumentOption, message, print_document
 from cotenant.cli.progress import bars
 from cotenant.model.errors import UsageError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cotenant.edges.store import Store
     from cotenant.model.views import Overview
     from cotenant.settings.root import Settings
-    from cotenant.sim.cluster import Story
+    from cotenant.sim.cluster import DemoScenario
     from profiler.synthetic import SyntheticSpec
 
 app = new_app()
@@ -89,7 +89,7 @@ def demo(
     from cotenant.edges.clock import SystemClock
     from profiler.synthetic import SyntheticSpec
 
-    options = Wish(apply, remove, yes, fake_nodes, remove_store, once and cluster is not None, speed, interval)
+    options = DemoOptions(apply, remove, yes, fake_nodes, remove_store, once and cluster is not None, speed, interval)
     if cluster is None:
         options.require_cluster()
         if store is not None:
@@ -131,12 +131,12 @@ def _address(settings: Settings, once: DocumentFormat | None) -> AbstractContext
     return bound(settings.dashboard.host, settings.dashboard.port)
 
 
-def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[Store, Story]:
+def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[Store, DemoScenario]:
     from cotenant.edges.clock import FixedClock
     from cotenant.edges.store import Store
     from cotenant.manager.results import collect
     from cotenant.pipeline import corridor
-    from cotenant.sim.cluster import Story
+    from cotenant.sim.cluster import DemoScenario
     from cotenant.sim.demo import CLUSTER, fill, spikes
     from cotenant.sim.scaling import demand_of
 
@@ -155,7 +155,7 @@ def _prepared(folder: Path, spec: SyntheticSpec, settings: Settings) -> tuple[St
         spikes(store, inventory, spec.seed, progress)
         analysis = corridor.analyse(store, settings, clock, progress)
         corridor.publish(analysis, store, settings, demo=True)
-    return store, Story(inventory, collect(analysis), demand)
+    return store, DemoScenario(inventory, collect(analysis), demand)
 
 
 def _overview(store: Store) -> Overview:

@@ -24,7 +24,7 @@ from cotenant.edges.private import open_private
 if TYPE_CHECKING:
     from cotenant.edges.store import Store
     from cotenant.settings.root import Settings
-    from cotenant.sim.cluster import DemoCluster, Story
+    from cotenant.sim.cluster import DemoCluster, DemoScenario
 
 CONFIG = "settings.yaml"
 WATCH_SECONDS = 2.0
@@ -33,7 +33,7 @@ WATCH_SECONDS = 2.0
 
 def show(
     store: Store,
-    story: Story,
+    story: DemoScenario,
     settings: Settings,
     folder: Path,
     *,

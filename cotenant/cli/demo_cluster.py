@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cotenant.model.cluster import Inventory, Node
     from cotenant.model.intent import Apply
     from cotenant.settings.root import Settings
-    from cotenant.sim.agent import Agent, Told
+    from cotenant.sim.agent import AgentRound, NodeAgents
     from profiler.synthetic import SyntheticCluster, SyntheticSpec
 
 DEFAULT_WORKLOADS = 40
@@ -43,7 +43,7 @@ PATIENCE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DemoOptions:
     """What the user asked to do with the cluster."""
 
     apply: bool = False
@@ -76,7 +76,7 @@ class Wish:
         return self.interval_seconds or max(INTERVAL_SECONDS / self.speed, SHORTEST_SECONDS)
 
 
-def run(settings: Settings, spec: SyntheticSpec, options: Wish) -> None:
+def run(settings: Settings, spec: SyntheticSpec, options: DemoOptions) -> None:
     """Show, apply and keep alive, or remove; the outcome on stdout, one kind a line."""
     from cotenant.edges.kube import connect
     from cotenant.edges.store import Store
@@ -93,7 +93,7 @@ def run(settings: Settings, spec: SyntheticSpec, options: Wish) -> None:
         client.close()
 
 
-def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Wish) -> None:
+def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: DemoOptions) -> None:
     from cotenant.sim import demo, objects, on_cluster, resident
 
     fake = resident.fake_nodes(spec) if options.fake_nodes else ()
@@ -144,7 +144,7 @@ def _stages(nodes: list[Apply], spaces: list[Apply], workloads: list[Apply]) -> 
     return [(name, intents) for name, intents in [*stages, ("Pods", bare)] if intents]
 
 
-def _live(client: KubeClient, standing: SyntheticCluster, options: Wish) -> None:
+def _live(client: KubeClient, standing: SyntheticCluster, options: DemoOptions) -> None:
     """Report what the pods use: once when they are placed, or until Ctrl-C."""
     from cotenant.edges.clock import SystemClock
     from cotenant.sim import agent, present
@@ -152,8 +152,8 @@ def _live(client: KubeClient, standing: SyntheticCluster, options: Wish) -> None
     if not agent.has_fake_nodes(client):
         message("No node here is fake, so what pods use is for the nodes' own agents, or for Prometheus, to say.")
         return
-    demo_agent = agent.Agent(
-        client, present.curves(standing), SystemClock(), agent.Pace(options.pause_seconds, options.speed)
+    demo_agent = agent.NodeAgents(
+        client, present.curves(standing), SystemClock(), agent.ReportPace(options.pause_seconds, options.speed)
     )
     if options.once:
         _wait_placed(client, standing.inventory)
@@ -166,8 +166,8 @@ def _live(client: KubeClient, standing: SyntheticCluster, options: Wish) -> None
     _rounds(demo_agent, options.pause_seconds, ended.wait)
 
 
-def _rounds(agent: Agent, pause_seconds: float, wait: Callable[[float], bool]) -> None:
-    """Round after round until `wait` says that it is over; one that fails is told and tried again."""
+def _rounds(agent: NodeAgents, pause_seconds: float, wait: Callable[[float], bool]) -> None:
+    """Round after round until `wait` says that it is over; one that fails is reported and tried again."""
     while True:
         started = time.monotonic()
         _tell_round(agent)
@@ -180,7 +180,7 @@ def _rounds(agent: Agent, pause_seconds: float, wait: Callable[[float], bool]) -
             return
 
 
-def _tell_round(agent: Agent) -> None:
+def _tell_round(agent: NodeAgents) -> None:
     try:
         typer.echo(_line(agent.round()))
     except ClusterAbsent:
@@ -193,7 +193,7 @@ def _words(error: CotenantError) -> str:
     return f"{error.message} {error.fix}".rstrip()
 
 
-def _line(summary: Told) -> str:
+def _line(summary: AgentRound) -> str:
     from cotenant.model.resource import Resource
 
     moment = datetime.fromtimestamp(summary.of_day_seconds, UTC)
@@ -219,7 +219,7 @@ def _wait_placed(client: KubeClient, inventory: Inventory) -> None:
         time.sleep(0.1)
 
 
-def _remove(client: KubeClient, store: Store, options: Wish) -> None:
+def _remove(client: KubeClient, store: Store, options: DemoOptions) -> None:
     from cotenant.sim import demo, on_cluster
 
     if options.remove_store:

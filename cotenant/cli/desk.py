@@ -1,4 +1,4 @@
-"""EDGE: the desk of a dashboard that acts: ledger, cluster and stored recommendations of the settings, joined.
+"""EDGE: the change service of a dashboard: the ledger, the cluster and the stored recommendations of the settings.
 
 Who sits at this machine acts with the kubeconfig's rights, under the name that the cluster knows them by.
 """
@@ -41,7 +41,7 @@ IDLE_SECONDS: Final = 20.0
 def desk_of(
     settings: Settings, store: Store, door: ClusterAccess | None = None, clock: Clock | None = None
 ) -> ClusterChangeService:
-    """A desk at the cluster of the settings, for the recommendations of a store; nothing is asked yet."""
+    """A change service on the cluster of the settings and the recommendations of a store; sends no request yet."""
     from cotenant.actions.desk import ChangeServiceConfig, ClusterChangeService
     from cotenant.edges.clock import SystemClock
     from cotenant.settings.actions import ledger_path
@@ -74,7 +74,7 @@ def _metrics(settings: Settings) -> dict[str, Any]:
 def plan_desk_of(
     settings: Settings, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
 ) -> ClusterPlanService:
-    """A desk for the reservation plans of the same cluster, with the same ledger; nothing is asked yet.
+    """A plan service on the same cluster, with the same ledger; sends no request yet.
 
     store: whose forecasts say what nodes will use; None: nobody knows.
     """
@@ -143,7 +143,7 @@ def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
 
 
 def at_this_machine(settings: KubeSettings) -> Callable[[], Someone]:
-    """Whoever sits here: administrator, named as the cluster says; without a name while the cluster is silent."""
+    """The local person as administrator, under the name that the cluster returns; no name while it does not answer."""
     from cotenant.actions.around import who
     from cotenant.edges.kube import connect
 

@@ -12,7 +12,7 @@ import typer
 from cotenant.cli.command import examples, new_app, session_of
 from cotenant.cli.output import DocumentFormat, DocumentOption, console, print_document
 from cotenant.cli.probes import cluster, machine, metrics, storage
-from cotenant.cli.probes.finding import Finding, State
+from cotenant.cli.probes.finding import ProbeFinding, ProbeState
 from cotenant.edges.clock import SystemClock
 from cotenant.model.text import visible
 from cotenant.settings.load import Loaded
@@ -21,7 +21,12 @@ from cotenant.settings.store import store_url
 
 app = new_app()
 
-STYLES: Final = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red", State.SKIPPED: "dim"}
+STYLES: Final = {
+    ProbeState.OK: "green",
+    ProbeState.WARNING: "yellow",
+    ProbeState.FAILED: "bold red",
+    ProbeState.SKIPPED: "dim",
+}
 
 
 @app.command(
@@ -57,7 +62,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Iterator[Finding]:
+def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Iterator[ProbeFinding]:
     """All probes in the order in which they should be mended; without settings nothing beyond the machine is tried."""
     blocked = False
     for finding in machine.probes(load):
@@ -71,13 +76,13 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
     yield from cluster.probes(settings.kube)
 
 
-def _write(findings: list[Finding]) -> None:
+def _write(findings: list[ProbeFinding]) -> None:
     """A block of lines per finding."""
     from rich.text import Text
 
     out = console(sys.stdout)
     for finding in findings:
-        must = ", required" if finding.required and finding.state is not State.OK else ""
+        must = ", required" if finding.required and finding.state is not ProbeState.OK else ""
         out.print(Text(f"{finding.probe}: {finding.state}{must}", STYLES[finding.state]), soft_wrap=True)
         for word in ("tried", "found", "fix"):
             if text := getattr(finding, word):

@@ -15,8 +15,8 @@ from cotenant.model.errors import ClusterForbidden, ClusterUnreachable, NoData, 
 
 if TYPE_CHECKING:
     from cotenant.edges.store import Store
-    from cotenant.model.enforcement import Act, Found, Gathering, NodeLanes
-    from cotenant.model.enforcement_tables import Keep
+    from cotenant.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes
+    from cotenant.model.enforcement_tables import Retention
     from cotenant.settings.root import Settings
 
 app = new_app()
@@ -120,17 +120,17 @@ def import_(
     store: StoreOption = None,
 ) -> None:
     """Read logs or recordings of agents into the store. What is known already is not kept twice."""
-    from cotenant.model.enforcement import Found, Gathering
+    from cotenant.model.enforcement import EnforcementHistory, Gathering
 
     settings = session_of(ctx).load({"store.url": store}).settings
-    acts: list[Act] = []
+    acts: list[AgentAction] = []
     lanes: list[NodeLanes] = []
     for file in files:
         if not file.is_file():
             raise UsageError(
                 f"{file} is no file that is there", fix="Name an agent's actions.jsonl, or a recording of it."
             )
-        imported = recounted(file, settings) if recorded(file) else Found(tuple(logged(file, node)))
+        imported = recounted(file, settings) if recorded(file) else EnforcementHistory(tuple(logged(file, node)))
         acts += imported.acts
         lanes += imported.lanes
         message(f"{file}: {len(imported.acts)} acts")
@@ -144,7 +144,7 @@ def import_(
         gathering = Gathering(
             gathering.gathered_seconds, sources=gathering.sources, agents=len(nodes) or None, dry_agents=len(dry)
         )
-    _kept(opened, Found(tuple(acts), tuple(lanes), gathering), bounds)
+    _kept(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
     old = sum(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
     if old:
         message(f"{old} acts are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
@@ -156,7 +156,7 @@ def recorded(file: Path) -> bool:
         return b'"version"' in lines.readline(4096)[:64]
 
 
-def logged(file: Path, node: str) -> Iterator[Act]:
+def logged(file: Path, node: str) -> Iterator[AgentAction]:
     """Acts of an agent's log; UsageError names the line that is none, or a log that does not say whose it is."""
     import msgspec
 
@@ -178,9 +178,9 @@ def logged(file: Path, node: str) -> Iterator[Act]:
             yield act_of(action, name)
 
 
-def recounted(file: Path, settings: Settings) -> Found:
-    """A recording decided again by today's strategies and settings, and told as a dry run would tell it."""
-    from cotenant.model.enforcement import Found
+def recounted(file: Path, settings: Settings) -> EnforcementHistory:
+    """Decides a recording again by today's strategies and settings; reports it as a dry run does."""
+    from cotenant.model.enforcement import EnforcementHistory
     from cotenant.model.enforcement_tables import gridded
     from enforcer.evictions import Rate
     from enforcer.recording import replayed
@@ -195,7 +195,7 @@ def recounted(file: Path, settings: Settings) -> Found:
     if not node:
         raise UsageError(f"{file} line 2 is no whole moment of a recording", fix=_LOG_FIX)
     lanes = gridded(node, recount.samples, dry=True, source=f"the recording {file.name}")
-    return Found(tuple(recount.acts), (lanes,) if recount.samples else ())
+    return EnforcementHistory(tuple(recount.acts), (lanes,) if recount.samples else ())
 
 
 def _store(settings: Settings, cluster: str | None) -> Store:
@@ -208,14 +208,14 @@ def _store(settings: Settings, cluster: str | None) -> Store:
         return Store(url_of(settings), cluster or DEFAULT_CLUSTER)
 
 
-def _bounds(settings: Settings) -> Keep:
+def _bounds(settings: Settings) -> Retention:
     from cotenant.edges.clock import SystemClock
-    from cotenant.model.enforcement_tables import Keep
+    from cotenant.model.enforcement_tables import Retention
 
-    return Keep(SystemClock().now_seconds(), settings.manager.enforcement_days)
+    return Retention(SystemClock().now_seconds(), settings.manager.enforcement_days)
 
 
-def _kept(store: Store, history: Found, bounds: Any) -> Gathering:
+def _kept(store: Store, history: EnforcementHistory, bounds: Any) -> Gathering:
     from cotenant.pipeline.enforcement import keep
 
     return keep(store, history, bounds)

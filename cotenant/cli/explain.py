@@ -77,7 +77,7 @@ def explain(
         _explain_node_slo(settings, node, (config_map, labels), output)
         return
     if node is not None or from_cluster:
-        _explain_node(settings, _Question(workload, node, cluster, from_cluster), output)
+        _explain_node(settings, _NodeQuestion(workload, node, cluster, from_cluster), output)
         return
     place = open_store(settings, cluster)
     recommendations = [r for r in _of_workload(place, workload) if container in (None, r.container.container)]
@@ -92,7 +92,7 @@ def explain(
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _NodeQuestion:
     """`cotenant explain WORD NAME`."""
 
     word: str
@@ -101,7 +101,7 @@ class _Question:
     live: bool
 
 
-def _explain_node(settings: Settings, question: _Question, output: DocumentFormat) -> None:
+def _explain_node(settings: Settings, question: _NodeQuestion, output: DocumentFormat) -> None:
     from cotenant.cli.explain_node import describe as describe_node
     from cotenant.cli.explain_node import from_cluster, from_store
 
@@ -120,10 +120,10 @@ def _explain_node(settings: Settings, question: _Question, output: DocumentForma
 def _explain_node_slo(
     settings: Settings, node: str, inputs: tuple[str | None, str | None], output: DocumentFormat
 ) -> None:
-    from cotenant.cli.explain_node_slo import Given, explained
+    from cotenant.cli.explain_node_slo import SloInputs, explained
     from cotenant.cli.explain_node_slo import describe as describe_slo
 
-    explanation = explained(settings, node, Given(*inputs))
+    explanation = explained(settings, node, SloInputs(*inputs))
     if output is not DocumentFormat.TABLE:
         print_document(explanation, output)
         return

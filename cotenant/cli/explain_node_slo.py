@@ -11,7 +11,7 @@ import msgspec
 from cotenant.cli.output import aligned
 from cotenant.model.errors import NoData, UsageError
 from cotenant.model.protocol import SLO_CONFIG_MAP
-from cotenant.model.slo_config import Origin, SloConfig, origins
+from cotenant.model.slo_config import SloConfig, ValueOrigin, origins
 from cotenant.model.slo_forms import SloKey
 from cotenant.model.text import shown, visible
 
@@ -30,19 +30,19 @@ class NodeSloExplained:
 
     node: str
     source: str
-    values: tuple[Origin, ...]
+    values: tuple[ValueOrigin, ...]
     findings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SloInputs:
     """What the command line says instead of the cluster: a ConfigMap's file, labels of the node as k=v,k=v."""
 
     file: str | None = None
     labels: str | None = None
 
 
-def explained(settings: Settings, node: str, inputs: Given) -> NodeSloExplained:
+def explained(settings: Settings, node: str, inputs: SloInputs) -> NodeSloExplained:
     """From the cluster that the settings name, as far as the command line does not say it; nothing is written."""
     if inputs.file is not None and inputs.labels is not None:
         return _of(node, data_of(inputs.file), labels_of(inputs.labels), inputs.file)

@@ -26,7 +26,7 @@ HALF_HOUR_SECONDS: Final = 1800
 PATH_KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
-class Scope(StrEnum):
+class ForecastScope(StrEnum):
     """Whose forecasts to list."""
 
     CLUSTER = "cluster"
@@ -47,7 +47,7 @@ def forecast(
     workload: Annotated[
         str | None, typer.Argument(metavar="[NAMESPACE/KIND/NAME]", help="One workload's path.")
     ] = None,
-    scope: Annotated[Scope, typer.Option("--scope", help="Whose forecasts to list.")] = Scope.CLUSTER,
+    scope: Annotated[ForecastScope, typer.Option("--scope", help="Whose forecasts to list.")] = ForecastScope.CLUSTER,
     resource: Annotated[Resource, typer.Option("--resource", "-r", help="cpu or memory.")] = Resource.CPU,
     cluster: ClusterOption = None,
     store: StoreOption = None,

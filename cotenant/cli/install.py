@@ -9,7 +9,7 @@ import typer
 
 from cotenant.cli.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.cli.installation.manifests import COMPONENTS, DEFAULT, chosen, manifests, texts
-from cotenant.cli.installation.plan import STEPS, State, Step, judged
+from cotenant.cli.installation.plan import STEPS, InstallStep, StepState, judged
 from cotenant.cli.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.cli.progress import bars
 from cotenant.model.errors import CotenantError, UsageError
@@ -72,7 +72,7 @@ def install(
     _end(steps, applied=apply)
 
 
-def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool) -> list[Step]:
+def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool) -> list[InstallStep]:
     """The plan; with `apply` also its execution, unless the server refuses a part of it."""
     from cotenant.cli.installation import cluster
     from cotenant.edges.kube import connect
@@ -88,11 +88,11 @@ def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool) 
     return steps
 
 
-def _refused(steps: list[Step]) -> list[Step]:
-    return [step for step in steps if step.state is State.REFUSED]
+def _refused(steps: list[InstallStep]) -> list[InstallStep]:
+    return [step for step in steps if step.state is StepState.REFUSED]
 
 
-def _end(steps: list[Step], *, applied: bool) -> None:
+def _end(steps: list[InstallStep], *, applied: bool) -> None:
     """Say what became of it, and leave with its exit code."""
     if refused := _refused(steps):
         raise CotenantError(
@@ -106,6 +106,6 @@ def _end(steps: list[Step], *, applied: bool) -> None:
         message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
     else:
         message("nothing would be written: all is as it should be")
-    if any(step.state is State.LACKING for step in steps):
+    if any(step.state is StepState.LACKING for step in steps):
         message("something that is left alone lacks what cotenant needs: see the notes", style="yellow")
         raise typer.Exit(EXIT_FINDINGS)

@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cotenant.cli.command import examples
 from cotenant.cli.extras import in_words
-from cotenant.cli.session import Session, parse_overrides
+from cotenant.cli.session import CliSession, parse_overrides
 from cotenant.model.errors import CotenantError
 
 EXIT_INTERRUPTED = 130
@@ -240,7 +240,7 @@ def _root(
     ] = False,
 ) -> None:
     """Share Kubernetes nodes between online services and batch work: usage, forecasts, recommendations."""
-    ctx.obj = Session(config, parse_overrides(overrides or []), log_format, debug)
+    ctx.obj = CliSession(config, parse_overrides(overrides or []), log_format, debug)
 
 
 def program_name(argv0: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
 
-class Watched(Progress, Protocol):
+class ClosableProgress(Progress, Protocol):
     """A Progress that must be closed."""
 
     def __enter__(self) -> Self: ...
@@ -28,14 +28,14 @@ class Watched(Progress, Protocol):
     ) -> None: ...
 
 
-def bars(*, quiet: bool = False) -> Watched:
+def bars(*, quiet: bool = False) -> ClosableProgress:
     """Bars when stderr is a terminal, one line per stage when not, nothing when `quiet`."""
     if quiet:
-        return Lines(silent=True)
-    return TerminalBars() if sys.stderr.isatty() else Lines()
+        return LineProgress(silent=True)
+    return TerminalBars() if sys.stderr.isatty() else LineProgress()
 
 
-class Lines:
+class LineProgress:
     """One line when a stage begins."""
 
     def __init__(self, *, silent: bool = False) -> None:

@@ -20,7 +20,7 @@ from cotenant.model.errors import UsageError
 
 if TYPE_CHECKING:
     from cotenant.actions.accepting import Actions, Review
-    from cotenant.model.change import Standing
+    from cotenant.model.change import ChangeStatus
 
 
 class DryRun(StrEnum):
@@ -223,7 +223,7 @@ def describe(review: Review) -> Iterator[str]:
 def _sorted(
     actions: Actions, reviews: list[Review], overridden: tuple[str, ...], dry_run: DryRun
 ) -> tuple[list[Review], int]:
-    """Reviews that may be applied, after the server has tried them, and how many others there are; both are told."""
+    """Reviews that may be applied after the server's dry run, and the number of the others; prints both."""
     good = []
     for review in reviews:
         _print(describe(review))
@@ -249,7 +249,7 @@ def _tried(actions: Actions, review: Review) -> bool:
     return True
 
 
-def _verified(actions: Actions, standing: Standing, revert: bool) -> Standing | None:
+def _verified(actions: Actions, standing: ChangeStatus, revert: bool) -> ChangeStatus | None:
     from cotenant.actions.settling import verify as verified
     from cotenant.model.change import ChangeState
     from cotenant.model.errors import NoData
@@ -262,7 +262,7 @@ def _verified(actions: Actions, standing: Standing, revert: bool) -> Standing | 
     return actions.roll_back(checked) if revert and checked.state is ChangeState.REGRESSED else checked
 
 
-def _named(standing: Standing, which: str) -> bool:
+def _named(standing: ChangeStatus, which: str) -> bool:
     return standing.change.id.startswith(which) or standing.change.batch == which
 
 

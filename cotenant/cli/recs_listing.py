@@ -24,7 +24,7 @@ from cotenant.cli.recs_options import Context, Kubeconfig, Workloads, settings_o
 from cotenant.cli.results import ClusterOption, FilterOption, NamespaceOption, StoreOption, chosen, open_store
 
 if TYPE_CHECKING:
-    from cotenant.model.desk import Postponed
+    from cotenant.model.desk import PostponedRecommendation
     from cotenant.model.identity import WorkloadRef
     from cotenant.settings.root import Settings
 
@@ -155,7 +155,7 @@ def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[Wor
     return list(dict.fromkeys(r.container.workload for r in recommended(settings, cluster, names)))
 
 
-def _hidden(settings: Settings) -> Mapping[WorkloadRef, Postponed]:
+def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]:
     """What is hidden now; a ledger that is not there hides nothing."""
     import os
 
@@ -171,7 +171,7 @@ def _hidden(settings: Settings) -> Mapping[WorkloadRef, Postponed]:
         ledger.close()
 
 
-def _said(one: Postponed) -> str:
+def _said(one: PostponedRecommendation) -> str:
     from datetime import UTC, datetime
 
     until = (

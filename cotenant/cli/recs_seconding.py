@@ -66,14 +66,14 @@ def decline(
 
 def _someone(actions: Actions, access: AccessSettings) -> Someone:
     """Whom the cluster knows, with the roles of `access.roles`: what it puts before names is left off for those."""
-    from cotenant.model.people import Way
-    from cotenant.settings.access import Mode
+    from cotenant.model.people import IdentitySource
+    from cotenant.settings.access import AccessMode
     from dashboard.access.grants import known
 
-    if access.mode is Mode.NONE:
+    if access.mode is AccessMode.NONE:
         raise UsageError(
             "access.mode is none: it names nobody's roles", fix="Use the settings of the dashboard where it waits."
         )
     person, prefixes = actions.person, access.proxy
     groups = [group.removeprefix(prefixes.cluster_group_prefix) for group in person.groups]
-    return known(person.name.removeprefix(prefixes.cluster_user_prefix), groups, Way.PROXY, access)
+    return known(person.name.removeprefix(prefixes.cluster_user_prefix), groups, IdentitySource.PROXY, access)

@@ -17,7 +17,7 @@ from cotenant.cli.recs_options import Context, Kubeconfig, Second, Workloads, se
 from cotenant.cli.results import ClusterOption, StoreOption, open_store
 from cotenant.cli.watching import peaks_of, teller
 from cotenant.cli.writing import save
-from cotenant.model.desk import Form, Method
+from cotenant.model.desk import BundleForm, Method
 from cotenant.model.errors import CotenantError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def bundle(
     ctx: typer.Context,
     workloads: Workloads,
     folder: Annotated[Path, typer.Option("--output-dir", "-o", metavar="DIR", help="Where the files are written.")],
-    form: Annotated[Form, typer.Option("--form", help="What the files are for.")] = Form.KUSTOMIZE,
+    form: Annotated[BundleForm, typer.Option("--form", help="What the files are for.")] = BundleForm.KUSTOMIZE,
     approved_by: Second = "",
     cluster: ClusterOption = None,
     store: StoreOption = None,
@@ -99,7 +99,7 @@ def _until_told(watcher: Watcher, every_seconds: float) -> None:
 
 
 def _stored(settings: Settings) -> Store | None:
-    """The store of the only cluster there is; without one, no peaks are told."""
+    """The store of the only cluster there is; without one, no peaks are reported."""
     try:
         return open_store(settings, None)
     except CotenantError:

@@ -49,7 +49,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ReportContents:
     """What the report shows: the chosen rows of the RECOMMENDATIONS table, and what belongs to them."""
 
     overview: Overview | None
@@ -61,7 +61,7 @@ class Contents:
     currency: str = "USD"
 
 
-def page(contents: Contents) -> str:
+def page(contents: ReportContents) -> str:
     """The whole file."""
     name = contents.overview.cluster if contents.overview else "no overview"
     sections = (_head(contents), _summary(contents), _findings(contents.findings), _table(contents), _quality(contents))
@@ -80,7 +80,7 @@ def page(contents: Contents) -> str:
 # --- head and summary ---
 
 
-def _head(contents: Contents) -> str:
+def _head(contents: ReportContents) -> str:
     overview = contents.overview
     if overview is None:
         return "<h1>Recommendations</h1>"
@@ -93,7 +93,7 @@ def _head(contents: Contents) -> str:
     )
 
 
-def _summary(contents: Contents) -> str:
+def _summary(contents: ReportContents) -> str:
     overview = contents.overview
     tiles = _saving_tiles(contents)
     if overview is None:
@@ -111,7 +111,7 @@ def _summary(contents: Contents) -> str:
     )
 
 
-def _saving_tiles(contents: Contents) -> str:
+def _saving_tiles(contents: ReportContents) -> str:
     rows = list(contents.rows.rows())
     counts = Counter(row["severity"] for row in rows)
     cpu, memory = (_freed(rows, name) for name in ("cpu_delta_total", "memory_delta_total"))
@@ -210,7 +210,7 @@ def _finding(row: Row) -> str:
 # --- recommendations ---
 
 
-def _table(contents: Contents) -> str:
+def _table(contents: ReportContents) -> str:
     rows = sorted(contents.rows.rows(), key=_weight)
     if not rows:
         return "<section><h2>Recommendations</h2><p>No container was asked for.</p></section>"
@@ -236,7 +236,7 @@ def _weight(row: Row) -> tuple[int, float]:
     return -Severity(row["severity"]).rank, -moved
 
 
-def _row(row: Row, contents: Contents, lines: Mapping[WorkloadRef, Sequence[float | None]]) -> str:
+def _row(row: Row, contents: ReportContents, lines: Mapping[WorkloadRef, Sequence[float | None]]) -> str:
     workload = WorkloadRef(row["namespace"], row["kind"], row["workload"])
     recommendation = contents.recommendations.get(ContainerRef(workload, row["container"]))
     usage = sparkline(lines[workload], f"CPU usage of {workload}, last 7 days") if workload in lines else ""
@@ -353,7 +353,7 @@ def _sparklines(workloads: Table | None) -> dict[WorkloadRef, Sequence[float | N
 # --- data quality ---
 
 
-def _quality(contents: Contents) -> str:
+def _quality(contents: ReportContents) -> str:
     lines = list(_quality_lines(contents))
     if not lines:
         return ""
@@ -363,7 +363,7 @@ def _quality(contents: Contents) -> str:
     return f'<section><h2>Data quality</h2><div class="panel"><dl>{pairs}</dl>{listed}</div></section>'
 
 
-def _quality_lines(contents: Contents) -> Iterator[tuple[str, str]]:
+def _quality_lines(contents: ReportContents) -> Iterator[tuple[str, str]]:
     quality, overview = contents.quality, contents.overview
     if quality is not None:
         yield "source", quality.source

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cotenant.model.intent import Patch
     from cotenant.model.people import Someone
     from cotenant.model.plan import Plan
-    from cotenant.model.plan_desk import PlanDesk, PlanRef
+    from cotenant.model.plan_desk import PlanRef, PlanService
 
 app = new_app()
 
@@ -28,7 +28,7 @@ StartOption = Annotated[
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Do it, and write it into the ledger; without it the API server only checks.")
 ]
-Deed = Callable[["PlanDesk", "Someone", "PlanRef", float], object]
+Deed = Callable[["PlanService", "Someone", "PlanRef", float], object]
 
 
 @app.command(
@@ -74,7 +74,7 @@ def _do(
     patch_of: Callable[[Plan, float, float], Patch],
     deed: Deed,
 ) -> None:
-    """As a dry run on the server, or for good through the desk, which writes it into the ledger."""
+    """Runs as a dry run on the server, or for good through the plan service, which writes it into the ledger."""
     from cotenant.actions import plans
     from cotenant.cli.desk import plan_desk_of
     from cotenant.edges.clock import SystemClock

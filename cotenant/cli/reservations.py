@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cotenant.edges.kube import KubeClient
     from cotenant.model.intent import Apply, Create
     from cotenant.model.people import Someone
-    from cotenant.model.plan import Decision, Recurrence, Span
+    from cotenant.model.plan import PlanDecision, Recurrence, Span
     from cotenant.settings.root import Settings
 
 app = new_app()
@@ -214,10 +214,10 @@ def approve(
     context: ContextOption = None,
 ) -> None:
     """Approve a plan: its room is reserved at the start of its window less the lead."""
-    from cotenant.model.plan import Decision
+    from cotenant.model.plan import PlanDecision
 
     name = _named(plan)
-    _decide(_settings(ctx, kubeconfig, context), name, Decision.APPROVED, (once, reason, by, yes))
+    _decide(_settings(ctx, kubeconfig, context), name, PlanDecision.APPROVED, (once, reason, by, yes))
 
 
 @app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
@@ -232,10 +232,10 @@ def reject(
     context: ContextOption = None,
 ) -> None:
     """Reject a plan: nothing is reserved, and what is held is given back."""
-    from cotenant.model.plan import Decision
+    from cotenant.model.plan import PlanDecision
 
     name = _named(plan)
-    _decide(_settings(ctx, kubeconfig, context), name, Decision.REJECTED, (once, reason, by, yes))
+    _decide(_settings(ctx, kubeconfig, context), name, PlanDecision.REJECTED, (once, reason, by, yes))
 
 
 @app.command(
@@ -329,17 +329,17 @@ def _when(schedule: str, zone: str, start: str, length: str) -> Recurrence | Spa
 
 
 def _decide(
-    settings: Settings, name: tuple[str, str], word: Decision, arguments: tuple[bool, str, str | None, bool]
+    settings: Settings, name: tuple[str, str], word: PlanDecision, arguments: tuple[bool, str, str | None, bool]
 ) -> None:
-    """As a dry run, or for good through the desk, which writes it into the ledger."""
+    """Runs as a dry run, or for good through the plan service, which writes it into the ledger."""
     from cotenant.actions.plans import decided
     from cotenant.actions.plans import plan as read
-    from cotenant.model.plan import Approval, Scope
-    from cotenant.model.plan import Decision as Word
+    from cotenant.model.plan import Approval, DecisionScope
+    from cotenant.model.plan import PlanDecision as Word
     from cotenant.model.plan_desk import PlanRef
 
     once, reason, by, yes = arguments
-    scope, who = Scope.ONCE if once else Scope.SERIES, by or _login()
+    scope, who = DecisionScope.ONCE if once else DecisionScope.SERIES, by or _login()
     if not yes:
         client = _client(settings)
         _check(client, decided(read(client, *name), Approval(word, scope, who, _now(), reason)))
@@ -382,7 +382,7 @@ def _login() -> str:
 
 
 def _person(name: str) -> Someone:
-    """Whoever sits here: what they may is the cluster's matter."""
+    """The local person; the cluster decides on their rights."""
     from cotenant.model.people import Grant, Role, Someone
 
     return Someone(name, grants=(Grant(Role.ADMIN),))

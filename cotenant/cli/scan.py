@@ -19,7 +19,7 @@ from cotenant.model.errors import UsageError
 
 if TYPE_CHECKING:
     from cotenant.cli.notice import Summary
-    from cotenant.cli.source import Asked
+    from cotenant.cli.source import ScanTarget
     from cotenant.edges.store import Store
     from cotenant.model.progress import Progress
     from cotenant.model.server_quantiles import ServerQuantiles
@@ -138,7 +138,7 @@ def _pairs(texts: list[str] | None, separator: str, option: str) -> dict[str, st
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def _pulled(settings: Settings, target: Asked, progress: Progress) -> Store:
+def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store:
     """Pull what is new; an interruption keeps what was stored so far."""
     from cotenant.edges.clock import SystemClock
     from cotenant.edges.kube.overlay import overlay
@@ -161,7 +161,7 @@ def _pulled(settings: Settings, target: Asked, progress: Progress) -> Store:
     return place
 
 
-def _analysed(store: Store, settings: Settings, progress: Progress, target: Asked | None) -> Table:
+def _analysed(store: Store, settings: Settings, progress: Progress, target: ScanTarget | None) -> Table:
     from cotenant.edges.clock import SystemClock
     from cotenant.model.views import RECOMMENDATIONS
     from cotenant.pipeline import corridor
@@ -172,7 +172,9 @@ def _analysed(store: Store, settings: Settings, progress: Progress, target: Aske
     return store.read_table(RECOMMENDATIONS)
 
 
-def _server_quantiles(store: Store, settings: Settings, progress: Progress, target: Asked) -> ServerQuantiles | None:
+def _server_quantiles(
+    store: Store, settings: Settings, progress: Progress, target: ScanTarget
+) -> ServerQuantiles | None:
     """The server's own quantiles, for strategies that are defined by them (outside the query budget)."""
     from cotenant.edges.clock import SystemClock
     from profiler.prometheus.quantiles import Question

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class CliSession:
     """The global options of one run; `overrides` maps a setting's path to the text given by --set."""
 
     config: Path | None = None
@@ -45,7 +45,7 @@ class Session:
         configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()))
         return loaded
 
-    def with_config(self, file: Path) -> Session:
+    def with_config(self, file: Path) -> CliSession:
         """The same session with another settings file."""
         return replace(self, config=file)
 
@@ -64,9 +64,9 @@ class _PresentStderr(io.TextIOBase):
         return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
-def session_of(ctx: typer.Context) -> Session:
+def session_of(ctx: typer.Context) -> CliSession:
     """The Session of this run."""
-    return ctx.ensure_object(Session)
+    return ctx.ensure_object(CliSession)
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:

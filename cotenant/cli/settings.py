@@ -14,7 +14,7 @@ from cotenant.cli.output import Format, NoHeadersOption, OutputOption, message, 
 from cotenant.model.table import Column, Kind, Schema, Table
 from cotenant.settings import docs as pages
 from cotenant.settings.catalogue import catalogue, masked
-from cotenant.settings.load import Loaded, Source, value_at
+from cotenant.settings.load import Loaded, SettingSource, value_at
 from cotenant.settings.root import Settings
 
 app = new_app()
@@ -64,7 +64,7 @@ def validate(
     """Check a settings file, the environment and --set; exit code 2 and the first mistake when one is wrong."""
     session = session_of(ctx)
     loaded = (session if file is None else session.with_config(file)).load()
-    count = sum(origin.source is not Source.DEFAULT for origin in loaded.origins.values())
+    count = sum(origin.source is not SettingSource.DEFAULT for origin in loaded.origins.values())
     message(f"valid: {count} of {len(loaded.origins)} settings are set, the others are at their default")
 
 

@@ -30,7 +30,7 @@ DEFAULT_CLUSTER = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ScanTarget:
     """Whom to ask, under which name to store what it says, how it was found, and what the Kubernetes API shows."""
 
     source: PrometheusSource
@@ -39,7 +39,7 @@ class Asked:
     live: LiveCluster | None = None
 
 
-def metric_source(settings: Settings, cluster: str | None) -> Asked:
+def metric_source(settings: Settings, cluster: str | None) -> ScanTarget:
     """The metric source of the settings, else of the kubeconfig's cluster; UsageError when there is neither."""
     from profiler.prometheus import PrometheusSource
 
@@ -63,7 +63,7 @@ def metric_source(settings: Settings, cluster: str | None) -> Asked:
             fix="Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history.",
         )
     marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
-    return Asked(PrometheusSource(prometheus, name, marks), name, how, live)
+    return ScanTarget(PrometheusSource(prometheus, name, marks), name, how, live)
 
 
 def has_kubeconfig(settings: Settings, env: Mapping[str, str]) -> bool:

@@ -59,7 +59,7 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
 
 @contextmanager
 def watched(settings: Settings, desk: ClusterChangeService | None, store: Store | None = None) -> Iterator[None]:
-    """A watcher beside whatever runs inside, where there is a desk and the settings want it."""
+    """Runs a watcher beside the body, where there is a change service and the settings enable it."""
     if desk is None or not settings.actions.watch:
         yield
         return

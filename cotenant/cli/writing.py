@@ -21,7 +21,7 @@ from cotenant.model.errors import CotenantError, NoData, UsageError
 from cotenant.model.identity import ContainerRef, WorkloadRef
 
 if TYPE_CHECKING:
-    from cotenant.cli.report import Contents
+    from cotenant.cli.report import ReportContents
     from cotenant.edges.store import Store
     from cotenant.model.recommendation import Recommendation
     from cotenant.model.table import Schema, Table
@@ -172,12 +172,12 @@ def _report(results: Results, folder: Path | None) -> None:
         message(f"written: {folder / REPORT_NAME}")
 
 
-def _contents(results: Results) -> Contents:
-    from cotenant.cli.report import Contents
+def _contents(results: Results) -> ReportContents:
+    from cotenant.cli.report import ReportContents
     from cotenant.model.views import FINDINGS, WORKLOADS, Overview
 
     quality = results.store.read_quality()
-    return Contents(
+    return ReportContents(
         overview=results.store.read_document("overview", Overview),
         rows=results.rows,
         recommendations={r.container: r for r in results.recommendations()},

@@ -1,4 +1,4 @@
-"""EDGE: what node agents told, read from the cluster: their Events as acts, and how many of them run.
+"""EDGE: reports of node agents, read from the cluster: their Events as actions, and how many agents run.
 
     Events of the agents --acts_of--> Acts;  pods of the DaemonSet -> how many agents, how many of them dry runs
 
@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cotenant.edges.kube import KubeClient
-from cotenant.model.enforcement import ACT_ANNOTATION, LANES, Act, Found, Gathering, lane_of
+from cotenant.model.enforcement import ACT_ANNOTATION, LANES, AgentAction, EnforcementHistory, Gathering, lane_of
 from cotenant.model.errors import ClusterError, ClusterForbidden, CotenantError
 from cotenant.model.protocol import NODE_AGENT
 
@@ -33,7 +33,7 @@ RIGHT: Final = "Allow `list` on events.k8s.io/events, as deploy/rbac/reader.yaml
 UNCOUNTED: Final = "how many agents run could not be counted: pods may not be listed"
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _EventMeta(msgspec.Struct, rename="camel"):
     uid: str = ""
     annotations: dict[str, str] | None = None
     creation_timestamp: str = ""
@@ -45,7 +45,7 @@ class _Regarding(msgspec.Struct):
     namespace: str = ""
 
 
-class _Series(msgspec.Struct, rename="camel"):
+class _EventSeries(msgspec.Struct, rename="camel"):
     count: int = 0
     last_observed_time: str = ""
 
@@ -53,14 +53,14 @@ class _Series(msgspec.Struct, rename="camel"):
 class EventWire(msgspec.Struct, rename="camel"):
     """Of an Event what an Act needs."""
 
-    metadata: _Meta
+    metadata: _EventMeta
     event_time: str | None = None
     reporting_controller: str = ""
     reason: str = ""
     note: str = ""
     type: str = ""
     regarding: _Regarding = msgspec.field(default_factory=_Regarding)
-    series: _Series | None = None
+    series: _EventSeries | None = None
 
 
 class _Env(msgspec.Struct):
@@ -68,42 +68,42 @@ class _Env(msgspec.Struct):
     value: str = ""
 
 
-class _Container(msgspec.Struct):
+class _AgentContainer(msgspec.Struct):
     env: list[_Env] | None = None
 
 
-class _PodSpec(msgspec.Struct, rename="camel"):
+class _AgentPodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
-    containers: list[_Container] | None = None
+    containers: list[_AgentContainer] | None = None
 
 
-class PodWire(msgspec.Struct):
+class AgentPodWire(msgspec.Struct):
     """Of an agent's pod where it runs and as what."""
 
-    spec: _PodSpec
+    spec: _AgentPodSpec
 
 
-def ask(client: KubeClient, now_seconds: float) -> Found:
-    """One look. A right that is missing, or a server that does not answer, is told in the gathering and not raised."""
+def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
+    """Read once. A missing right, or a server that does not answer, is noted in the gathering and not raised."""
     try:
         events = client.list(EVENTS, EventWire, fieldSelector=OURS)
     except ClusterForbidden as error:
-        return Found(gathering=_failed(error, now_seconds, error.fix or RIGHT, forbidden=True))
+        return EnforcementHistory(gathering=_failed(error, now_seconds, error.fix or RIGHT, forbidden=True))
     except ClusterError as error:
-        return Found(gathering=_failed(error, now_seconds, error.fix))
+        return EnforcementHistory(gathering=_failed(error, now_seconds, error.fix))
     acts = tuple(acts_of(events, now_seconds))
-    return Found(acts, gathering=counted(client, acts, now_seconds))
+    return EnforcementHistory(acts, gathering=counted(client, acts, now_seconds))
 
 
 def _failed(error: CotenantError, now_seconds: float, fix: str, *, forbidden: bool = False) -> Gathering:
     return Gathering(now_seconds, trouble=error.message, fix=fix, forbidden=forbidden)
 
 
-def counted(client: KubeClient, acts: Iterable[Act], now_seconds: float) -> Gathering:
-    """How many agents run: pods of the DaemonSet, and nodes that an agent outside of it told of."""
+def counted(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
+    """How many agents run: pods of the DaemonSet, and nodes that an agent outside of it reported."""
     reporting_nodes = {act.node for act in acts if act.node}
     try:
-        pods = client.list("/api/v1/pods", PodWire, labelSelector=AGENT_PODS)
+        pods = client.list("/api/v1/pods", AgentPodWire, labelSelector=AGENT_PODS)
     except ClusterError:
         return Gathering(now_seconds, sources=(SOURCE,), agents=len(reporting_nodes) or None, notes=(UNCOUNTED,))
     nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name}
@@ -111,12 +111,12 @@ def counted(client: KubeClient, acts: Iterable[Act], now_seconds: float) -> Gath
     return Gathering(now_seconds, sources=(SOURCE,), agents=len(nodes | reporting_nodes), dry_agents=dry)
 
 
-def _dry(pod: PodWire) -> bool:
+def _dry(pod: AgentPodWire) -> bool:
     values = [e.value.lower() for c in pod.spec.containers or () for e in c.env or () if e.name == DRY_RUN]
     return not values or values[-1] not in ("false", "0", "no", "off")
 
 
-def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[Act]:
+def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAction]:
     """One Act an Event: the newest of its series, with the number of all of them."""
     for event in events:
         if event.reporting_controller == NODE_AGENT:
@@ -124,22 +124,22 @@ def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[Act]:
             yield _bounded(act, event, now_seconds)
 
 
-def _noted(event: EventWire) -> Act | None:
+def _noted(event: EventWire) -> AgentAction | None:
     text = (event.metadata.annotations or {}).get(ACT_ANNOTATION)
     if not text:
         return None
     try:
-        return msgspec.json.decode(text, type=Act)
+        return msgspec.json.decode(text, type=AgentAction)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
 
-def _plain(event: EventWire) -> Act:
+def _plain(event: EventWire) -> AgentAction:
     """Of an agent that does not annotate; on which node a pod is, such an Event does not say."""
     about = event.regarding
     strategy = event.note.split(" ", 1)[0].rstrip(":")
     strategy = strategy if strategy in LANES else ""
-    return Act(
+    return AgentAction(
         time_seconds=0.0,
         node=about.name if about.kind == "Node" else "",
         lane=lane_of(strategy, event.reason),
@@ -151,7 +151,7 @@ def _plain(event: EventWire) -> Act:
     )
 
 
-def _bounded(act: Act, event: EventWire, now_seconds: float) -> Act:
+def _bounded(act: AgentAction, event: EventWire, now_seconds: float) -> AgentAction:
     last = event.series.last_observed_time if event.series else ""
     latest = now_seconds + EARLY_SECONDS
     moments = (act.time_seconds, *map(_seconds, (last, event.event_time or "", event.metadata.creation_timestamp)))

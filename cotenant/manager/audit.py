@@ -1,4 +1,4 @@
-"""EDGE: who did what, to which object, why, and from what to what: a log line a write, and the manager's metrics."""
+"""EDGE: audit of writes: a log line each (actor, object, reason, old and new value), and the manager's metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from cotenant.edges.telemetry import Metrics
-from cotenant.manager.contract import FIELD_MANAGER, Decision
+from cotenant.manager.contract import FIELD_MANAGER, ControllerDecision
 from cotenant.manager.feature import FeatureState
 from cotenant.model.intent import Address, Delete, Intent, Outcome, Patch
 
@@ -42,7 +42,7 @@ class Audit:
         )
         self._noted: dict[str, set[str]] = {}
 
-    def decided(self, feature: str, decision: Decision, seconds: float) -> None:
+    def decided(self, feature: str, decision: ControllerDecision, seconds: float) -> None:
         """A feature looked at everything."""
         self._seconds.labels(feature).observe(seconds)
         counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""EDGE: how every feature stands, told wherever people look: a log line, a metric, a ConfigMap, an Event, a probe.
+"""EDGE: publishes the state of every feature: a log line, a metric, a ConfigMap, an Event, a probe.
 
 The board is a feature itself: the ConfigMap is decided and written like everything else, and when the right for it is
 missing, the others go on.
@@ -15,15 +15,15 @@ import structlog
 
 from cotenant.edges.kube import EventRecorder, Regarding
 from cotenant.manager.audit import Audit
-from cotenant.manager.contract import Decision, Note
-from cotenant.manager.feature import STATUS_CONFIG_MAP, FeatureState, Standing, status_intent
+from cotenant.manager.contract import ControllerDecision, ObjectNote
+from cotenant.manager.feature import STATUS_CONFIG_MAP, ControllerCondition, FeatureState, status_intent
 from cotenant.manager.loop import Changes
 from cotenant.model.intent import Outcome
 from cotenant.model.protocol import SCHEDULING_GROUP
 
 LOOK_SECONDS: Final = 2.0
-QUIET: Final = frozenset(s for s in Standing if not s.broken and s is not Standing.DEGRADED)
-"""States that are told as information, the others as warnings."""
+QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
+"""States that are logged as information; the others are warnings."""
 log = structlog.get_logger(__name__)
 
 
@@ -49,7 +49,7 @@ class Board:
             return dict(self._states)
 
     def report(self, state: FeatureState) -> None:
-        """A feature's state after a round; told when it is another than before."""
+        """Takes a feature's state after a round; publishes it when it differs from the last one."""
         self._audit.stands(state)
         with self._lock:
             before = self._states.get(state.feature)
@@ -64,21 +64,21 @@ class Board:
         if self._events and state.standing not in QUIET:
             self._events.record(self._subject(), state.standing.value, f"{state.feature}: {state.message}", True)
 
-    def tell(self, notes: Sequence[Note]) -> None:
+    def tell(self, notes: Sequence[ObjectNote]) -> None:
         """What a feature has to say about objects: warnings become Events."""
         for note in notes:
             if self._events and note.warning:
                 self._events.record(self._regarding(note.subject), note.reason, note.message, True)
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - the loop's signature
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """The ConfigMap, when a state is another than it shows; Events that are due."""
         if self._events:
             self._events.flush()
         states = {name: state for name, state in self.states.items() if name != self.name}
         if not states or states == self._shown:
-            return Decision()
+            return ControllerDecision()
         self._offered = states
-        return Decision((status_intent(self._namespace, states),))
+        return ControllerDecision((status_intent(self._namespace, states),))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """What the ConfigMap shows now."""
@@ -87,7 +87,11 @@ class Board:
 
     def wrong(self) -> str:
         """What keeps us from being ready, in words; empty when every feature works, stands by or waits for a person."""
-        waiting = [s for s in self.states.values() if s.standing in (Standing.WAITING, Standing.UNREACHABLE)]
+        waiting = [
+            s
+            for s in self.states.values()
+            if s.standing in (ControllerCondition.WAITING, ControllerCondition.UNREACHABLE)
+        ]
         return "; ".join(f"{s.feature}: {s.message}" for s in waiting)
 
     def _subject(self) -> Regarding:

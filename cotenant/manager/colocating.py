@@ -1,4 +1,4 @@
-"""EDGE: the controller of batch-cpu, batch-memory, mid-cpu and mid-memory as the loop runs it.
+"""EDGE: the controller of the extended resources batch-cpu, batch-memory, mid-cpu and mid-memory.
 
 Mirrors feed `recommender.colocation.state` with what changed; every round computes all nodes at once and writes those
 that are worth it. The configuration follows the ConfigMap: missing means off (amounts are withdrawn), unreadable means
@@ -15,7 +15,7 @@ import msgspec
 
 from cotenant.edges.kube import Mirror
 from cotenant.manager.configuring import config_data
-from cotenant.manager.contract import Decision, Note
+from cotenant.manager.contract import ControllerDecision, ObjectNote
 from cotenant.manager.loop import Changes, Key
 from cotenant.manager.node_slo import notes_of
 from cotenant.manager.results import ProdPeak, RunResults
@@ -25,7 +25,7 @@ from cotenant.model.errors import CotenantError
 from cotenant.model.intent import Address, Intent, Outcome
 from cotenant.model.nodemetric import NodeMetric
 from cotenant.model.protocol import SLO_CONFIG_MAP
-from cotenant.model.slo_config import Finding, parse
+from cotenant.model.slo_config import SloConfigFinding, parse
 from cotenant.model.slo_forms import SloKey
 from cotenant.model.usage import DAY_SECONDS
 from recommender.colocation.columns import PeakForecast
@@ -37,7 +37,7 @@ from recommender.colocation.zones import publish_zones
 SUBJECT: Final = f"configmaps/{SLO_CONFIG_MAP}"
 
 
-class Colocating:
+class ColocationController:
     """Feature `colocation`."""
 
     name = "colocation"
@@ -55,11 +55,11 @@ class Colocating:
         self._text: str | None = None
         self._config: ColocationConfig | None = ColocationConfig()
         self._wrong: CotenantError | None = None
-        self._ineffective: tuple[Finding, ...] = ()
+        self._ineffective: tuple[SloConfigFinding, ...] = ()
         self._written: dict[str, float] = {}
         self._now_seconds = 0.0
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
         """Writes for the nodes whose amounts are not what they should be."""
         self._now_seconds = now_seconds
         self._take(changes)
@@ -67,10 +67,10 @@ class Colocating:
         self._foresee(now_seconds)
         notes = self._notes()
         if self._config is None:
-            return Decision(notes=notes)
+            return ControllerDecision(notes=notes)
         computed = self._state.compute(now_seconds)
         intents = publish(self._state.facts, self._state.strategies, computed, self._written, now_seconds)
-        return Decision((*intents, *self._zones(computed)), notes, self._before(intents))
+        return ControllerDecision((*intents, *self._zones(computed)), notes, self._before(intents))
 
     def _zones(self, computed: Computed) -> Iterator[Intent]:
         """Writes of NUMA zones, where an agent keeps a NodeResourceTopology of the node."""
@@ -126,15 +126,17 @@ class Colocating:
             i.address: msgspec.json.encode(current).decode() for i in intents if (current := amounts[i.address.name])
         }
 
-    def _notes(self) -> tuple[Note, ...]:
+    def _notes(self) -> tuple[ObjectNote, ...]:
         """What is wrong with the configuration, and with single nodes' own words."""
-        notes = [Note(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes]
+        notes = [
+            ObjectNote(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes
+        ]
         if self._wrong is not None:
             consequence = (
                 "The last good value stays in force." if self._config else "No good value is known: nothing is done."
             )
             text = f"{self._wrong.message}. {consequence} {self._wrong.fix}"
-            notes.append(Note(SUBJECT, "InvalidConfig", text, warning=True))
+            notes.append(ObjectNote(SUBJECT, "InvalidConfig", text, warning=True))
         return (*notes, *notes_of(self._ineffective))
 
     def _take(self, changes: Changes) -> None:

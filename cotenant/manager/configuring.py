@@ -1,4 +1,4 @@
-"""EDGE: the controller of NodeSLO as the loop runs it: it reads mirrors and leaves the deciding to `node_slo`."""
+"""EDGE: the controller of NodeSLO: reads mirrors, calls `node_slo.decide`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from cotenant.edges.kube import Mirror
-from cotenant.manager.contract import Decision
+from cotenant.manager.contract import ControllerDecision
 from cotenant.manager.loop import Changes
-from cotenant.manager.node_slo import Configured, LabelledNode, decide
+from cotenant.manager.node_slo import LabelledNode, NodeSloView, decide
 from cotenant.manager.watched import WatchedNode
 from cotenant.model.intent import Outcome
 from cotenant.model.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP
@@ -29,7 +29,7 @@ def config_data(configs: Mirror[ConfigMapObject]) -> dict[str, str] | None:
     return (config.data or {}) if config else None
 
 
-class NodeSlos:
+class NodeSloController:
     """Feature `node-slo`."""
 
     name = "node-slo"
@@ -41,7 +41,7 @@ class NodeSlos:
         self._mirrors = mirrors
         self._config = SloConfig()
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - the loop's signature
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """One NodeSLO a node, where it differs from what the ConfigMap says for it."""
         self._config = self._config.updated(config_data(self._mirrors["config"]))
         nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
@@ -50,7 +50,7 @@ class NodeSlos:
             LabelledNode(n.owned, n.node.labels, n.node.annotations.get(NETWORK_BANDWIDTH_ANNOTATION, ""))
             for n in nodes.values()
         )
-        return decide(Configured(self._config, labelled, slos))
+        return decide(NodeSloView(self._config, labelled, slos))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirror shows what was written."""

@@ -1,4 +1,4 @@
-"""What every controller of the manager is: it reads a view of the cluster and says what should be written, no more.
+"""The contract of the manager's controllers: each reads a view of the cluster and returns the writes to make.
 
 `decide` is pure: a view that shows the same gives the same decision, and a view that shows our own work gives none. The
 loop (`cotenant.manager.loop`) fetches views, sends intents under the Lease and turns a controller off whose right is
@@ -19,7 +19,7 @@ FIELD_MANAGER: Final = "cotenant-manager"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Note:
+class ObjectNote:
     """Something a person should know about an object; `reason` is CamelCase, as conditions and Events write it.
 
     warning: it becomes an Event and stands in the feature's condition; otherwise it is only counted.
@@ -32,11 +32,11 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ControllerDecision:
     """What to write, and what to tell."""
 
     intents: tuple[Intent, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ObjectNote, ...] = ()
     before: Mapping[Address, str] = field(default_factory=dict)
     """For the audit: what stands there now of what an intent changes, in short; missing where there is nothing."""
 

@@ -30,7 +30,7 @@ from cotenant.model.intent import Address, Apply
 STATUS_CONFIG_MAP: Final = "cotenant-status"
 
 
-class Standing(StrEnum):
+class ControllerCondition(StrEnum):
     """Reason of a feature's state, as conditions write it."""
 
     UP = "Up"
@@ -58,12 +58,16 @@ class Standing(StrEnum):
     @property
     def works(self) -> bool:
         """Whether it decides and, where it may, writes."""
-        return self in {Standing.UP, Standing.DRY_RUN, Standing.DEGRADED}
+        return self in {ControllerCondition.UP, ControllerCondition.DRY_RUN, ControllerCondition.DEGRADED}
 
     @property
     def broken(self) -> bool:
         """Whether somebody has to do something before it works."""
-        return not self.works and self not in {Standing.STANDBY, Standing.WAITING, Standing.NO_DATA}
+        return not self.works and self not in {
+            ControllerCondition.STANDBY,
+            ControllerCondition.WAITING,
+            ControllerCondition.NO_DATA,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class FeatureState:
     """How a feature stands, why, and since when."""
 
     feature: str
-    standing: Standing
+    standing: ControllerCondition
     message: str = ""
     since_seconds: float = 0.0
 
@@ -80,19 +84,21 @@ class FeatureState:
         return other is not None and (self.standing, self.message) == (other.standing, other.message)
 
 
-def standing_of(error: Exception) -> Standing:
+def standing_of(error: Exception) -> ControllerCondition:
     """What an error means for the feature that met it."""
-    kinds: dict[type[Exception], Standing] = {
-        ClusterNamespaceGone: Standing.DEGRADED,
-        ClusterObjectGone: Standing.DEGRADED,
-        ClusterForbidden: Standing.FORBIDDEN,
-        ClusterAbsent: Standing.ABSENT,
-        ClusterUnreachable: Standing.UNREACHABLE,
-        NotLeader: Standing.STANDBY,
-        NoData: Standing.NO_DATA,
+    kinds: dict[type[Exception], ControllerCondition] = {
+        ClusterNamespaceGone: ControllerCondition.DEGRADED,
+        ClusterObjectGone: ControllerCondition.DEGRADED,
+        ClusterForbidden: ControllerCondition.FORBIDDEN,
+        ClusterAbsent: ControllerCondition.ABSENT,
+        ClusterUnreachable: ControllerCondition.UNREACHABLE,
+        NotLeader: ControllerCondition.STANDBY,
+        NoData: ControllerCondition.NO_DATA,
     }
     first_match = next((standing for kind, standing in kinds.items() if isinstance(error, kind)), None)
-    return first_match or (Standing.DEGRADED if isinstance(error, CotenantError) else Standing.FAILED)
+    return first_match or (
+        ControllerCondition.DEGRADED if isinstance(error, CotenantError) else ControllerCondition.FAILED
+    )
 
 
 def message_of(error: Exception) -> str:

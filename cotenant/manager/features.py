@@ -1,4 +1,4 @@
-"""EDGE: the list of features: what each is called, and how it is made of the manager's parts."""
+"""EDGE: the list of features: their names, and how each is built from the manager's parts."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Final
 
 from cotenant.edges.kube import KubeClient, Mirror
 from cotenant.edges.telemetry import Metrics
-from cotenant.manager.colocating import Colocating
-from cotenant.manager.configuring import NodeSlos
+from cotenant.manager.colocating import ColocationController
+from cotenant.manager.configuring import NodeSloController
 from cotenant.manager.gates import Gates
 from cotenant.manager.loop import Feature
-from cotenant.manager.measuring import Measuring
+from cotenant.manager.measuring import NodeMetricController
 from cotenant.manager.mirrors import READ
-from cotenant.manager.planning import Planning
-from cotenant.manager.publishing import Forecasts, Recommendations
-from cotenant.manager.reserving import Reserving
+from cotenant.manager.planning import PlanController
+from cotenant.manager.publishing import ForecastController, RecommendationController
+from cotenant.manager.reserving import ReservationController
 from cotenant.manager.results import RunResults
 from cotenant.settings.root import Settings
 from profiler.node_metric.source import NodeMetricSource
 
 NAMES: Final = tuple(READ)
-"""In the order in which they are told."""
+"""In the order in which they are reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class FeatureDependencies:
     """What features are made of."""
 
     client: KubeClient
@@ -36,9 +36,9 @@ class Parts:
     metrics: Metrics | None = None
 
 
-def features(parts: Parts, names: Sequence[str]) -> list[Feature]:
+def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
     """One of each wanted feature that can run here; node-metric needs a Prometheus."""
-    makers: dict[str, Callable[[Parts], Feature]] = {
+    makers: dict[str, Callable[[FeatureDependencies], Feature]] = {
         "colocation": _colocating,
         "node-slo": _node_slos,
         "node-metric": _measuring,
@@ -51,33 +51,35 @@ def features(parts: Parts, names: Sequence[str]) -> list[Feature]:
     return [makers[name](parts) for name in names if name in makers and name not in missing]
 
 
-def _colocating(parts: Parts) -> Feature:
-    return Colocating(parts.mirrors, parts.results, parts.settings.manager.resync_seconds)
+def _colocating(parts: FeatureDependencies) -> Feature:
+    return ColocationController(parts.mirrors, parts.results, parts.settings.manager.resync_seconds)
 
 
-def _node_slos(parts: Parts) -> Feature:
-    return NodeSlos(parts.mirrors, parts.settings.manager.resync_seconds)
+def _node_slos(parts: FeatureDependencies) -> Feature:
+    return NodeSloController(parts.mirrors, parts.settings.manager.resync_seconds)
 
 
-def _measuring(parts: Parts) -> Feature:
+def _measuring(parts: FeatureDependencies) -> Feature:
     source = NodeMetricSource(parts.settings.profiler.prometheus)
-    return Measuring(parts.mirrors, source, parts.results, parts.settings.manager.node_metric_interval_seconds)
+    return NodeMetricController(
+        parts.mirrors, source, parts.results, parts.settings.manager.node_metric_interval_seconds
+    )
 
 
-def _recommendations(parts: Parts) -> Feature:
-    return Recommendations(parts.client.sibling(), parts.results, parts.settings.manager)
+def _recommendations(parts: FeatureDependencies) -> Feature:
+    return RecommendationController(parts.client.sibling(), parts.results, parts.settings.manager)
 
 
-def _forecasts(parts: Parts) -> Feature:
-    return Forecasts(parts.client.sibling(), parts.mirrors["nodes"], parts.results, parts.settings.manager)
+def _forecasts(parts: FeatureDependencies) -> Feature:
+    return ForecastController(parts.client.sibling(), parts.mirrors["nodes"], parts.results, parts.settings.manager)
 
 
-def _reserving(parts: Parts) -> Feature:
+def _reserving(parts: FeatureDependencies) -> Feature:
     if parts.settings.reservations.handled_by == "koordinator":
         return Gates(parts.mirrors)
     registry = parts.metrics.registry if parts.metrics else None
-    return Reserving(parts.client.sibling(), parts.mirrors, parts.settings.reservations, registry)
+    return ReservationController(parts.client.sibling(), parts.mirrors, parts.settings.reservations, registry)
 
 
-def _planning(parts: Parts) -> Feature:
-    return Planning(parts.client.sibling(), parts.mirrors, parts.results, parts.settings)
+def _planning(parts: FeatureDependencies) -> Feature:
+    return PlanController(parts.client.sibling(), parts.mirrors, parts.results, parts.settings)

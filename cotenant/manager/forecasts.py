@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, Decision, Note
-from cotenant.manager.published import Owned, PublishedMeta, moment, seconds_of
+from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
+from cotenant.manager.published import ExistingObject, PublishedMeta, moment, seconds_of
 from cotenant.manager.results import NodeOutlook, RunResults, SeriesOutlook
 from cotenant.model.errors import QuantityError
 from cotenant.model.intent import Address, Apply
@@ -42,7 +42,7 @@ class _Memory(msgspec.Struct, rename={"median": "q50Bytes", "high": "q95Bytes"})
     peak: str | int = 0
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _PublishedForecastSpec(msgspec.Struct, rename="camel"):
     start: str = ""
     step_seconds: int = 1800
     valid_until: str = ""
@@ -55,7 +55,7 @@ class UsageForecastObject(msgspec.Struct):
     """A UsageForecast CR as it is in the cluster."""
 
     metadata: PublishedMeta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: _PublishedForecastSpec = msgspec.field(default_factory=_PublishedForecastSpec)
 
     def series(self, resource: Resource) -> _Cpu | _Memory | None:
         """Published figures of one resource, if there are any."""
@@ -63,29 +63,29 @@ class UsageForecastObject(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Forecasted:
+class ForecastView:
     """What the controller looks at: the last run, the CRs by name, and the nodes that exist."""
 
     results: RunResults
     there: Mapping[str, UsageForecastObject]
-    nodes: Mapping[str, Owned]
+    nodes: Mapping[str, ExistingObject]
 
 
-def decide(view: Forecasted, now_seconds: float, settings: ManagerSettings) -> Decision:
+def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) -> ControllerDecision:
     """One intent for each node whose published forecast is missing, has moved or ends soon."""
     intents: list[Apply] = []
-    notes: list[Note] = []
+    notes: list[ObjectNote] = []
     for outlook in view.results.nodes:
         node, published = view.nodes.get(outlook.node), view.there.get(outlook.node)
         if node is None or outlook.end_seconds <= now_seconds:
             continue  # the node is gone, or the run is so old that nothing of its horizon is left
         if published is not None and not published.metadata.ours:
-            notes.append(Note(f"{PLURAL}/{outlook.node}", "NotOurs", "Somebody else made it; it is left alone."))
+            notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "Somebody else made it; it is left alone."))
             continue
         if why := news(outlook, published, now_seconds, settings):
             address = Address(OWN_GROUP, PLURAL, outlook.node)
             intents.append(Apply(address, _body(outlook, node), why=why))
-    return Decision(tuple(intents), tuple(notes), _before(intents, view.there))
+    return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
 
 
 def _before(intents: Sequence[Apply], published: Mapping[str, UsageForecastObject]) -> dict[Address, str]:
@@ -153,7 +153,7 @@ def _amount(resource: Resource, text: str | int) -> int:
         return 0
 
 
-def _body(outlook: NodeOutlook, node: Owned) -> dict[str, Any]:
+def _body(outlook: NodeOutlook, node: ExistingObject) -> dict[str, Any]:
     return {
         "apiVersion": OWN_GROUP,
         "kind": "UsageForecast",

@@ -1,4 +1,4 @@
-"""EDGE: Reservations where Koordinator's own scheduler deals with them: no pod waits in our gate for room from us.
+"""EDGE: Reservations where Koordinator's scheduler handles them: removes our scheduling gate from pods.
 
 A manager that handed room over before, under other settings, has left a promise and perhaps pods that wait for it.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.edges.kube import Mirror
-from cotenant.manager.contract import Decision
+from cotenant.manager.contract import ControllerDecision
 from cotenant.manager.loop import Changes
 from cotenant.manager.reserving import guard_of
 from cotenant.model.intent import Outcome
@@ -29,10 +29,10 @@ class Gates:
         """mirrors: those of feature `reservations`; SwapGuards need not be installed."""
         self._mirrors = mirrors
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - it looks at everything
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
         """Withdraw what an earlier manager promised."""
         pending = self._mirrors["pending-pods"].snapshot().values()
-        return Decision(withdrawn(guard_of(self._mirrors["swapguards"]), pending, now_seconds))
+        return ControllerDecision(withdrawn(guard_of(self._mirrors["swapguards"]), pending, now_seconds))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""

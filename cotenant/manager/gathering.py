@@ -1,4 +1,4 @@
-"""EDGE: the manager listens to node agents and keeps what they tell for the dashboard.
+"""EDGE: collects the Events of node agents and stores them for the dashboard.
 
     Events of the agents --Mirror--> changed ones --> acts --> gathering_child --> store
 
@@ -20,22 +20,22 @@ import structlog
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import KubeClient, Mirror
 from cotenant.manager.agents import EVENTS, OURS, RIGHT, EventWire, acts_of, counted
-from cotenant.manager.gathering_child import Job
+from cotenant.manager.gathering_child import CollectorJob
 from cotenant.manager.sending import Leadership
-from cotenant.model.enforcement import Act, Gathering
+from cotenant.model.enforcement import AgentAction, Gathering
 from cotenant.model.errors import ClusterForbidden, CotenantError
 from cotenant.settings.root import Settings
 
 CHILD: Final = ("-m", "cotenant.manager.gathering_child")
 QUIET_SECONDS: Final = 600.0
-"""Without news the store is told after so long that somebody looked."""
+"""Without news, the time of the last look is stored this often."""
 CHILD_SECONDS: Final = 600.0
 """A child that has not kept its look after so long, with a store that does not answer, is ended."""
 POLL_SECONDS: Final = 0.5
 log = structlog.get_logger(__name__)
 
 
-class Gatherer:
+class EnforcementCollector:
     """One thread; it keeps something only while the Lease is held."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Gatherer:
         acts, gathering = self._heard(now)
         if not acts and now - self._kept_seconds < QUIET_SECONDS:
             return False
-        job = Job(self._settings, self._cluster, gathering, acts)
+        job = CollectorJob(self._settings, self._cluster, gathering, acts)
         stored = self._child(msgspec.json.encode(job)) == 0
         if stored:
             if not gathering.trouble:  # otherwise nothing was read of what waits
@@ -96,7 +96,7 @@ class Gatherer:
                 else:
                     return child.returncode
 
-    def _heard(self, now: float) -> tuple[tuple[Act, ...], Gathering]:
+    def _heard(self, now: float) -> tuple[tuple[AgentAction, ...], Gathering]:
         error = self._mirror.error
         if error is not None:
             return (), _failed(error, now)

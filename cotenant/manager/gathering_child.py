@@ -1,6 +1,6 @@
-"""EDGE: what agents told goes into the store from a process of its own: the manager itself holds no Parquet.
+"""EDGE: stores the reports of agents, in a process of its own: the manager itself loads no Parquet library.
 
-Reads `Job` as JSON from stdin. Exit code 0 when it is kept; 1 with the reason on stderr.
+Reads `CollectorJob` as JSON from stdin. Exit code 0 when it is kept; 1 with the reason on stderr.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import structlog
 
 from cotenant.edges.store import Store
 from cotenant.edges.telemetry import configure_logging
-from cotenant.model.enforcement import Act, Found, Gathering
-from cotenant.model.enforcement_tables import Keep
+from cotenant.model.enforcement import AgentAction, EnforcementHistory, Gathering
+from cotenant.model.enforcement_tables import Retention
 from cotenant.model.errors import CotenantError, SourceError
 from cotenant.pipeline.enforcement import keep
 from cotenant.settings.root import Settings
@@ -26,21 +26,21 @@ LANE_HOURS: Final = 6.0
 log = structlog.get_logger(__name__)
 
 
-class Job(msgspec.Struct):
+class CollectorJob(msgspec.Struct):
     """What was heard, and where it goes."""
 
     settings: Settings
     cluster: str
     gathering: Gathering
-    acts: tuple[Act, ...] = ()
+    acts: tuple[AgentAction, ...] = ()
 
 
-def bounds_of(settings: Settings, now_seconds: float) -> Keep:
+def bounds_of(settings: Settings, now_seconds: float) -> Retention:
     """How much is kept."""
-    return Keep(now_seconds, settings.manager.enforcement_days)
+    return Retention(now_seconds, settings.manager.enforcement_days)
 
 
-def with_lanes(history: Found, settings: Settings, bounds: Keep) -> Found:
+def with_lanes(history: EnforcementHistory, settings: Settings, bounds: Retention) -> EnforcementHistory:
     """CPU over time of the nodes that did something, where a Prometheus is set; the acts are kept without it too."""
     nodes = sorted({act.node for act in history.acts if act.node})[: bounds.nodes]
     if not nodes or not settings.profiler.prometheus.url:
@@ -56,16 +56,16 @@ def with_lanes(history: Found, settings: Settings, bounds: Keep) -> Found:
     return replace(history, lanes=tuple(node_lanes))
 
 
-def run(job: Job) -> Gathering:
+def run(job: CollectorJob) -> Gathering:
     """Keep it. CotenantError when the store cannot be written."""
     bounds = bounds_of(job.settings, job.gathering.gathered_seconds)
-    history = with_lanes(Found(job.acts, gathering=job.gathering), job.settings, bounds)
+    history = with_lanes(EnforcementHistory(job.acts, gathering=job.gathering), job.settings, bounds)
     return keep(Store(store_url(job.settings.store, os.environ), job.cluster), history, bounds)
 
 
 def main() -> int:
     """The job on stdin."""
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=CollectorJob)
     configure_logging(job.settings.telemetry)
     try:
         run(job)

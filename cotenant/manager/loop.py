@@ -1,4 +1,4 @@
-"""EDGE: one thread a feature: woken by changes or its interval, it decides on what the mirrors show and sends.
+"""EDGE: the control loop, one thread a feature: wakes on a change or an interval, decides on the mirrors, sends writes.
 
 Level-triggered: a round looks at the whole present state, never at a history of events, so that a lost one costs a
 round and nothing else. A feature freezes (does nothing, not zero) while a mirror that it needs is missing or stale;
@@ -19,8 +19,8 @@ import structlog
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube import Mirror
 from cotenant.manager.audit import Audit, action
-from cotenant.manager.contract import Decision, Note
-from cotenant.manager.feature import FeatureState, Standing, message_of, standing_of
+from cotenant.manager.contract import ControllerDecision, ObjectNote
+from cotenant.manager.feature import ControllerCondition, FeatureState, message_of, standing_of
 from cotenant.manager.sending import Leadership, Sender
 from cotenant.model.errors import ClusterAbsent, ClusterForbidden, NotLeader
 from cotenant.model.intent import Intent, Outcome
@@ -52,7 +52,7 @@ class Feature(Protocol):
     needs: tuple[str, ...]
     interval_seconds: float
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
         """What to write. `changes`: what became different in each mirror since the last call that returned."""
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
@@ -60,10 +60,10 @@ class Feature(Protocol):
 
 
 @dataclass(slots=True)
-class Round:
+class ControllerRound:
     """What one round did."""
 
-    decision: Decision = field(default_factory=Decision)
+    decision: ControllerDecision = field(default_factory=ControllerDecision)
     outcomes: list[Outcome] = field(default_factory=list)
 
 
@@ -108,18 +108,18 @@ class Hub:
             self.pass_on()
 
 
-class Reporter(Protocol):
+class RoundReporter(Protocol):
     """Hears of every round; from any thread."""
 
     def report(self, state: FeatureState) -> None:
         """How a feature stands after a round."""
 
-    def tell(self, notes: Sequence[Note]) -> None:
+    def tell(self, notes: Sequence[ObjectNote]) -> None:
         """What it has to say about objects."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LoopContext:
     """What all features share."""
 
     hub: Hub
@@ -127,16 +127,16 @@ class Surroundings:
     clock: Clock
     settings: ManagerSettings
     audit: Audit
-    board: Reporter
+    board: RoundReporter
 
 
 class FeatureRunner:
     """Runs one feature; with `manager.write` off it decides and sends nothing."""
 
-    def __init__(self, feature: Feature, sender: Sender, around: Surroundings) -> None:
+    def __init__(self, feature: Feature, sender: Sender, around: LoopContext) -> None:
         """Nothing runs yet."""
         self.feature = feature
-        self.last = Round()
+        self.last = ControllerRound()
         self.rounds = 0
         """Decisions so far."""
         self._sender, self._around = sender, around
@@ -165,7 +165,7 @@ class FeatureRunner:
 
         Decided anew a few times: the mirrors may lag behind the feature's own last write.
         """
-        closing: Callable[[float], Decision] | None = getattr(self.feature, "closing", None)
+        closing: Callable[[float], ControllerDecision] | None = getattr(self.feature, "closing", None)
         if closing is None or not self._settings.write:
             return
         try:
@@ -195,7 +195,7 @@ class FeatureRunner:
         while not self._stopping.is_set():
             state = self.round()
             self._around.board.report(state)
-            if not state.standing.broken or state.standing is Standing.STALE:
+            if not state.standing.broken or state.standing is ControllerCondition.STALE:
                 self._failures = 0
                 quiet = self._settings.retry_seconds
                 more = bool(self.last.outcomes)  # a new object's status is decided once the object is there
@@ -220,12 +220,12 @@ class FeatureRunner:
 
     def round(self) -> FeatureState:
         """Decide and send once; never raises."""
-        self.last = Round()
+        self.last = ControllerRound()
         try:
             return self._round()
         except Exception as error:  # one feature's fault must not end the others
             standing = standing_of(error)
-            if standing is Standing.FAILED:
+            if standing is ControllerCondition.FAILED:
                 log.exception("feature failed", feature=self.feature.name)
             return self._state(standing, message_of(error))
 
@@ -246,14 +246,16 @@ class FeatureRunner:
         self._around.audit.decided(self.feature.name, decision, self._took)
         self._around.board.tell(decision.notes)
         self.rounds += 1
-        self.last = Round(decision)
+        self.last = ControllerRound(decision)
         if not self._settings.write:
-            return self._state(Standing.DRY_RUN, f"{len(decision.intents)} writes are due; nothing is written.")
+            return self._state(
+                ControllerCondition.DRY_RUN, f"{len(decision.intents)} writes are due; nothing is written."
+            )
         return self._sent(self._sender.due(decision.intents), decision)
 
-    def _sent(self, intents: Sequence[Intent], decision: Decision) -> FeatureState:
+    def _sent(self, intents: Sequence[Intent], decision: ControllerDecision) -> FeatureState:
         outcomes = self._sender.send(intents)
-        self.last = Round(decision, outcomes)
+        self.last = ControllerRound(decision, outcomes)
         self.feature.sent(outcomes)
         self._around.audit.sent(self.feature.name, outcomes, decision.before)
         refusal = self._sender.refusal(decision.intents)
@@ -264,23 +266,23 @@ class FeatureRunner:
             return self._state(standing_of(worst), message_of(worst) + more)
         warnings = [note for note in decision.notes if note.warning]
         if warnings:
-            return self._state(Standing.DEGRADED, f"{warnings[0].subject}: {warnings[0].message}")
-        return self._state(Standing.UP)
+            return self._state(ControllerCondition.DEGRADED, f"{warnings[0].subject}: {warnings[0].message}")
+        return self._state(ControllerCondition.UP)
 
     def _blocked(self) -> FeatureState | None:
         """Why it must not decide now."""
         if self._settings.write and not self._around.leadership.held:
-            return self._state(Standing.STANDBY, self._around.leadership.standing)
+            return self._state(ControllerCondition.STANDBY, self._around.leadership.standing)
         for name in self.feature.needs:
             mirror = self._around.hub.mirrors[name]
             if isinstance(mirror.error, ClusterForbidden | ClusterAbsent):
                 return self._state(standing_of(mirror.error), message_of(mirror.error))
             if mirror.error is not None:
-                return self._state(Standing.UNREACHABLE, message_of(mirror.error))
+                return self._state(ControllerCondition.UNREACHABLE, message_of(mirror.error))
             if not mirror.wait_synced(0):
-                return self._state(Standing.WAITING, f"{name} are being listed.")
+                return self._state(ControllerCondition.WAITING, f"{name} are being listed.")
             if mirror.age_seconds() > self._settings.stale_seconds:
-                return self._state(Standing.STALE, f"{name}: no sign of life; everything is left as it is.")
+                return self._state(ControllerCondition.STALE, f"{name}: no sign of life; everything is left as it is.")
         return None
 
     def _take_heard(self) -> dict[str, set[Key]]:
@@ -295,25 +297,27 @@ class FeatureRunner:
             for name, keys in changes.items():
                 self._heard.setdefault(name, set()).update(keys)
 
-    def _pause(self, standing: Standing) -> float:
+    def _pause(self, standing: ControllerCondition) -> float:
         """Longer with each failure; what only a person can change is asked again slowly in the end."""
         self._failures += 1
-        if standing is Standing.ABSENT:
+        if standing is ControllerCondition.ABSENT:
             return self._settings.feature_retry_seconds
-        longest = self._settings.feature_retry_seconds if standing is Standing.FORBIDDEN else LONGEST_PAUSE_SECONDS
+        longest = (
+            self._settings.feature_retry_seconds if standing is ControllerCondition.FORBIDDEN else LONGEST_PAUSE_SECONDS
+        )
         wait = min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
         return wait * (0.5 + 0.5 * self._jitter.random())
 
-    def _state(self, standing: Standing, message: str = "") -> FeatureState:
+    def _state(self, standing: ControllerCondition, message: str = "") -> FeatureState:
         return FeatureState(self.feature.name, standing, message, self._around.clock.now_seconds())
 
 
 _GRAVITY: Final = {
-    Standing.STANDBY: -5,
-    Standing.UNREACHABLE: -4,
-    Standing.FORBIDDEN: -3,
-    Standing.ABSENT: -2,
-    Standing.FAILED: -1,
+    ControllerCondition.STANDBY: -5,
+    ControllerCondition.UNREACHABLE: -4,
+    ControllerCondition.FORBIDDEN: -3,
+    ControllerCondition.ABSENT: -2,
+    ControllerCondition.FAILED: -1,
 }
 """Of several errors in a round the one that explains the others; what one object was refused for comes last."""
 

@@ -1,4 +1,4 @@
-"""EDGE: the controller of NodeMetric as the loop runs it: for nodes that no agent reports, from Prometheus.
+"""EDGE: the controller of NodeMetric: reports nodes without an agent, from Prometheus.
 
 Every interval it looks which nodes have no living reporter; when there are none, nothing is asked. Where our own node
 agent reports, what prod will not use is still written here, because it is a forecast. Between two intervals it only
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from cotenant.edges.kube import Mirror
 from cotenant.manager.configuring import config_data
-from cotenant.manager.contract import FIELD_MANAGER, Decision, Note
+from cotenant.manager.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
 from cotenant.manager.loop import Changes
 from cotenant.manager.results import RunResults
 from cotenant.manager.watched import WatchedNode
@@ -44,7 +44,7 @@ class UsageSource(Protocol):
         """What was sampled up to now."""
 
 
-class Measuring:
+class NodeMetricController:
     """Feature `node-metric`."""
 
     name = "node-metric"
@@ -66,15 +66,15 @@ class Measuring:
         self._begun_seconds: float | None = None
         self._asked_seconds = float("-inf")
         self._open: dict[str, Report] = {}
-        self._notes: tuple[Note, ...] = ()
+        self._notes: tuple[ObjectNote, ...] = ()
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - the loop's signature
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """NodeMetrics of the nodes that nobody else reports, when they are due; else what is still open."""
         if self._begun_seconds is None:
             self._begun_seconds = now_seconds
         due = now_seconds - self._asked_seconds >= EARLY * self.interval_seconds
         if not due and not self._open:
-            return Decision(notes=self._notes)
+            return ControllerDecision(notes=self._notes)
         self._config = self._config.updated(config_data(self._mirrors["config"]))
         nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
         metrics: Mapping[tuple[str, str], NodeMetric] = self._mirrors["nodemetrics"].snapshot()
@@ -86,7 +86,7 @@ class Measuring:
         writes = steps(self._open.values(), by_node, view)
         foreseen = outlooks(self._outlooks(by_node, now_seconds), by_node, view) if due else []
         self._open = {name: report for name, report in self._open.items() if name not in by_node and name in uids}
-        return Decision((*writes.specs, *writes.statuses, *foreseen), self._notes)
+        return ControllerDecision((*writes.specs, *writes.statuses, *foreseen), self._notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirror shows what was written."""
@@ -133,9 +133,9 @@ def policy_of(config: SloConfig) -> CollectPolicy:
     )
 
 
-def _silent(nodes: Sequence[str]) -> Sequence[Note]:
+def _silent(nodes: Sequence[str]) -> Sequence[ObjectNote]:
     """One note for all nodes of which nobody knows the usage."""
     if not nodes:
         return ()
     text = f"{len(nodes)} nodes, such as {nodes[0]}, have neither an agent's report nor samples in Prometheus."
-    return (Note(PLURAL, "NoSamples", text, warning=True),)
+    return (ObjectNote(PLURAL, "NoSamples", text, warning=True),)

@@ -1,4 +1,4 @@
-"""EDGE: what the manager watches: each collection once, whatever number of features reads it, and only if one does."""
+"""EDGE: the manager's watches: each collection that a feature reads is watched once, for all features."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ RESERVING: Final = frozenset(
 )
 
 
-class _PriorityClass(msgspec.Struct):
+class _MirroredPriorityClass(msgspec.Struct):
     value: int = 0
 
 
@@ -102,7 +102,7 @@ def _reserving(name: str, client: KubeClient, wake: threading.Event) -> Mirror[A
         return Mirror(client, f"/apis/{OWN_GROUP}/swapguards", json, Guard.parse, wake, fieldSelector=one)
     if name == "priorityclasses":
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-        return Mirror(client, path, _PriorityClass, lambda item: item.value, wake)
+        return Mirror(client, path, _MirroredPriorityClass, lambda item: item.value, wake)
     return _pods(name, client, wake)
 
 

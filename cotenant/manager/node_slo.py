@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, Decision, Note
-from cotenant.manager.published import Owned, PublishedMeta
+from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
+from cotenant.manager.published import ExistingObject, PublishedMeta
 from cotenant.model.errors import QuantityError
 from cotenant.model.intent import Address, Apply
 from cotenant.model.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP, SLO_GROUP
 from cotenant.model.quantity import parse_bytes
-from cotenant.model.slo_config import Finding, SloConfig
+from cotenant.model.slo_config import SloConfig, SloConfigFinding
 from cotenant.model.slo_forms import FORMS, SloKey
 
 PLURAL: Final = "nodeslos"
@@ -50,13 +50,13 @@ class NodeSloObject(msgspec.Struct):
 class LabelledNode:
     """A node that exists, with what selectors look at. bandwidth: of its network, as its annotation says it, or ""."""
 
-    owned: Owned
+    owned: ExistingObject
     labels: Mapping[str, str]
     bandwidth: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class NodeSloView:
     """What the controller looks at: the configuration in force, the nodes, and the NodeSLOs by name."""
 
     config: SloConfig
@@ -73,7 +73,7 @@ class Rendering:
     keeps: tuple[str, ...] = ()
 
 
-def decide(view: Configured) -> Decision:
+def decide(view: NodeSloView) -> ControllerDecision:
     """One intent for each node whose NodeSLO is missing or differs; notes for findings and for others' NodeSLOs."""
     renderings: dict[tuple[Entries, str], Rendering] = {}
     specs = _Specs()
@@ -92,7 +92,7 @@ def decide(view: Configured) -> Decision:
             address = Address(SLO_GROUP, PLURAL, node.owned.name)
             intents.append(Apply(address, _body(node.owned, rendering), why=why))
     notes = (*notes_of(view.config.findings), *_foreign(foreign), *_bandwidths(view.nodes))
-    return Decision(tuple(intents), notes)
+    return ControllerDecision(tuple(intents), notes)
 
 
 def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
@@ -148,7 +148,7 @@ def _with_kept(rendering: Rendering, specs: _Specs, live: NodeSloObject | None) 
     return Rendering(joined, _digest(joined))
 
 
-def difference(owned: Owned, live: NodeSloObject | None, rendering: Rendering, specs: _Specs) -> str:
+def difference(owned: ExistingObject, live: NodeSloObject | None, rendering: Rendering, specs: _Specs) -> str:
     """Why the NodeSLO must be written, in words; empty when it need not."""
     if live is None:
         return "new node"
@@ -166,7 +166,7 @@ def _holds(live: Any, expected: Any) -> bool:
     return bool(live == expected)
 
 
-def _body(owned: Owned, rendering: Rendering) -> dict[str, Any]:
+def _body(owned: ExistingObject, rendering: Rendering) -> dict[str, Any]:
     return {
         "apiVersion": SLO_GROUP,
         "kind": "NodeSLO",
@@ -180,7 +180,7 @@ def _body(owned: Owned, rendering: Rendering) -> dict[str, Any]:
     }
 
 
-def notes_of(findings: Iterable[Finding]) -> Iterable[Note]:
+def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:
     """What is wrong with the ConfigMap, one note for each finding; what it does to the nodes is said too."""
     for finding in findings:
         if not finding.fatal:
@@ -190,13 +190,13 @@ def notes_of(findings: Iterable[Finding]) -> Iterable[Note]:
         else:
             effect = "There is no good value yet: nodes keep theirs, new ones get the built-in values."
         reason = "InvalidConfig" if finding.fatal else "IneffectiveConfig"
-        yield Note(f"configmaps/{SLO_CONFIG_MAP}", reason, f"{finding}. {effect} {finding.fix}", warning=True)
+        yield ObjectNote(f"configmaps/{SLO_CONFIG_MAP}", reason, f"{finding}. {effect} {finding.fix}", warning=True)
 
 
-def _foreign(nodes: list[str]) -> Iterable[Note]:
+def _foreign(nodes: list[str]) -> Iterable[ObjectNote]:
     """One note for all NodeSLOs that another manager made: two managers would overwrite each other for ever."""
     if nodes:
-        yield Note(
+        yield ObjectNote(
             PLURAL,
             "NotOurs",
             f"{len(nodes)} NodeSLOs, such as {min(nodes)}, were made by another manager and are left alone. Once it is "
@@ -205,14 +205,14 @@ def _foreign(nodes: list[str]) -> Iterable[Note]:
         )
 
 
-def _bandwidths(nodes: Iterable[LabelledNode]) -> Iterable[Note]:
+def _bandwidths(nodes: Iterable[LabelledNode]) -> Iterable[ObjectNote]:
     """One note for each node whose annotated bandwidth is no quantity."""
     for node in nodes:
         if node.bandwidth and (problem := _wrong(node.bandwidth)):
             text = (
                 f"annotation {NETWORK_BANDWIDTH_ANNOTATION} is ignored: {problem}. Write bits per second, such as 10G."
             )
-            yield Note(f"nodes/{node.owned.name}", "InvalidBandwidth", text, warning=True)
+            yield ObjectNote(f"nodes/{node.owned.name}", "InvalidBandwidth", text, warning=True)
 
 
 def _wrong(bandwidth: str) -> str:
@@ -224,6 +224,6 @@ def _wrong(bandwidth: str) -> str:
     return ""
 
 
-def coverage(view: Configured) -> Mapping[Entries, int]:
+def coverage(view: NodeSloView) -> Mapping[Entries, int]:
     """How many nodes each combination of entries is in force on."""
     return Counter(entries_of(view.config, node.labels) for node in view.nodes)

@@ -1,4 +1,4 @@
-"""EDGE: runs the pipeline on its interval in a child process and keeps the last results for who publishes them."""
+"""EDGE: runs the pipeline on its interval in a child process and keeps the last results for the controllers."""
 
 from __future__ import annotations
 

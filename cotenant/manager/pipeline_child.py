@@ -1,7 +1,8 @@
 """EDGE: the pipeline in a process of its own: pull history, analyse, publish results, hand back what CRs will say.
 
 A whole cluster's history takes gigabytes for a minute; a process that ends gives all of it back, and one that is killed
-takes nobody along. Reads `Job` as JSON from stdin, writes `RunResults` (exit code 0) or `Failure` (1) to stdout.
+takes nobody along. Reads `PipelineJob` as JSON from stdin; writes `RunResults` (exit code 0) or `PipelineFailure` (1)
+to stdout.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from profiler.history import pull
 from profiler.prometheus import PrometheusSource
 
 
-class Job(msgspec.Struct):
+class PipelineJob(msgspec.Struct):
     """What to run: the settings, the cluster's name in the store, and whether results may be written there."""
 
     settings: Settings
@@ -36,7 +37,7 @@ class Job(msgspec.Struct):
     keep: bool = True
 
 
-class Failure(msgspec.Struct):
+class PipelineFailure(msgspec.Struct):
     """Why there are no results: the kind of error, what happened, what helps."""
 
     kind: str
@@ -44,7 +45,7 @@ class Failure(msgspec.Struct):
     fix: str = ""
 
 
-def run(job: Job) -> RunResults:
+def run(job: PipelineJob) -> RunResults:
     """One run. CotenantError when the history cannot be had."""
     settings, clock = job.settings, SystemClock()
     store = Store(store_url(settings.store, os.environ), job.cluster)
@@ -85,15 +86,15 @@ def answer_alone() -> IO[bytes]:
 def main() -> int:
     """Run the job on stdin."""
     out = answer_alone()
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=PipelineJob)
     configure_logging(job.settings.telemetry)
     try:
-        outcome: RunResults | Failure = run(job)
+        outcome: RunResults | PipelineFailure = run(job)
     except CotenantError as error:
-        outcome = Failure(type(error).__name__, error.message, error.fix)
+        outcome = PipelineFailure(type(error).__name__, error.message, error.fix)
     with out:
         out.write(msgspec.json.encode(outcome))
-    return int(isinstance(outcome, Failure))
+    return int(isinstance(outcome, PipelineFailure))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""EDGE: the controller of ReservationPlans as the loop runs it: mirrors and a few reads in, `plans.decide` out.
+"""EDGE: the controller of ReservationPlans: reads mirrors and a few objects, calls `plans.decide`.
 
 Workloads, quotas and autoscalers are asked for only where a plan is near or active: a cluster has few of those at a
 time, and a watch on all of them would hold them in memory for nothing.
@@ -15,9 +15,9 @@ from urllib.parse import quote
 from cotenant.actions.plans import quota_left
 from cotenant.edges.kube import KubeClient, Mirror
 from cotenant.manager import plans
-from cotenant.manager.contract import Decision, Note
+from cotenant.manager.contract import ControllerDecision, ObjectNote
 from cotenant.manager.loop import Changes
-from cotenant.manager.plans import OwnerView, Planned, near, owner_key
+from cotenant.manager.plans import OwnerView, PlanView, near, owner_key
 from cotenant.manager.publishing import APIS
 from cotenant.manager.results import RunResults
 from cotenant.manager.watched import BATCH_CPU
@@ -38,7 +38,7 @@ _SLOWEST_START_SECONDS: Final = 1800.0
 """A pod that became ready later than this after its creation was not starting all the time."""
 
 
-class Planning:
+class PlanController:
     """Feature `plans`."""
 
     name = "plans"
@@ -58,14 +58,14 @@ class Planning:
         self._digest = digest(settings)
         self._swept = float("-inf")
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - it looks at everything
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
         """What to write for all plans."""
         mirror = self._mirrors["plans"]
         all_plans: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
         active = [plan for plan in all_plans if near(plan, now_seconds, NEAR_SECONDS)]
         version, buffers = self._buffers(all_plans)
         owners, unknown = self._owners(active)
-        view = Planned(
+        view = PlanView(
             plans=all_plans,
             reservations=tuple(one for one in self._mirrors["reservations"].snapshot().values()),
             owners=owners,
@@ -81,7 +81,7 @@ class Planning:
         view = self._with_proposals(view)
         decision = plans.decide(view, now_seconds, self._settings.plans)
         unread = [
-            Note(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
+            ObjectNote(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
             for (ns, name), why in mirror.refused.items()
         ]
         return replace(decision, notes=(*decision.notes, *unknown, *unread))
@@ -89,7 +89,7 @@ class Planning:
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""
 
-    def _with_proposals(self, view: Planned) -> Planned:
+    def _with_proposals(self, view: PlanView) -> PlanView:
         """What the last run of the pipeline says; plans by schedule and by hand do without."""
         try:
             return replace(view, proposals=self._results().proposals)
@@ -98,7 +98,7 @@ class Planning:
         except CotenantError:
             return view  # the features that publish its results say what is wrong with the pipeline
 
-    def _owners(self, active: Sequence[Plan]) -> tuple[dict[tuple[str, str, str], OwnerView], list[Note]]:
+    def _owners(self, active: Sequence[Plan]) -> tuple[dict[tuple[str, str, str], OwnerView], list[ObjectNote]]:
         """Workloads of these plans; one that cannot be asked for, of a kind of its own, is noted and stops no other."""
         owners: dict[tuple[str, str, str], OwnerView] = {}
         notes = []
@@ -109,7 +109,7 @@ class Planning:
                 if APIS.get(plan.owner.kind) == plan.owner.api_version:
                     raise
                 where = f"reservationplans/{plan.namespace}/{plan.name}"
-                notes.append(Note(where, "OwnerUnreadable", f"{error.message}. {error.fix}", warning=True))
+                notes.append(ObjectNote(where, "OwnerUnreadable", f"{error.message}. {error.fix}", warning=True))
             else:
                 owners |= {owner_key(plan): view} if view else {}
         return owners, notes

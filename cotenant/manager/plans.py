@@ -1,4 +1,4 @@
-"""ReservationPlans: what is proposed, what the approved ones hold now, and what is left of those that are gone. Pure.
+"""Decides on ReservationPlans: new proposals, Reservations of approved plans, cleanup after deleted plans. Pure.
 
 For each plan: what is there (its Reservations, its autoscaler, its pods) -> `recommender.plans.lifecycle.step` ->
 status, and the objects that make the room. A plan's realisation never outlives it: what carries a plan's label and has
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, Decision, Note
+from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
 from cotenant.model.errors import CotenantError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Address, Apply, Delete, Intent
@@ -21,18 +21,18 @@ from cotenant.model.plan import (
     KIND,
     PLAN_LABEL,
     PLURAL,
+    DecisionScope,
     Plan,
     PlanPhase,
+    PlanReservation,
     Proposal,
     Realisation,
-    Scope,
-    Source,
     Span,
-    Unit,
+    WindowSource,
     proposal_name,
 )
 from cotenant.model.plan import (
-    Decision as Word,
+    PlanDecision as Word,
 )
 from cotenant.model.plan_desk import EDITED_LABEL
 from cotenant.model.plan_wire import span_body, status_body
@@ -60,7 +60,7 @@ class OwnerView:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanView:
     """What the controller looks at.
 
     owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers by
@@ -83,11 +83,11 @@ class Planned:
     settings_digest: str = ""
 
 
-def decide(view: Planned, now_seconds: float, settings: PlanSettings) -> Decision:
+def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> ControllerDecision:
     """Everything to write now."""
     proposed = {p.workload: p for p in view.proposals}
     intents: list[Intent] = []
-    notes: list[Note] = []
+    notes: list[ObjectNote] = []
     by_key: dict[str, list[Reservation]] = {}
     for one in view.reservations:
         if key := one.labels.get(PLAN_LABEL):
@@ -96,13 +96,13 @@ def decide(view: Planned, now_seconds: float, settings: PlanSettings) -> Decisio
         try:
             plan_intents = _one(view, plan, by_key.get(plan.key, []), proposed.get(_ref(plan)), now_seconds, settings)
         except CotenantError as error:
-            notes.append(Note(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
+            notes.append(ObjectNote(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
             continue
         intents += plan_intents
     intents += _orphans(view, by_key)
     if settings.propose:
         intents += _proposals(view, now_seconds)
-    return Decision(tuple(intents), tuple(notes))
+    return ControllerDecision(tuple(intents), tuple(notes))
 
 
 def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
@@ -115,12 +115,12 @@ def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
 
 
 def owner_key(plan: Plan) -> tuple[str, str, str]:
-    """Key of `Planned.owners` and `Planned.autoscalers`."""
+    """Key of `PlanView.owners` and `PlanView.autoscalers`."""
     return plan.namespace, plan.owner.kind, plan.owner.name
 
 
 def _one(
-    view: Planned,
+    view: PlanView,
     plan: Plan,
     reservations: Sequence[Reservation],
     proposal: Proposal | None,
@@ -138,7 +138,7 @@ def _one(
 
 
 def _seen(
-    view: Planned, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
+    view: PlanView, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
 ) -> Seen:  # fmt: skip
     owner = view.owners.get(owner_key(plan))
     others = [p for p in view.plans if p.key != plan.key and p.status.phase and p.status.phase.holds]
@@ -159,7 +159,7 @@ def _seen(
         lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
         guards=judge(situation, settings),
         outlook=outlook(plan, proposal) if proposal else None,
-        expected=proposal.expected if proposal and plan.source is Source.FORECAST else None,
+        expected=proposal.expected if proposal and plan.source is WindowSource.FORECAST else None,
         units=_units(plan, reservations),
         price_per_core_hour=view.price_per_core_hour,
         settings_digest=view.settings_digest,
@@ -173,7 +173,7 @@ def outlook(plan: Plan, proposal: Proposal) -> Outlook:
     return Outlook(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
 
 
-def _look(view: Planned, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> Look:
+def _look(view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> Look:
     """What is there of the plan's room; for an autoscaler's floor, replicas above its own minimum."""
     pending = owner.pending if owner else 0
     want = plan.status.count
@@ -203,7 +203,7 @@ def standing(one: Reservation) -> bool:
     return realise.free(one) and one.status.phase is Phase.AVAILABLE
 
 
-def _lent(view: Planned, mine: Iterable[Reservation]) -> float | None:
+def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
     """Cores of a plan's free room in which batch runs; of what batch has on a node each Reservation has its share."""
     if view.batch is None:
         return None
@@ -223,9 +223,9 @@ def _of_present(plan: Plan, one: Reservation) -> bool:
     return window is not None and one.name.startswith(realise.unit_name(plan, window, 0).removesuffix("0"))
 
 
-def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[Unit, ...]:
+def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReservation, ...]:
     return tuple(
-        Unit(
+        PlanReservation(
             one.name,
             one.status.node,
             one.status.phase.value,
@@ -237,7 +237,7 @@ def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[Unit, ...]:
 
 
 def _realised(
-    view: Planned, plan: Plan, next_step: Step, reservations: Sequence[Reservation], settings: PlanSettings
+    view: PlanView, plan: Plan, next_step: Step, reservations: Sequence[Reservation], settings: PlanSettings
 ) -> list[Intent]:  # fmt: skip
     """Objects that make the room; the two other kinds of a plan that changed its realisation are taken back."""
     window, want = plan.status.window, next_step.want
@@ -278,7 +278,7 @@ def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
     return Apply(address, {**head, "status": dict(body)}, subresource="status", why=f"it is {body.get('phase')}")
 
 
-def _orphans(view: Planned, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
+def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
     """What plans that are gone left behind."""
     keys = {plan.key for plan in view.plans}
     intents: list[Intent] = []
@@ -303,7 +303,7 @@ def _name(plan: Plan) -> str:
     return f"{PLURAL}/{plan.namespace}/{plan.name}"
 
 
-def _proposals(view: Planned, now_seconds: float) -> list[Intent]:
+def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
     """New plans, and what the forecast says now of those that hold nothing yet."""
     by_name = {(p.namespace, p.name): p for p in view.plans}
     intents: list[Intent] = []
@@ -320,9 +320,9 @@ def _proposals(view: Planned, now_seconds: float) -> list[Intent]:
 
 def _moves(plan: Plan, now_seconds: float) -> bool:
     """Whether the forecast may still change a plan: ours, nothing held, not edited, not approved as it was for once."""
-    ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is Source.FORECAST
+    ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is WindowSource.FORECAST
     phase, approval = plan.status.phase, plan.approval
-    fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is Scope.ONCE
+    fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is DecisionScope.ONCE
     fixed = fixed or now_seconds < _edited_until(plan)
     busy = phase is not None and (phase.holds or phase is PlanPhase.RELEASED)
     return ours and not busy and not fixed and not plan.deleting
@@ -356,7 +356,7 @@ def proposed(proposal: Proposal, quantile: float) -> Apply:
             "labels": {MANAGED_BY_LABEL: MANAGED_BY},
         },
         "spec": {
-            "source": Source.FORECAST.value,
+            "source": WindowSource.FORECAST.value,
             "owner": {"apiVersion": "apps/v1", "kind": ref.kind, "name": ref.name},
             "amount": {"perPod": dict(proposal.per_pod), "count": max(1, count)},
             "window": span_body(window) if window else None,

@@ -32,7 +32,7 @@ class PublishedMeta(msgspec.Struct, rename="camel"):
         return (self.labels or {}).get(MANAGED_BY_LABEL) == MANAGED_BY
 
 
-class Condition(msgspec.Struct, rename="camel"):
+class PublishedCondition(msgspec.Struct, rename="camel"):
     """One condition of a status."""
 
     type: str
@@ -42,7 +42,7 @@ class Condition(msgspec.Struct, rename="camel"):
     last_transition_time: str = ""
 
 
-class Owned(msgspec.Struct, frozen=True):
+class ExistingObject(msgspec.Struct, frozen=True):
     """A workload or node that exists now: what an ownerReference needs."""
 
     api_version: str

@@ -13,11 +13,11 @@ import msgspec
 
 from cotenant.edges.kube import KubeClient, Mirror
 from cotenant.manager import forecasts, recommendations
-from cotenant.manager.contract import Decision, Note
-from cotenant.manager.forecasts import Forecasted, UsageForecastObject
+from cotenant.manager.contract import ControllerDecision, ObjectNote
+from cotenant.manager.forecasts import ForecastView, UsageForecastObject
 from cotenant.manager.loop import Changes
-from cotenant.manager.published import Owned
-from cotenant.manager.recommendations import RecommendationObject, Recommended
+from cotenant.manager.published import ExistingObject
+from cotenant.manager.recommendations import RecommendationObject, RecommendationView
 from cotenant.manager.results import RunResults
 from cotenant.manager.watched import WatchedNode
 from cotenant.model.errors import ClusterForbidden, ClusterObjectGone
@@ -50,7 +50,7 @@ class _OwnerObject(msgspec.Struct):
     metadata: _OwnerMeta
 
 
-class Recommendations:
+class RecommendationController:
     """Feature `recommendations`."""
 
     name = "recommendations"
@@ -63,21 +63,23 @@ class Recommendations:
         self._looked: RunResults | None = None
         self._done: RunResults | None = None
         self._there: dict[tuple[str, str], RecommendationObject] = {}
-        self._owners: Mapping[WorkloadRef, Owned] = {}
-        self._notes: tuple[Note, ...] = ()
+        self._owners: Mapping[WorkloadRef, ExistingObject] = {}
+        self._notes: tuple[ObjectNote, ...] = ()
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - the loop's signature
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """What the last run has to say that is not published; nothing once that is done."""
         results = self._results()
         if results is self._done:
-            return Decision(notes=self._notes)
+            return ControllerDecision(notes=self._notes)
         if results is not self._looked:
             self._look(results)
-        decision = recommendations.decide(Recommended(results, self._there, self._owners), now_seconds, self._settings)
+        decision = recommendations.decide(
+            RecommendationView(results, self._there, self._owners), now_seconds, self._settings
+        )
         if not decision.intents:
             self._done, self._there, self._owners = results, {}, {}
             self._looked = None
-        return Decision(decision.intents, (*self._notes, *decision.notes))
+        return ControllerDecision(decision.intents, (*self._notes, *decision.notes))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Keep what the server made of it: a new object's status is decided on that. One that is gone is made anew."""
@@ -96,28 +98,28 @@ class Recommendations:
         self._owners, self._notes = self._owned(kinds)
         self._looked = results
 
-    def _owned(self, kinds: set[str]) -> tuple[dict[WorkloadRef, Owned], tuple[Note, ...]]:
+    def _owned(self, kinds: set[str]) -> tuple[dict[WorkloadRef, ExistingObject], tuple[ObjectNote, ...]]:
         """Workloads that exist, of the kinds that matter; a kind that may not be listed is noted and left out."""
-        owners: dict[WorkloadRef, Owned] = {}
+        owners: dict[WorkloadRef, ExistingObject] = {}
         strange = sorted(kinds - APIS.keys() - {"Pod"})
         notes = [
-            Note(kind, "UnknownKind", "Workloads of this kind are not listed, so none is published.")
+            ObjectNote(kind, "UnknownKind", "Workloads of this kind are not listed, so none is published.")
             for kind in strange
         ]
         for kind in sorted(kinds & APIS.keys()):
             try:
                 objects = self._client.list(f"/apis/{APIS[kind]}/{kind.lower()}s", _OwnerObject)
             except ClusterForbidden as error:
-                notes.append(Note(f"{kind}s", "Forbidden", f"{error.message} {error.fix}", warning=True))
+                notes.append(ObjectNote(f"{kind}s", "Forbidden", f"{error.message} {error.fix}", warning=True))
                 continue
             owners |= {
-                WorkloadRef(m.namespace, kind, m.name): Owned(APIS[kind], kind, m.name, m.uid)
+                WorkloadRef(m.namespace, kind, m.name): ExistingObject(APIS[kind], kind, m.name, m.uid)
                 for m in (thing.metadata for thing in objects)
             }
         return owners, tuple(notes)
 
 
-class Forecasts:
+class ForecastController:
     """Feature `forecasts`."""
 
     name = "forecasts"
@@ -135,17 +137,17 @@ class Forecasts:
         self._client, self._nodes, self._results, self._settings = client, nodes, results, settings
         self._done: tuple[RunResults, frozenset[str]] | None = None
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - the loop's signature
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """One forecast a node, when the run is new or a node of that name was replaced."""
         results = self._results()
         nodes: Mapping[tuple[str, str], WatchedNode] = self._nodes.snapshot()
         uids = frozenset(node.owned.uid for node in nodes.values())
         if self._done is not None and self._done[0] is results and self._done[1] == uids:
-            return Decision()
+            return ControllerDecision()
         published = self._client.list(f"/apis/{OWN_GROUP}/{forecasts.PLURAL}", UsageForecastObject)
         owners = {name: node.owned for (_, name), node in nodes.items()}
         by_node = {f.metadata.name: f for f in published}
-        decision = forecasts.decide(Forecasted(results, by_node, owners), now_seconds, self._settings)
+        decision = forecasts.decide(ForecastView(results, by_node, owners), now_seconds, self._settings)
         self._done = None if decision.intents else (results, uids)
         return decision
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, Decision, Note, camel
-from cotenant.manager.published import Condition, Owned, PublishedMeta, moment, seconds_of
+from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote, camel
+from cotenant.manager.published import ExistingObject, PublishedCondition, PublishedMeta, moment, seconds_of
 from cotenant.manager.results import RunResults, WorkloadAdvice
 from cotenant.model.errors import QuantityError
 from cotenant.model.identity import WorkloadRef
@@ -40,31 +40,31 @@ CONDITIONS: Final = ("Ready", "Stale", "Withheld")
 """Ours; Regressed belongs to whoever judges accepted changes."""
 
 
-class _Workload(msgspec.Struct):
+class _RecommendedWorkload(msgspec.Struct):
     kind: str = ""
     name: str = ""
 
 
-class _Target(msgspec.Struct):
-    workload: _Workload = msgspec.field(default_factory=_Workload)
+class _RecommendationTarget(msgspec.Struct):
+    workload: _RecommendedWorkload = msgspec.field(default_factory=_RecommendedWorkload)
 
 
-class _Spec(msgspec.Struct):
-    target: _Target = msgspec.field(default_factory=_Target)
+class _RecommendationSpec(msgspec.Struct):
+    target: _RecommendationTarget = msgspec.field(default_factory=_RecommendationTarget)
 
 
-class _Container(msgspec.Struct, rename="camel"):
+class _RecommendedContainer(msgspec.Struct, rename="camel"):
     container_name: str = ""
     resources: dict[str, str | int] | None = None
 
 
-class _PodStatus(msgspec.Struct, rename="camel"):
-    container_statuses: list[_Container] | None = None
+class _RecommendedPodStatus(msgspec.Struct, rename="camel"):
+    container_statuses: list[_RecommendedContainer] | None = None
 
 
-class _Status(msgspec.Struct, rename="camel"):
-    pod_status: _PodStatus = msgspec.field(default_factory=_PodStatus)
-    conditions: list[Condition] | None = None
+class _PublishedStatus(msgspec.Struct, rename="camel"):
+    pod_status: _RecommendedPodStatus = msgspec.field(default_factory=_RecommendedPodStatus)
+    conditions: list[PublishedCondition] | None = None
     update_time: str = ""
 
 
@@ -72,8 +72,8 @@ class RecommendationObject(msgspec.Struct):
     """A Recommendation CR as it is in the cluster."""
 
     metadata: PublishedMeta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    spec: _RecommendationSpec = msgspec.field(default_factory=_RecommendationSpec)
+    status: _PublishedStatus = msgspec.field(default_factory=_PublishedStatus)
 
     @property
     def workload(self) -> WorkloadRef:
@@ -87,16 +87,16 @@ class RecommendationObject(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Recommended:
+class RecommendationView:
     """What the controller looks at: the last run, the CRs by (namespace, name), and the workloads that exist."""
 
     results: RunResults
     there: Mapping[tuple[str, str], RecommendationObject]
-    owners: Mapping[WorkloadRef, Owned]
+    owners: Mapping[WorkloadRef, ExistingObject]
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _ConditionState:
     """One condition as it should be."""
 
     type: str
@@ -105,11 +105,11 @@ class _State:
     message: str
 
 
-def decide(view: Recommended, now_seconds: float, settings: ManagerSettings) -> Decision:
+def decide(view: RecommendationView, now_seconds: float, settings: ManagerSettings) -> ControllerDecision:
     """Intents for what differs. A new CR's status follows in the next round, once the object is there."""
     advised = {w.ref: w for w in view.results.workloads}
     intents: list[Apply] = []
-    notes: list[Note] = []
+    notes: list[ObjectNote] = []
     for ref, advice in advised.items():
         owner = view.owners.get(ref)
         if owner is None:
@@ -117,13 +117,15 @@ def decide(view: Recommended, now_seconds: float, settings: ManagerSettings) -> 
         key = (ref.namespace, object_name(ref))
         published = view.there.get(key)
         if published is not None and not published.metadata.ours:
-            notes.append(Note(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Somebody else made it; it is left alone."))
+            notes.append(
+                ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Somebody else made it; it is left alone.")
+            )
             continue
         intents += _write(advice, owner, published, (now_seconds, settings))
     for published in view.there.values():
         if published.metadata.ours and published.workload not in advised and published.workload in view.owners:
             intents += _without_advice(published, view.owners[published.workload], now_seconds)
-    return Decision(tuple(intents), tuple(notes), _before(intents, view.there))
+    return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
 
 
 def _before(intents: Sequence[Apply], published: Mapping[tuple[str, str], RecommendationObject]) -> dict[Address, str]:
@@ -134,7 +136,7 @@ def _before(intents: Sequence[Apply], published: Mapping[tuple[str, str], Recomm
 
 def _write(
     advice: WorkloadAdvice,
-    owner: Owned,
+    owner: ExistingObject,
     published: RecommendationObject | None,
     at: tuple[float, ManagerSettings],
 ) -> Iterator[Apply]:
@@ -190,12 +192,12 @@ def _movement(
     return ""
 
 
-def _without_advice(published: RecommendationObject, owner: Owned, now_seconds: float) -> Iterator[Apply]:
+def _without_advice(published: RecommendationObject, owner: ExistingObject, now_seconds: float) -> Iterator[Apply]:
     """Mark stale, once, what history no longer covers; its last amounts stay readable."""
     states = [
-        _State("Ready", False, "Stale", "The history holds nothing of this workload any more."),
-        _State("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
-        _State("Withheld", False, "None", "Nothing is withheld."),
+        _ConditionState("Ready", False, "Stale", "The history holds nothing of this workload any more."),
+        _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
+        _ConditionState("Withheld", False, "None", "Nothing is withheld."),
     ]
     if _said(published) == {(s.type, s.true, s.reason) for s in states}:
         return
@@ -208,7 +210,7 @@ def _without_advice(published: RecommendationObject, owner: Owned, now_seconds: 
     yield Apply(address, _status(address, containers, states, published, now_seconds), "status", why=why)
 
 
-def _states(advice: WorkloadAdvice, now_seconds: float, settings: ManagerSettings) -> list[_State]:
+def _states(advice: WorkloadAdvice, now_seconds: float, settings: ManagerSettings) -> list[_ConditionState]:
     """Ready: there are amounts to use. Withheld: some are missing on purpose. Stale: the history ended long ago."""
     withheld = [(c.name, r, code) for c in advice.containers for r, code in sorted(c.withheld.items())]
     some = any(c.amounts for c in advice.containers)
@@ -217,19 +219,21 @@ def _states(advice: WorkloadAdvice, now_seconds: float, settings: ManagerSetting
     message = "; ".join(f"{name} {resource}: {SENTENCES[Reason(code)]}" for name, resource, code in withheld)
     ready = (True, "Computed") if some and not stale else (False, "Stale" if stale else reason)
     return [
-        _State("Ready", *ready, "Requests computed from history." if ready[0] else "No amounts to use now."),
-        _State("Stale", stale, "HistoryEnded" if stale else "Fresh", f"History ends {moment(advice.end_seconds)}."),
-        _State("Withheld", bool(withheld), reason, message or "Nothing is withheld."),
+        _ConditionState("Ready", *ready, "Requests computed from history." if ready[0] else "No amounts to use now."),
+        _ConditionState(
+            "Stale", stale, "HistoryEnded" if stale else "Fresh", f"History ends {moment(advice.end_seconds)}."
+        ),
+        _ConditionState("Withheld", bool(withheld), reason, message or "Nothing is withheld."),
     ]
 
 
-def _label(states: list[_State]) -> str:
+def _label(states: list[_ConditionState]) -> str:
     """The state in one word, for a column and a selector."""
     true = {state.type for state in states if state.true}
     return STALE if "Stale" in true else CURRENT if "Ready" in true else WITHHELD
 
 
-def _body(address: Address, owner: Owned, state: str, evidence: str) -> dict[str, Any]:
+def _body(address: Address, owner: ExistingObject, state: str, evidence: str) -> dict[str, Any]:
     workload = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name}
     return {
         "apiVersion": ANALYSIS_GROUP,
@@ -264,7 +268,7 @@ def _evidence_of(advice: WorkloadAdvice) -> str:
 def _status(
     address: Address,
     containers: list[dict[str, Any]],
-    states: list[_State],
+    states: list[_ConditionState],
     published: RecommendationObject,
     now_seconds: float,
 ) -> dict[str, Any]:
@@ -280,7 +284,7 @@ def _status(
     }
 
 
-def _condition(state: _State, published: RecommendationObject, now_seconds: float) -> dict[str, str]:
+def _condition(state: _ConditionState, published: RecommendationObject, now_seconds: float) -> dict[str, str]:
     """The time of transition stays while the status stays, as Kubernetes' conventions want it."""
     status = str(state.true)
     before = next((c for c in published.status.conditions or () if c.type == state.type), None)
@@ -332,5 +336,5 @@ def _digest(published: RecommendationObject) -> str:
         return ""
 
 
-def _owned_by(published: RecommendationObject, owner: Owned) -> bool:
+def _owned_by(published: RecommendationObject, owner: ExistingObject) -> bool:
     return [r.uid for r in published.metadata.owner_references or ()] == [owner.uid]

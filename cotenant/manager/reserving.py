@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cotenant.edges.kube import KubeClient, Mirror
 from cotenant.manager.api_servers import ApiServers
-from cotenant.manager.contract import Decision, Note
+from cotenant.manager.contract import ControllerDecision, ObjectNote
 from cotenant.manager.loop import Changes
 from cotenant.model.intent import Outcome
 from cotenant.model.protocol import SWAP_GUARD
@@ -35,7 +35,7 @@ STALE_SECONDS: Final = 300.0
 """A list of nodes older than this says nothing about which are gone."""
 
 
-class Reserving:
+class ReservationController:
     """Feature `reservations`."""
 
     name = "reservations"
@@ -65,7 +65,7 @@ class Reserving:
         self._servers = ApiServers(client, settings.api_servers)
         self._metrics = ReservationMetrics(registry) if registry else None
 
-    def decide(self, changes: Changes, now_seconds: float) -> Decision:  # noqa: ARG002 - it looks at everything
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
         """What to write for all Reservations."""
         view = self._view(now_seconds)
         plan = decide(view, self._settings)
@@ -76,14 +76,16 @@ class Reserving:
         self.interval_seconds = min(longest, max(SHORTEST_SECONDS, plan.wake_seconds))
         if self._metrics:
             self._metrics.show(view, plan)
-        return Decision(plan.intents, tuple(self._notes(view, plan)))
+        return ControllerDecision(plan.intents, tuple(self._notes(view, plan)))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""
 
-    def closing(self, now_seconds: float) -> Decision:
+    def closing(self, now_seconds: float) -> ControllerDecision:
         """What to write when the manager ends: no pod is to wait for somebody who has gone."""
-        return Decision(withdrawn(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds))
+        return ControllerDecision(
+            withdrawn(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds)
+        )
 
     def _view(self, now_seconds: float) -> ReservationView:
         guard = self._guard()
@@ -144,17 +146,23 @@ class Reserving:
         pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=f"spec.nodeName={node}")
         return tuple(PodView.parse(pod) for pod in pods)
 
-    def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[Note]:
+    def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[ObjectNote]:
         """What people should know: Reservations that cannot be read or held, hand-overs that failed."""
         refused = self._mirrors["reservations"].refused
-        notes = [Note(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()]
+        notes = [
+            ObjectNote(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()
+        ]
         for name, outcome in plan.outcomes:
             late = outcome == "TimedOut"
-            notes.append(Note(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
+            notes.append(ObjectNote(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
         silent = self._servers.problems.items()
-        notes += [Note(f"apiservers/{url}", "NotAsked", f"hand-overs wait: {why}", warning=True) for url, why in silent]
+        notes += [
+            ObjectNote(f"apiservers/{url}", "NotAsked", f"hand-overs wait: {why}", warning=True) for url, why in silent
+        ]
         living = [r for r in view.reservations.values() if not r.status.phase.ended]
-        notes += [Note(f"reservations/{r.name}", "Impossible", w, warning=True) for r in living if (w := impossible(r))]
+        notes += [
+            ObjectNote(f"reservations/{r.name}", "Impossible", w, warning=True) for r in living if (w := impossible(r))
+        ]
         return notes
 
 

@@ -22,9 +22,9 @@ from cotenant.edges.telemetry import Metrics
 from cotenant.manager.audit import Audit
 from cotenant.manager.board import Board
 from cotenant.manager.contract import FIELD_MANAGER
-from cotenant.manager.features import NAMES, Parts, features
-from cotenant.manager.gathering import Gatherer
-from cotenant.manager.loop import AlwaysLeads, Feature, FeatureRunner, Hub, Surroundings, Unled
+from cotenant.manager.features import NAMES, FeatureDependencies, features
+from cotenant.manager.gathering import EnforcementCollector
+from cotenant.manager.loop import AlwaysLeads, Feature, FeatureRunner, Hub, LoopContext, Unled
 from cotenant.manager.mirrors import mirrors_of
 from cotenant.manager.pipeline import Pipeline
 from cotenant.manager.sending import Leadership, Sender
@@ -78,8 +78,8 @@ class Manager:
         self.pipeline = Pipeline(settings, options.cluster, self.leadership)
         self.gatherer = self._listener(client, options.cluster)
         self._piped = bool({"recommendations", "forecasts", "plans"} & set(names))
-        around = Surroundings(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)
-        working = features(Parts(client, settings, self.mirrors, self.pipeline.results, metrics), names)
+        around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board)
+        working = features(FeatureDependencies(client, settings, self.mirrors, self.pipeline.results, metrics), names)
         reporters: list[Feature] = [self.board] if settings.manager.write else []
         self.runners = [self._runner(feature, client, around) for feature in (*working, *reporters)]
         self._metrics = metrics
@@ -160,13 +160,13 @@ class Manager:
             return None
         return EventRecorder(client, FIELD_MANAGER, self._clock, self.leadership.require)
 
-    def _listener(self, client: KubeClient, cluster: str) -> Gatherer | None:
+    def _listener(self, client: KubeClient, cluster: str) -> EnforcementCollector | None:
         """A dry run keeps nothing."""
         if not self._settings.manager.write:
             return None
-        return Gatherer(client, self._settings, cluster, self.leadership, self._clock)
+        return EnforcementCollector(client, self._settings, cluster, self.leadership, self._clock)
 
-    def _runner(self, feature: Feature, client: KubeClient, around: Surroundings) -> FeatureRunner:
+    def _runner(self, feature: Feature, client: KubeClient, around: LoopContext) -> FeatureRunner:
         listed: frozenset[str] = getattr(feature, "listed", frozenset())
         sender = Sender(client.sibling(), self.leadership, time.monotonic, bool(feature.needs), listed)
         runner = FeatureRunner(feature, sender, around)

@@ -1,4 +1,4 @@
-"""EDGE: sends a feature's intents under the Lease, carefully: one probe a kind of right, no write sent twice.
+"""EDGE: sends a feature's writes under the Lease: tries each kind of right with one write first, sends no write twice.
 
 A write that the mirror has not shown yet would be decided again; it is held back until the object's change was seen, or
 for `SEEN_SECONDS`. An object that the server refused is left alone for a while that grows with each refusal.

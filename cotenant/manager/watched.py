@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from cotenant.edges.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
-from cotenant.manager.published import Owned
+from cotenant.manager.published import ExistingObject
 from cotenant.model.cluster import Node, Pod
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.observed import ObservedPod
@@ -41,7 +41,7 @@ _NOBODY: Final = WorkloadRef("", "", "")
 class WatchedNode:
     """A node, and what an ownerReference to it needs."""
 
-    owned: Owned
+    owned: ExistingObject
     node: Node
 
 
@@ -49,7 +49,7 @@ class _NumaResource(msgspec.Struct):
     node: int = 0
 
 
-class _ResourceStatus(msgspec.Struct, rename="camel"):
+class _NumaResourceStatus(msgspec.Struct, rename="camel"):
     numa_node_resources: list[_NumaResource] | None = None
 
 
@@ -65,7 +65,7 @@ def watched_node(wire: NodeWire) -> WatchedNode:
         extended_capacity=_extended(observed.capacity),
         extended_allocatable=_extended(observed.allocatable),
     )
-    return WatchedNode(Owned("v1", "Node", observed.name, observed.uid), node)
+    return WatchedNode(ExistingObject("v1", "Node", observed.name, observed.uid), node)
 
 
 def watched_pod(wire: ObservedPodWire) -> Pod:
@@ -107,7 +107,7 @@ def _zones(annotations: Mapping[str, str]) -> tuple[int, ...]:
     if not text:
         return ()
     try:
-        status = msgspec.json.decode(text, type=_ResourceStatus)
+        status = msgspec.json.decode(text, type=_NumaResourceStatus)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return ()
     return tuple(sorted({zone.node for zone in status.numa_node_resources or ()}))

@@ -1,4 +1,4 @@
-"""The vocabulary of the house: read this package first.
+"""The shared data types of all packages: read this package first.
 
 Frozen dataclasses and pure algorithms that two or more rooms need. Units stand in names (`_millicores`, `_bytes`,
 `_seconds`) or follow from `Resource.unit`. Nothing here reads a file, a clock or the network.

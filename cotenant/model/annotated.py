@@ -35,7 +35,7 @@ Json = Mapping[str, Any]
 Amounts = dict[str, dict[str, str | int | float]]
 
 
-class Swap(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
+class ResourceSwap(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
     """A container's `resources`: the template's, and those that its pods get; each has requests and limits or less."""
 
     before: Amounts
@@ -43,16 +43,16 @@ class Swap(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class AnnotatedResources:
     """What a workload's annotation says. change: by which change; wrong: why it cannot be read, "" when it can."""
 
     uid: str = ""
-    swaps: Mapping[str, Swap] = field(default_factory=dict)
+    swaps: Mapping[str, ResourceSwap] = field(default_factory=dict)
     change: str = ""
     wrong: str = ""
 
 
-def encoded(swaps: Mapping[str, Swap]) -> str:
+def encoded(swaps: Mapping[str, ResourceSwap]) -> str:
     """The annotation's text; UsageError when it is longer than an annotation should be."""
     text = msgspec.json.encode(dict(sorted(swaps.items()))).decode()
     if len(text) > LONGEST:
@@ -60,12 +60,12 @@ def encoded(swaps: Mapping[str, Swap]) -> str:
     return text
 
 
-def decoded(text: str) -> dict[str, Swap]:
+def decoded(text: str) -> dict[str, ResourceSwap]:
     """Swaps by container name; UsageError says what is wrong with the text."""
     if len(text) > LONGEST:
         raise UsageError(f"{RESOURCES_ANNOTATION} is longer than {LONGEST} characters")
     try:
-        return msgspec.json.decode(text, type=dict[str, Swap])
+        return msgspec.json.decode(text, type=dict[str, ResourceSwap])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError(f"{RESOURCES_ANNOTATION} cannot be read: {error}") from error
 

@@ -1,4 +1,4 @@
-"""What bounds a namespace, in the words that every source shares: keys of a quota, and the tightest of several ranges.
+"""Bounds of a namespace: the keys of a ResourceQuota, and the tightest of several LimitRanges.
 
 Pure vocabulary beside `cotenant.model.cluster`; read by the Kubernetes API's projection and by the profiler.
 """

@@ -1,4 +1,4 @@
-"""What people had done to a workload: the change, its events in the ledger, and the state that follows from them. Pure.
+"""A change to a workload that a person accepted: its writes, its events in the ledger, its state machine. Pure.
 
 A change is never stored as it stands: its events are, in the order in which they happened, and `folded` says where it
 is. The event `accepted` is written before the cluster is touched and holds all that is needed to do it, to see whether
@@ -16,7 +16,7 @@ from cotenant.model.errors import UsageError
 from cotenant.model.intent import Address
 
 
-class Happened(StrEnum):
+class ChangeEvent(StrEnum):
     """An event of a change, as the ledger writes it."""
 
     ACCEPTED = "accepted"
@@ -32,12 +32,12 @@ class Happened(StrEnum):
     VERIFIED = "verified"
     REGRESSED = "regressed"
     UNJUDGED = "unjudged"
-    """It was to be judged, and what it is judged by could not be told: neither good nor bad."""
+    """It was due for judgement, and the data to judge it by was missing: neither good nor bad."""
     ROLLBACK_ACCEPTED = "rollback-accepted"
     ROLLED_BACK = "rolled-back"
     ROLLBACK_REFUSED = "rollback-refused"
     ROLLBACK_LOST = "rollback-lost"
-    """Whoever asked for it ended before anything was sent."""
+    """The process that accepted it ended before anything was sent."""
 
 
 class ChangeState(StrEnum):
@@ -71,26 +71,26 @@ class ChangeState(StrEnum):
 
 
 _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
-TRANSITIONS: Final[Mapping[tuple[ChangeState | None, Happened], ChangeState]] = {
-    (None, Happened.ACCEPTED): ChangeState.UNKNOWN,
-    (ChangeState.UNKNOWN, Happened.APPLIED): ChangeState.APPLIED,
-    (ChangeState.UNKNOWN, Happened.REFUSED): ChangeState.FAILED,
-    (ChangeState.UNKNOWN, Happened.WAITING): ChangeState.WAITING,
-    (ChangeState.UNKNOWN, Happened.AWAITED): ChangeState.AWAITING,
-    (ChangeState.AWAITING, Happened.CONFIRMED): ChangeState.UNKNOWN,
-    (ChangeState.AWAITING, Happened.CANCELLED): ChangeState.CANCELLED,
-    (ChangeState.WAITING, Happened.RESUMED): ChangeState.UNKNOWN,
-    (ChangeState.WAITING, Happened.CANCELLED): ChangeState.CANCELLED,
-    (ChangeState.APPLIED, Happened.VERIFIED): ChangeState.VERIFIED,
-    (ChangeState.APPLIED, Happened.REGRESSED): ChangeState.REGRESSED,
-    (ChangeState.APPLIED, Happened.UNJUDGED): ChangeState.APPLIED,
-    (ChangeState.VERIFIED, Happened.VERIFIED): ChangeState.VERIFIED,
-    (ChangeState.VERIFIED, Happened.UNJUDGED): ChangeState.VERIFIED,
-    (ChangeState.VERIFIED, Happened.REGRESSED): ChangeState.REGRESSED,
-    **{(state, Happened.ROLLBACK_ACCEPTED): ChangeState.ROLLBACK_UNKNOWN for state in _IN_FORCE},
-    (ChangeState.ROLLBACK_UNKNOWN, Happened.ROLLED_BACK): ChangeState.ROLLED_BACK,
-    (ChangeState.ROLLBACK_UNKNOWN, Happened.ROLLBACK_REFUSED): ChangeState.APPLIED,
-    (ChangeState.ROLLBACK_UNKNOWN, Happened.ROLLBACK_LOST): ChangeState.APPLIED,
+TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]] = {
+    (None, ChangeEvent.ACCEPTED): ChangeState.UNKNOWN,
+    (ChangeState.UNKNOWN, ChangeEvent.APPLIED): ChangeState.APPLIED,
+    (ChangeState.UNKNOWN, ChangeEvent.REFUSED): ChangeState.FAILED,
+    (ChangeState.UNKNOWN, ChangeEvent.WAITING): ChangeState.WAITING,
+    (ChangeState.UNKNOWN, ChangeEvent.AWAITED): ChangeState.AWAITING,
+    (ChangeState.AWAITING, ChangeEvent.CONFIRMED): ChangeState.UNKNOWN,
+    (ChangeState.AWAITING, ChangeEvent.CANCELLED): ChangeState.CANCELLED,
+    (ChangeState.WAITING, ChangeEvent.RESUMED): ChangeState.UNKNOWN,
+    (ChangeState.WAITING, ChangeEvent.CANCELLED): ChangeState.CANCELLED,
+    (ChangeState.APPLIED, ChangeEvent.VERIFIED): ChangeState.VERIFIED,
+    (ChangeState.APPLIED, ChangeEvent.REGRESSED): ChangeState.REGRESSED,
+    (ChangeState.APPLIED, ChangeEvent.UNJUDGED): ChangeState.APPLIED,
+    (ChangeState.VERIFIED, ChangeEvent.VERIFIED): ChangeState.VERIFIED,
+    (ChangeState.VERIFIED, ChangeEvent.UNJUDGED): ChangeState.VERIFIED,
+    (ChangeState.VERIFIED, ChangeEvent.REGRESSED): ChangeState.REGRESSED,
+    **{(state, ChangeEvent.ROLLBACK_ACCEPTED): ChangeState.ROLLBACK_UNKNOWN for state in _IN_FORCE},
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLED_BACK): ChangeState.ROLLED_BACK,
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_REFUSED): ChangeState.APPLIED,
+    (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_LOST): ChangeState.APPLIED,
 }
 """Everything that may happen, and where it leads; anything else is refused before it is written."""
 
@@ -143,7 +143,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ChangeStatus:
     """A change and where it is: since when, and the words of the last event.
 
     begun_seconds: when it was about to be sent (accepted, confirmed or resumed): what soaks, soaks from then on; held:
@@ -159,7 +159,7 @@ class Standing:
     begun_seconds: float = 0.0
     held: bool = False
 
-    def moved(self, happened: Happened, seconds: float, actor: str, note: str = "") -> Standing:
+    def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:
         """Where it is after the next event; UsageError when that cannot happen now."""
         return replace(
             self,
@@ -167,12 +167,12 @@ class Standing:
             since_seconds=seconds,
             actor=actor,
             words=note,
-            begun_seconds=seconds if happened in (Happened.RESUMED, Happened.CONFIRMED) else self.begun_seconds,
-            held=self.held or happened is Happened.ROLLBACK_REFUSED,
+            begun_seconds=seconds if happened in (ChangeEvent.RESUMED, ChangeEvent.CONFIRMED) else self.begun_seconds,
+            held=self.held or happened is ChangeEvent.ROLLBACK_REFUSED,
         )
 
 
-def after(state: ChangeState | None, happened: Happened) -> ChangeState:
+def after(state: ChangeState | None, happened: ChangeEvent) -> ChangeState:
     """The next state; UsageError when this cannot happen now."""
     next_state = TRANSITIONS.get((state, happened))
     if next_state is None:
@@ -183,13 +183,13 @@ def after(state: ChangeState | None, happened: Happened) -> ChangeState:
     return next_state
 
 
-def folded(events: Iterable[tuple[str, Happened, float, str, Change | None, str]]) -> dict[str, Standing]:
+def folded(events: Iterable[tuple[str, ChangeEvent, float, str, Change | None, str]]) -> dict[str, ChangeStatus]:
     """Standing of each change by id, from (id, happened, time, actor, the change when accepted, words) in order."""
-    standings: dict[str, Standing] = {}
+    standings: dict[str, ChangeStatus] = {}
     for id_, happened, seconds, actor, change, note in events:
         last = standings.get(id_)
         if last is not None:
             standings[id_] = last.moved(happened, seconds, actor, note)
         elif change is not None:
-            standings[id_] = Standing(change, after(None, happened), seconds, seconds, actor, note, seconds)
+            standings[id_] = ChangeStatus(change, after(None, happened), seconds, seconds, actor, note, seconds)
     return standings

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.model.change import Change, ChangeState, Standing, Write
-from cotenant.model.desk import Moved, Told
+from cotenant.model.change import Change, ChangeState, ChangeStatus, Write
+from cotenant.model.desk import FieldMove, LedgerEntry
 from cotenant.model.table import Column, Kind, Schema, Table
 
 CHANGES: Final = Schema(
@@ -67,12 +67,12 @@ VERDICTS: Final[Mapping[ChangeState, str]] = {
 NOTHING: Final = "not set"
 
 
-def changes_table(standings: Iterable[Standing]) -> Table:
+def changes_table(standings: Iterable[ChangeStatus]) -> Table:
     """Changes as rows, the newest first."""
     return Table.from_rows(CHANGES, [_row(s) for s in sorted(standings, key=lambda s: -s.accepted_seconds)])
 
 
-def entries_table(rows: Iterable[Told]) -> Table:
+def entries_table(rows: Iterable[LedgerEntry]) -> Table:
     """The ledger's rows, in their order."""
     records = [
         {"seq": t.row, "time": t.seconds, "actor": t.actor, "event": t.event, "subject": t.subject}
@@ -82,7 +82,7 @@ def entries_table(rows: Iterable[Told]) -> Table:
     return Table.from_rows(ENTRIES, records)
 
 
-def moves(change: Change) -> list[Moved]:
+def moves(change: Change) -> list[FieldMove]:
     """Each field that moves: of which object, which field, from what to what, as people read it."""
     return [move for write in change.writes for move in _moves(write)]
 
@@ -98,7 +98,7 @@ def overridden(change: Change) -> list[str]:
     return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
 
 
-def _row(standing: Standing) -> dict[str, Any]:
+def _row(standing: ChangeStatus) -> dict[str, Any]:
     change = standing.change
     raised = [f"{rule} {outcome}" for rule, outcome in change.guardrails.items() if outcome != "pass"]
     return {
@@ -124,18 +124,18 @@ def _row(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _moves(write: Write) -> Iterator[Moved]:
+def _moves(write: Write) -> Iterator[FieldMove]:
     target = str(write.address)
     for pointer, old in write.before.items():
         new, name = write.after.get(pointer), _name(write, pointer)
         if not (_resources(old) or _resources(new)):
-            yield Moved(target, name, _text(old), _text(new))
+            yield FieldMove(target, name, _text(old), _text(new))
             continue
         before, after = _leaves(old), _leaves(new)
         for leaf in dict.fromkeys((*after, *before)):
             if before.get(leaf) != after.get(leaf):
                 label = f"{name} {leaf[1]} {leaf[0].removesuffix('s')}"
-                yield Moved(target, label, before.get(leaf, NOTHING), after.get(leaf, NOTHING))
+                yield FieldMove(target, label, before.get(leaf, NOTHING), after.get(leaf, NOTHING))
 
 
 def _name(write: Write, pointer: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether plain JSON values are what a struct says: every deviation with its path, value and allowed range. Pure.
+"""Checks plain JSON values against a struct: yields each deviation with its path, value and allowed range. Pure.
 
 msgspec stops at the first deviation and does not show the value; a person who edits a ConfigMap wants all of them.
 Stands between the text of a configuration and `msgspec.convert`. A null counts as "not set", as in the Kubernetes API.

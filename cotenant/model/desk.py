@@ -1,7 +1,7 @@
 """What pages and the REST API may ask to be done with recommendations, and what they get to see. Pure vocabulary.
 
-A `Desk` is handed to the dashboard from outside; without one the dashboard is read-only. Every call names the person:
-the desk asks whether they may, whatever the page showed.
+The dashboard gets a `ChangeService` from its caller; without one it is read-only. Every call names the person: the
+service checks their rights, whatever the page showed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from cotenant.model.change import Standing
+from cotenant.model.change import ChangeStatus
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import Right, Someone
 
@@ -30,7 +30,7 @@ class Method(StrEnum):
     """Files for a GitOps repository; the cluster is not touched."""
 
 
-class Form(StrEnum):
+class BundleForm(StrEnum):
     """What a bundle is written as."""
 
     KUSTOMIZE = "kustomize"
@@ -41,7 +41,7 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChangeRequest:
     """What a person chose: workloads and terms. key: made once by the page, so that a second click does nothing more.
 
     canary: share of the workloads that is changed first, the rest after they soaked; 0: all at once. because: why
@@ -58,7 +58,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class FieldMove:
     """One field that would change: of which object, where, from what to what, as people read it; "" is nothing."""
 
     target: str
@@ -68,7 +68,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GuardrailResult:
     """A guardrail as it came out: outcome is pass, warn or fail."""
 
     name: str
@@ -77,17 +77,17 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What the server said to a dry run. added: what its admission made of it beyond what was sent, as `Moved`."""
+class DryRunResult:
+    """What the server said to a dry run. added: what its admission made of it beyond what was sent, as `FieldMove`."""
 
     accepted: bool
     words: str = ""
     fix: str = ""
-    added: tuple[Moved, ...] = ()
+    added: tuple[FieldMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class WorkloadReview:
     """One workload in review. error: why there is nothing to change, in words; tried: None before the dry run.
 
     restart: what applying it costs the pods by this method; impossible: methods that cannot be had -> why;
@@ -95,24 +95,24 @@ class Looked:
     """
 
     workload: WorkloadRef
-    moves: tuple[Moved, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    moves: tuple[FieldMove, ...] = ()
+    rules: tuple[GuardrailResult, ...] = ()
     restart: str = ""
     impossible: Mapping[Method, str] = field(default_factory=dict)
     saved_millicores: int = 0
     saved_bytes: int = 0
     saved_monthly: float | None = None
-    tried: Tried | None = None
+    tried: DryRunResult | None = None
     error: str = ""
     suggested: Method = Method.TEMPLATE
 
-    def blocked(self, overridden: Sequence[str]) -> tuple[Rule, ...]:
+    def blocked(self, overridden: Sequence[str]) -> tuple[GuardrailResult, ...]:
         """Failed rules that are not passed over."""
         return tuple(rule for rule in self.rules if rule.outcome == "fail" and rule.name not in overridden)
 
 
 @dataclass(frozen=True, slots=True)
-class Postponed:
+class PostponedRecommendation:
     """A recommendation that somebody does not want to see: until when (None: for good), who, why, since when."""
 
     workload: WorkloadRef
@@ -137,8 +137,8 @@ class LedgerHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A row of the ledger. subject: the id of a change where the event is one of `Happened`.
+class LedgerEntry:
+    """A row of the ledger. subject: the id of a change where the event is one of `ChangeEvent`.
 
     body: JSON, of `accepted` the whole change.
     """
@@ -163,43 +163,43 @@ class Permission:
     allowed: bool | None
 
 
-class Desk(Protocol):
+class ChangeService(Protocol):
     """Safe for many threads. Raises NotAllowed, and CotenantError when nothing could be asked at all."""
 
-    def review(self, who: Someone, request: Wanted) -> list[Looked]:
+    def review(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
         """Each workload as it is now. Right.REVIEW in its namespace, else the row's `error` says so."""
 
-    def dry_run(self, who: Someone, request: Wanted) -> list[Looked]:
+    def dry_run(self, who: Someone, request: ChangeRequest) -> list[WorkloadReview]:
         """The same with `tried`; nothing is kept."""
 
-    def accept(self, who: Someone, request: Wanted) -> list[Standing]:
+    def accept(self, who: Someone, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; UsageError names the rule that stops it. The same key again: the same standings."""
 
-    def changes(self, who: Someone) -> list[Standing]:
+    def changes(self, who: Someone) -> list[ChangeStatus]:
         """Everything that was accepted, the newest first."""
 
-    def story(self, who: Someone, change: str) -> list[Told]:
+    def story(self, who: Someone, change: str) -> list[LedgerEntry]:
         """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
 
-    def entries(self, who: Someone) -> list[Told]:
+    def entries(self, who: Someone) -> list[LedgerEntry]:
         """Every row of the ledger that the person may read, the oldest first."""
 
-    def roll_back(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
+    def roll_back(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
         """By id; each on its own."""
 
-    def confirm(self, who: Someone, change: str) -> list[Standing]:
+    def confirm(self, who: Someone, change: str) -> list[ChangeStatus]:
         """As the second person: do what waits, with all that was accepted together with it."""
 
-    def decline(self, who: Someone, change: str) -> list[Standing]:
+    def decline(self, who: Someone, change: str) -> list[ChangeStatus]:
         """Never do what waits for a second person."""
 
-    def verify(self, who: Someone, changes: Sequence[str]) -> list[Standing]:
+    def verify(self, who: Someone, changes: Sequence[str]) -> list[ChangeStatus]:
         """Judge now; those that still soak are left out."""
 
-    def settle(self, who: Someone) -> list[Standing]:
+    def settle(self, who: Someone) -> list[ChangeStatus]:
         """Find out what became of changes without an outcome."""
 
-    def bundle(self, who: Someone, request: Wanted, form: Form) -> Mapping[str, str]:
+    def bundle(self, who: Someone, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, and `PULL_REQUEST.md`; of KUBECTL one text of commands."""
 
     def postpone(self, who: Someone, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
@@ -208,7 +208,7 @@ class Desk(Protocol):
     def recall(self, who: Someone, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
 
-    def postponed(self) -> Mapping[WorkloadRef, Postponed]:
+    def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """What is hidden now."""
 
     def ledger(self) -> LedgerHealth:
@@ -221,7 +221,7 @@ class Desk(Protocol):
         """What the cluster allows, by SelfSubjectAccessReview."""
 
 
-def required(right: Right, who: Someone, request: Wanted) -> None:
+def required(right: Right, who: Someone, request: ChangeRequest) -> None:
     """NotAllowed for the first workload whose namespace is not theirs, and for an override without the right."""
     for workload in request.workloads:
         who.require(right, workload.namespace)

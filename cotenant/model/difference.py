@@ -1,4 +1,4 @@
-"""What changed between two JSON texts, in few words: for a log line that people read. Pure."""
+"""The difference of two JSON texts in few words, for a log line. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def difference(old: str, new: str) -> str:
     """Leaves of `new` that `old` has not under the same last name: "batch-cpu 9157 -> 9987, mid-cpu 100 -> 90".
 
     The old value may be a summary of another shape, so leaves are compared by name and not by path, and what the
-    summary names is told alone when it changed. A text that is not JSON is cut; without an old value the new leaves
+    summary names is reported alone when it changed. A text that is not JSON is cut; without an old value the new leaves
     are named.
     """
     try:

@@ -1,4 +1,4 @@
-"""What node agents did and why, as everybody outside the agent speaks of it: acts, lanes, and who was heard of. Pure.
+"""What node agents did and why, for readers outside the agent: actions, lanes of CPU use, reporting agents. Pure.
 
     agent: action -> Act -> annotation of its Event, line of its log
     reader: Events, logs, recordings -> Acts -> ENFORCEMENT (views), CPU over time -> ENFORCEMENT_LANES -> pages, CLI
@@ -101,7 +101,7 @@ REASON_SENTENCES: Final[dict[str, str]] = {
 """What a reason means; one that is missing here is a finding, and says it itself."""
 
 
-class Act(msgspec.Struct, frozen=True, omit_defaults=True):
+class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that an agent did, would do, or found. Its form in JSON is that of the annotation."""
 
     time_seconds: float
@@ -134,7 +134,7 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """The same for whoever tells of it: agent's log, Event, import."""
+        """The same from every source: agent's log, Event, import."""
         identity = (round(self.time_seconds, 3), self.node, self.reason, self.pod, self.subject, self.knob, self.after)
         return blake2b(repr(identity).encode(), digest_size=10).hexdigest()
 
@@ -229,15 +229,15 @@ class Gathering:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EnforcementHistory:
     """What one look brought."""
 
-    acts: tuple[Act, ...] = ()
+    acts: tuple[AgentAction, ...] = ()
     lanes: tuple[NodeLanes, ...] = ()
     gathering: Gathering = field(default_factory=lambda: Gathering(0.0))
 
 
-def row_of(act: Act) -> dict[str, Any]:
+def row_of(act: AgentAction) -> dict[str, Any]:
     """A row of ENFORCEMENT."""
     namespace, _, pod = act.pod.rpartition("/")
     return {

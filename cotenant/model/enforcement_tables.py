@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from cotenant.model.enforcement import NUMBERS, Act, LaneSample, NodeLanes, row_of
+from cotenant.model.enforcement import NUMBERS, AgentAction, LaneSample, NodeLanes, row_of
 from cotenant.model.table import Column, Kind, Schema, Table
 from cotenant.model.usage import DAY_SECONDS
 
@@ -68,7 +68,7 @@ MOST_STEPS: Final = 2880
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class Retention:
     """How much is kept: days back from now, rows of acts, nodes with lanes."""
 
     now_seconds: float
@@ -77,7 +77,7 @@ class Keep:
     nodes: int = 200
 
 
-def joined(stored: Table | None, acts: Iterable[Act], keep: Keep) -> Table:
+def joined(stored: Table | None, acts: Iterable[AgentAction], keep: Retention) -> Table:
     """The table with the news in it: each act once, newest first, no more than is kept."""
     news = _series_once(stored, acts)
     fresh = Table.from_rows(ENFORCEMENT, [row_of(act) for act in news])
@@ -89,7 +89,7 @@ def joined(stored: Table | None, acts: Iterable[Act], keep: Keep) -> Table:
     return table.take(order[np.sort(first)][: keep.rows])
 
 
-def _series_once(stored: Table | None, acts: Iterable[Act]) -> list[Act]:
+def _series_once(stored: Table | None, acts: Iterable[AgentAction]) -> list[AgentAction]:
     """Acts of Events as what came since the last look: an Event that did not go on is nothing new."""
     totals: dict[str, int] = {}
     if stored is not None:
@@ -114,7 +114,7 @@ def _concatenated(stored: Table, fresh: Table) -> Table:
     return Table(ENFORCEMENT, {n: np.concatenate([fresh.columns[n], stored.columns[n]]) for n in names})
 
 
-def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Keep) -> Table:
+def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retention) -> Table:
     """A row a node: the newest numbers take the place of older ones; of too many nodes those seen last stay."""
     rows = {str(row["node"]): row for row in stored.rows()} if stored is not None else {}
     rows |= {lane.node: lane_row(lane) for lane in lanes}

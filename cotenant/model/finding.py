@@ -34,7 +34,7 @@ FINDING_SENTENCES: dict[FindingKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClusterFinding:
     """One finding; `evidence` holds named figures in the units their names say."""
 
     kind: FindingKind

@@ -231,7 +231,7 @@ class HistogramBatch:
         return Checkpoint(int(self.reference_seconds[row]), float(self.total[row]), bucket_weights)
 
     def _moved(self, reference: Integers) -> HistogramBatch:
-        """The same histograms told from later reference times: every weight times a power of two."""
+        """The same histograms at later reference times: every weight times a power of two."""
         if np.array_equal(reference, self.reference_seconds):
             return self
         factor = _power(self.reference_seconds - reference, self.half_life_seconds)

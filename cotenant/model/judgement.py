@@ -11,7 +11,7 @@ from enum import StrEnum
 from cotenant.model.resource import Resource
 
 
-class Unit(StrEnum):
+class RuleUnit(StrEnum):
     """What a rule's numbers are in."""
 
     COUNT = "count"
@@ -20,25 +20,25 @@ class Unit(StrEnum):
     SECONDS = "seconds"
 
 
-class Verdict(StrEnum):
+class RuleVerdict(StrEnum):
     """How one rule came out."""
 
     HELD = "held"
     WORSE = "worse"
     NO_DATA = "no data"
-    """Neither: it could not be told."""
+    """Neither: there is no data."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
+class RuleResult:
     """One rule. before: None where nothing was seen, or where it counts from the change on.
 
-    most: the highest `after` with which it holds; None where that cannot be told. words: what it says for people.
+    most: the highest `after` with which it holds; None where there is no such bound. words: the result as a sentence.
     """
 
     rule: str
-    verdict: Verdict
-    unit: Unit = Unit.COUNT
+    verdict: RuleVerdict
+    unit: RuleUnit = RuleUnit.COUNT
     before: float | None = None
     after: float | None = None
     most: float | None = None
@@ -46,7 +46,7 @@ class Ruled:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class UsageTrace:
     """Usage and requests of a workload's pods, summed, in the resource's unit; None: no sample.
 
     start_seconds: Unix time of the first value; the others follow every `step_seconds`.
@@ -70,10 +70,10 @@ class Judgement:
 
     since_seconds: float
     until_seconds: float
-    rules: tuple[Ruled, ...] = ()
-    traces: tuple[Traced, ...] = ()
+    rules: tuple[RuleResult, ...] = ()
+    traces: tuple[UsageTrace, ...] = ()
 
     @property
     def harm(self) -> str:
         """The first rule that did not hold, in words; "" when none is broken."""
-        return next((one.words for one in self.rules if one.verdict is Verdict.WORSE), "")
+        return next((one.words for one in self.rules if one.verdict is RuleVerdict.WORSE), "")

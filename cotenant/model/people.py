@@ -1,4 +1,4 @@
-"""Who asks for something to be done, and what they may: roles, rights and grants. Pure vocabulary.
+"""People and their permissions: roles, rights and grants. Pure vocabulary.
 
 A right says what a role may ask of us; what the cluster then allows is the cluster's own answer. Where nobody has been
 named (read-only, the default) everybody is a viewer.
@@ -54,7 +54,7 @@ RIGHTS: Final[Mapping[Role, frozenset[Right]]] = {
 }
 
 
-class Way(StrEnum):
+class IdentitySource(StrEnum):
     """How we know who it is."""
 
     LOOPBACK = "loopback"
@@ -86,7 +86,7 @@ class Someone:
 
     name: str
     groups: tuple[str, ...] = ()
-    way: Way = Way.LOOPBACK
+    way: IdentitySource = IdentitySource.LOOPBACK
     grants: tuple[Grant, ...] = (Grant(Role.VIEWER),)
     token: str = field(default="", repr=False)
     source: str = ""

@@ -26,7 +26,7 @@ FLOOR_ANNOTATION: Final = "cotenant.dev/plan-floor"
 """On a HorizontalPodAutoscaler whose minReplicas a plan raised: which plan, what stood there, what was set."""
 
 
-class Source(StrEnum):
+class WindowSource(StrEnum):
     """Where the window comes from."""
 
     FORECAST = "Forecast"
@@ -67,14 +67,14 @@ class Realisation(StrEnum):
     REPLICA_FLOOR = "ReplicaFloor"
 
 
-class Decision(StrEnum):
+class PlanDecision(StrEnum):
     """What was decided about a plan."""
 
     APPROVED = "Approved"
     REJECTED = "Rejected"
 
 
-class Scope(StrEnum):
+class DecisionScope(StrEnum):
     """What a decision holds for."""
 
     ONCE = "Once"
@@ -112,8 +112,8 @@ class Recurrence:
 class Approval:
     """What a person decided; at_seconds 0: nobody wrote when."""
 
-    decision: Decision
-    scope: Scope = Scope.SERIES
+    decision: PlanDecision
+    scope: DecisionScope = DecisionScope.SERIES
     by: str = ""
     at_seconds: float = 0.0
     reason: str = ""
@@ -151,7 +151,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class OccurrenceProgress:
     """What was seen of the present occurrence up to `as_of_seconds`, in pod-seconds; the score is made of it."""
 
     as_of_seconds: float = 0.0
@@ -183,7 +183,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class PlanReservation:
     """One Reservation of the present occurrence."""
 
     name: str
@@ -213,8 +213,8 @@ class PlanStatus:
     lead_seconds: int = 0
     count: int = 0
     expected: Expected | None = None
-    units: tuple[Unit, ...] = ()
-    progress: Progress = Progress()
+    units: tuple[PlanReservation, ...] = ()
+    progress: OccurrenceProgress = OccurrenceProgress()
     score: Score | None = None
     history: tuple[Score, ...] = ()
     settings_digest: str = ""
@@ -228,7 +228,7 @@ class PlanStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class PlanOwner:
     """The owner of a plan's room."""
 
     kind: str
@@ -245,8 +245,8 @@ class Plan:
 
     namespace: str
     name: str
-    source: Source
-    owner: Workload
+    source: WindowSource
+    owner: PlanOwner
     per_pod: Mapping[str, int]
     count: int
     uid: str = ""

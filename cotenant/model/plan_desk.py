@@ -1,7 +1,7 @@
 """What pages and the REST API may ask to be done with reservation plans, and what they get to see. Pure vocabulary.
 
-A `PlanDesk` is handed to the dashboard from outside; without one the dashboard shows commands to copy. Every call names
-the person: the desk asks whether they may, whatever the page showed.
+The dashboard gets a `PlanService` from its caller; without one it shows commands to copy. Every call names the person:
+the service checks their rights, whatever the page showed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import Someone
 from cotenant.model.plan import (
     ApprovalPolicy,
+    DecisionScope,
     Expected,
     Plan,
     Realisation,
     Recurrence,
-    Scope,
     Span,
 )
 from cotenant.model.reservation import AllocatePolicy
@@ -29,7 +29,7 @@ EDITED_LABEL: Final = "cotenant.dev/edited-until"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PlanGuardResult:
     """What one guard says; `reason` in CamelCase, as conditions write it."""
 
     guard: str
@@ -59,7 +59,7 @@ class Preview:
     held_core_hours: float
     held_cost: float
     expected: Expected | None
-    guards: tuple[Verdict, ...] = ()
+    guards: tuple[PlanGuardResult, ...] = ()
     notes: tuple[str, ...] = ()
     without: str = ""
     """What happens when nothing is reserved, in a sentence."""
@@ -133,7 +133,7 @@ class PlanEvent(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanDeed:
+class PlanHistoryEntry:
     """A row of the ledger about a plan: who did what, when."""
 
     seconds: float
@@ -142,7 +142,7 @@ class PlanDeed:
     words: str
 
 
-class PlanDesk(Protocol):
+class PlanService(Protocol):
     """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done."""
 
     def plans(self, who: Someone) -> Sequence[Plan]:
@@ -157,10 +157,10 @@ class PlanDesk(Protocol):
     def preview_new(self, who: Someone, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """The same for a plan that does not exist yet. Right.REVIEW."""
 
-    def approve(self, who: Someone, ref: PlanRef, scope: Scope, reason: str = "") -> Plan:
+    def approve(self, who: Someone, ref: PlanRef, scope: DecisionScope, reason: str = "") -> Plan:
         """Let its room be reserved at start - lead. Right.APPROVE."""
 
-    def reject(self, who: Someone, ref: PlanRef, reason: str, scope: Scope = Scope.SERIES) -> Plan:
+    def reject(self, who: Someone, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and give back what is held; a reason is needed. Right.APPROVE."""
 
     def skip(self, who: Someone, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
@@ -184,5 +184,5 @@ class PlanDesk(Protocol):
     def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
         """The next windows of a schedule; UsageError when it cannot be read."""
 
-    def history(self, who: Someone, ref: PlanRef) -> Sequence[PlanDeed]:
-        """What people did to it through this desk, the newest first."""
+    def history(self, who: Someone, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
+        """What people did to it through this service, the newest first."""

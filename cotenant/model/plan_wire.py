@@ -12,21 +12,21 @@ from cotenant.model.errors import UsageError
 from cotenant.model.plan import (
     Approval,
     ApprovalPolicy,
-    Decision,
+    DecisionScope,
     Expected,
+    OccurrenceProgress,
     Plan,
     PlanCondition,
+    PlanDecision,
+    PlanOwner,
     PlanPhase,
+    PlanReservation,
     PlanStatus,
-    Progress,
     Realisation,
     Recurrence,
-    Scope,
     Score,
-    Source,
     Span,
-    Unit,
-    Workload,
+    WindowSource,
     moment,
 )
 from cotenant.model.pod_request import parse_room
@@ -44,8 +44,8 @@ def parse_plan(body: Json) -> Plan:
     return Plan(
         namespace=str(meta.get("namespace") or "default"),
         name=name,
-        source=_choice(Source, spec.get("source"), f"{what}: source"),
-        owner=Workload(
+        source=_choice(WindowSource, spec.get("source"), f"{what}: source"),
+        owner=PlanOwner(
             str(owner.get("kind") or "Deployment"),
             str(owner.get("name") or ""),
             str(owner.get("apiVersion") or "apps/v1"),
@@ -157,8 +157,8 @@ def _approval(body: Json, what: str) -> Approval | None:
     if not body.get("decision"):
         return None
     return Approval(
-        _choice(Decision, body["decision"], f"{what}: approval.decision"),
-        _choice(Scope, body.get("scope") or "Series", f"{what}: approval.scope"),
+        _choice(PlanDecision, body["decision"], f"{what}: approval.decision"),
+        _choice(DecisionScope, body.get("scope") or "Series", f"{what}: approval.scope"),
         str(body.get("by") or ""),
         moment_of(body.get("at"), f"{what}: approval.at") or 0.0,
         str(body.get("reason") or ""),
@@ -174,7 +174,7 @@ def _status(body: Json, what: str) -> PlanStatus:
         count=int(body.get("count") or 0),
         expected=_expected(body.get("expected")),
         units=tuple(
-            Unit(str(u.get("name")), u.get("nodeName") or "", u.get("phase") or "", u.get("usedBy") or "")
+            PlanReservation(str(u.get("name")), u.get("nodeName") or "", u.get("phase") or "", u.get("usedBy") or "")
             for u in body.get("reservations") or ()
         ),
         progress=_progress(body.get("progress") or {}, what),
@@ -217,13 +217,13 @@ def _expected_body(one: Expected) -> dict[str, Any]:
     return {**body, "currency": one.currency} if one.currency else body
 
 
-def _unit_body(unit: Unit) -> dict[str, str]:
+def _unit_body(unit: PlanReservation) -> dict[str, str]:
     fields = {"name": unit.name, "nodeName": unit.node, "phase": unit.phase, "usedBy": unit.used_by}
     return {key: value for key, value in fields.items() if value}
 
 
-def _progress(body: Json, what: str) -> Progress:
-    return Progress(
+def _progress(body: Json, what: str) -> OccurrenceProgress:
+    return OccurrenceProgress(
         as_of_seconds=moment_of(body.get("asOf"), what) or 0.0,
         held_pod_seconds=float(body.get("heldPodSeconds") or 0),
         used_pod_seconds=float(body.get("usedPodSeconds") or 0),
@@ -237,7 +237,7 @@ def _progress(body: Json, what: str) -> Progress:
     )
 
 
-def _progress_body(one: Progress) -> dict[str, Any]:
+def _progress_body(one: OccurrenceProgress) -> dict[str, Any]:
     body: dict[str, Any] = {
         "asOf": moment(one.as_of_seconds),
         "heldPodSeconds": round(one.held_pod_seconds, 1),

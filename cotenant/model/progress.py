@@ -1,4 +1,4 @@
-"""Progress of long work, told to whoever watches: a terminal's bar, a log, or nobody."""
+"""Progress of long work, for an observer: a terminal's bar, a log, or nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was wrong with the input and what was done about it: counted, never silent.
+"""Defects of the input and how they were treated: counted, never silent.
 
 The profiler fills one record per pull; the dashboard and `cotenant doctor` show it.
 """

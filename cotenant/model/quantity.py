@@ -1,6 +1,6 @@
 """Kubernetes quantities as integers: text such as "250m" or "1.5Gi" to millicores and bytes, and back.
 
-Stands at every door where amounts enter or leave: settings, Prometheus labels, the Kubernetes API, patches. Accepts,
+Used wherever amounts enter or leave: settings, Prometheus labels, the Kubernetes API, patches. Accepts,
 refuses and values a text as the Kubernetes API server does (k8s.io/apimachinery `resource.ParseQuantity` behind
 `Quantity.UnmarshalJSON`; fractions are rounded up as by `MilliValue` and `Value`), with these documented differences:
 

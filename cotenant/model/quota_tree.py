@@ -35,7 +35,7 @@ Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaNode:
     """One ElasticQuota. parent: name of its parent, the root's when it has none of its own.
 
     heads_tree: root of a quota tree (label is-root), whose min no parent has to cover.
@@ -57,7 +57,7 @@ class Quota:
     namespaces: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> Quota:
+    def parse(cls, body: Mapping[str, Any]) -> QuotaNode:
         """Read an ElasticQuota object; UsageError names the first field that cannot be used."""
         metadata, spec, status = (_mapping(body.get(key), key) for key in ("metadata", "spec", "status"))
         labels = _mapping(metadata.get("labels"), "metadata.labels")
@@ -83,26 +83,26 @@ class Quota:
 class QuotaTree:
     """All quotas by name."""
 
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    quotas: Mapping[str, QuotaNode] = field(default_factory=dict)
 
     @cached_property
-    def _children(self) -> Mapping[str, tuple[Quota, ...]]:
-        children: dict[str, list[Quota]] = {}
+    def _children(self) -> Mapping[str, tuple[QuotaNode, ...]]:
+        children: dict[str, list[QuotaNode]] = {}
         for quota in self.quotas.values():
             if quota.name != ROOT_QUOTA:
                 children.setdefault(quota.parent, []).append(quota)
         return {name: tuple(sorted(those, key=lambda q: q.name)) for name, those in children.items()}
 
     @cached_property
-    def _by_namespace(self) -> Mapping[str, Quota]:
+    def _by_namespace(self) -> Mapping[str, QuotaNode]:
         ordered = sorted(self.quotas.values(), key=lambda q: q.name, reverse=True)
         return {namespace: quota for quota in ordered for namespace in quota.namespaces}
 
-    def children(self, name: str) -> tuple[Quota, ...]:
+    def children(self, name: str) -> tuple[QuotaNode, ...]:
         """Quotas right below one, by name."""
         return self._children.get(name, ())
 
-    def ancestors(self, quota: Quota) -> Iterator[str]:
+    def ancestors(self, quota: QuotaNode) -> Iterator[str]:
         """Names of parent, grandparent, ... up to the root or a missing one; a name that comes again is the last."""
         visited, name = {quota.name}, quota.parent
         while True:
@@ -113,11 +113,11 @@ class QuotaTree:
             visited.add(name)
             name = above.parent
 
-    def has_cycle_through(self, quota: Quota) -> bool:
+    def has_cycle_through(self, quota: QuotaNode) -> bool:
         """Whether a quota, put where it says, would be its own ancestor."""
         return quota.name in self.ancestors(quota)
 
-    def of_pod(self, namespace: str, labels: Mapping[str, str]) -> Quota | None:
+    def of_pod(self, namespace: str, labels: Mapping[str, str]) -> QuotaNode | None:
         """The quota that a pod uses; None when there is none.
 
         In this order: the pod's label; the quota NAMESPACE/NAMESPACE, which has the name of the pod's namespace and
@@ -128,7 +128,7 @@ class QuotaTree:
         own = self.quotas.get(namespace)
         return own if own is not None and own.namespace == namespace else self._by_namespace.get(namespace)
 
-    def owner_of_namespace(self, namespace: str) -> Quota | None:
+    def owner_of_namespace(self, namespace: str) -> QuotaNode | None:
         """The quota that an annotation binds a namespace to."""
         return self._by_namespace.get(namespace)
 

@@ -1,4 +1,4 @@
-"""How few of many proposals give most of what all of them save. Pure."""
+"""The smallest set of proposals that gives most of the total saving. Pure."""
 
 from __future__ import annotations
 

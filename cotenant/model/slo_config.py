@@ -17,7 +17,7 @@ import msgspec
 from cotenant.model.conformity import Deviation, below, deviations, meant, merged, without_nulls
 from cotenant.model.errors import UsageError
 from cotenant.model.selector import LabelSelector
-from cotenant.model.slo_forms import FORMS, Form, SloKey
+from cotenant.model.slo_forms import FORMS, SloKey, SloKeyForm
 from cotenant.model.text import shown
 
 _PROFILE: Final = ("name", "nodeSelector")
@@ -29,7 +29,7 @@ _LENGTH_CAP: Final = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SloConfigFinding:
     """Something about one key that a person should mend; not `fatal`: the key is used all the same."""
 
     key: str
@@ -69,7 +69,7 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ValueOrigin:
     """One value that is in force on a node, and the layer that set it."""
 
     key: str
@@ -88,7 +88,7 @@ class SloConfig:
 
     layers: Mapping[SloKey, Layers] = field(default_factory=dict)
     unread: frozenset[SloKey] = frozenset()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SloConfigFinding, ...] = ()
     _texts: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def updated(self, data: Mapping[str, str] | None) -> SloConfig:
@@ -105,7 +105,7 @@ class SloConfig:
             parsed, wrong = parse(key, texts[key.value])
             in_force = self.layers.get(key) if parsed is None else parsed
             findings += (
-                Finding(w.key, w.deviation, w.fix, kept=parsed is None and in_force is not None) for w in wrong
+                SloConfigFinding(w.key, w.deviation, w.fix, kept=parsed is None and in_force is not None) for w in wrong
             )
             if in_force is None:
                 unread.add(key)
@@ -133,13 +133,13 @@ class SloConfig:
             yield f"{form.entries}[{entry}]{f' {one.name}' if one.name else ''}", one.values
 
 
-def origins(config: SloConfig, key: SloKey, labels: Mapping[str, str]) -> Iterator[Origin]:
+def origins(config: SloConfig, key: SloKey, labels: Mapping[str, str]) -> Iterator[ValueOrigin]:
     """Every value of a key that is in force on a node with these labels, in the values' order."""
     entry = config.first_match(key, labels)
     layers = [(BUILT_IN_LAYER, FORMS[key].built_in), *config.stacked(key, entry)]
     for path, value in _leaves(config.values(key, entry)):
         layer = next(name for name, values in reversed(layers) if _sets(values, path))
-        yield Origin(key.value, ".".join(path), value, layer)
+        yield ValueOrigin(key.value, ".".join(path), value, layer)
 
 
 def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -154,20 +154,22 @@ def _sets(values: Any, path: tuple[str, ...]) -> bool:
     return not path or (isinstance(values, Mapping) and path[0] in values and _sets(values[path[0]], path[1:]))
 
 
-def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[Finding, ...]]:
+def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding, ...]]:
     """What a key's text says, and what is wrong with it; None when it cannot be used. Never raises."""
     form = FORMS[key]
     try:
         document = _decoded(text)
     except ValueError as error:
         deviation = Deviation("$", text, f"is not JSON: {error}")
-        return None, (Finding(key.value, deviation, "Write a JSON object; `cotenant check slo-config` shows where."),)
+        return None, (
+            SloConfigFinding(key.value, deviation, "Write a JSON object; `cotenant check slo-config` shows where."),
+        )
     wrong = list(_deviations(form, document))
     layers = None if any(d.fatal for d in wrong) else _layers(form, document)
     if layers is not None:
         wrong += _contradictions(form, layers)
         layers = None if any(d.fatal for d in wrong) else layers
-    return layers, tuple(Finding(key.value, d, _fix(form, d)) for d in wrong)
+    return layers, tuple(SloConfigFinding(key.value, d, _fix(form, d)) for d in wrong)
 
 
 def _decoded(text: str) -> Any:
@@ -182,7 +184,7 @@ def _decoded(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _deviations(form: Form, document: Any) -> Iterator[Deviation]:
+def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
     if not isinstance(document, dict):
         yield Deviation("$", document, "is not an object")
         return
@@ -203,7 +205,7 @@ def _deviations(form: Form, document: Any) -> Iterator[Deviation]:
         yield from _entry_deviations(form, entry, f"$.{form.entries}[{index}]")
 
 
-def _entry_deviations(form: Form, entry: Any, path: str) -> Iterator[Deviation]:
+def _entry_deviations(form: SloKeyForm, entry: Any, path: str) -> Iterator[Deviation]:
     if not isinstance(entry, dict):
         yield Deviation(path, entry, "is not an object")
         return
@@ -219,7 +221,7 @@ def _entry_deviations(form: Form, entry: Any, path: str) -> Iterator[Deviation]:
     yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
 
 
-def _layers(form: Form, document: dict[str, Any]) -> Layers:
+def _layers(form: SloKeyForm, document: dict[str, Any]) -> Layers:
     cluster = (
         document.get(form.cluster, {}) if form.cluster else {k: v for k, v in document.items() if k != form.entries}
     )
@@ -234,7 +236,7 @@ def _layers(form: Form, document: dict[str, Any]) -> Layers:
     return Layers(cluster, tuple(entries))
 
 
-def _contradictions(form: Form, layers: Layers) -> Iterator[Deviation]:
+def _contradictions(form: SloKeyForm, layers: Layers) -> Iterator[Deviation]:
     """Values that do not go together once the layers are joined."""
     cluster = merged(form.built_in, layers.cluster)
     yield from (d for rule in form.rules for d in rule(cluster, f"$.{form.cluster}" if form.cluster else "$"))
@@ -243,7 +245,7 @@ def _contradictions(form: Form, layers: Layers) -> Iterator[Deviation]:
         yield from (d for rule in form.rules for d in rule(joined, f"$.{form.entries}[{index}]"))
 
 
-def _fix(form: Form, deviation: Deviation) -> str:
+def _fix(form: SloKeyForm, deviation: Deviation) -> str:
     if deviation.fix:
         return deviation.fix
     if deviation.fatal:
@@ -251,11 +253,11 @@ def _fix(form: Form, deviation: Deviation) -> str:
     return f"Remove {deviation.path} or correct its name; {form.title} works without it."
 
 
-def _strangers(texts: Mapping[str, str]) -> Iterator[Finding]:
+def _strangers(texts: Mapping[str, str]) -> Iterator[SloConfigFinding]:
     """Keys nobody reads that look like a misspelt one; others may belong to an extension."""
     key_names = [key.value for key in SloKey]
     for name in texts:
         guess = "" if name in key_names else meant(name, key_names)
         if guess:
             deviation = Deviation("data", name, f"is not a key of slo-controller-config{guess}", fatal=False)
-            yield Finding(name, deviation, f"Rename or remove the key {shown(name)}.")
+            yield SloConfigFinding(name, deviation, f"Rename or remove the key {shown(name)}.")

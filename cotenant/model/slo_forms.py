@@ -120,7 +120,7 @@ class HostApplications(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SloKeyForm:
     """How a key is written. cluster: the member that holds the cluster's values, empty when they stand by themselves.
 
     part: the field of NodeSLO's spec that the key becomes, empty for none.
@@ -177,9 +177,9 @@ def _overcommitted(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
             yield Deviation(f"{path}.{name}", percent, problem, fatal=False, fix=fix)
 
 
-FORMS: Final[Mapping[SloKey, Form]] = {
-    SloKey.COLOCATION: Form("colocation", Colocation, "", "nodeConfigs", rules=(_overcommitted,)),
-    SloKey.THRESHOLDS: Form(
+FORMS: Final[Mapping[SloKey, SloKeyForm]] = {
+    SloKey.COLOCATION: SloKeyForm("colocation", Colocation, "", "nodeConfigs", rules=(_overcommitted,)),
+    SloKey.THRESHOLDS: SloKeyForm(
         "suppression and eviction",
         Thresholds,
         built_in=defaults.THRESHOLDS,
@@ -192,14 +192,14 @@ FORMS: Final[Mapping[SloKey, Form]] = {
         ),
         part="resourceUsedThresholdWithBE",
     ),
-    SloKey.CLASSES: Form(
+    SloKey.CLASSES: SloKeyForm(
         "QoS classes", ClassPolicies, built_in=defaults.CLASSES, rules=(_caches,), part="resourceQOSStrategy"
     ),
-    SloKey.CPU_BURST: Form("CPU burst", CpuBurst, built_in=defaults.CPU_BURST, part="cpuBurstStrategy"),
-    SloKey.SYSTEM: Form("system settings", System, built_in=defaults.SYSTEM, part="systemStrategy"),
-    SloKey.HOST_APPLICATIONS: Form(
+    SloKey.CPU_BURST: SloKeyForm("CPU burst", CpuBurst, built_in=defaults.CPU_BURST, part="cpuBurstStrategy"),
+    SloKey.SYSTEM: SloKeyForm("system settings", System, built_in=defaults.SYSTEM, part="systemStrategy"),
+    SloKey.HOST_APPLICATIONS: SloKeyForm(
         "host applications", HostApplications, "", "nodeConfigs", rules=(_applications,), part="hostApplications"
     ),
-    SloKey.CPU_NORMALIZATION: Form("CPU normalization", CpuNormalization, "", "nodeConfigs"),
-    SloKey.AMPLIFICATION: Form("resource amplification", Amplification, "", "nodeConfigs"),
+    SloKey.CPU_NORMALIZATION: SloKeyForm("CPU normalization", CpuNormalization, "", "nodeConfigs"),
+    SloKey.AMPLIFICATION: SloKeyForm("resource amplification", Amplification, "", "nodeConfigs"),
 }

@@ -1,4 +1,4 @@
-"""The demo's clock as the dashboard steers it. Pure vocabulary; only a demo hands one to the dashboard."""
+"""Control of the demo's clock by the dashboard. Pure vocabulary; only a demo passes one to the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that surfaces show: one column contract for the CLI, the JSON/CSV outputs and the dashboard.
+"""Result tables: one column contract for the CLI, the JSON/CSV outputs and the dashboard.
 
 A `Schema` names the columns with title, unit and kind; a `Table` holds numpy columns in that order. The pipeline
 makes the

@@ -24,7 +24,7 @@ WEEK_HOURS: Final = 168
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class WeekDecomposition:
     """A history taken apart: observed = trend + daily + weekly + rest, hour by hour on `grid`, in the unit.
 
     weekly is all zero where the history is too short for it. daily_strength, weekly_strength: share of the movement

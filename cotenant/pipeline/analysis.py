@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cotenant.model.cluster import Inventory
-from cotenant.model.finding import Finding
+from cotenant.model.finding import ClusterFinding
 from cotenant.model.forecast import Forecasts
 from cotenant.model.identity import ClusterRef, NodeRef, PodContainerRef, WorkloadRef
 from cotenant.model.plan import Proposal
@@ -17,7 +17,7 @@ from cotenant.model.reclaimable import Reclaimable
 from cotenant.model.recommendation import Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.usage import Signal, TimeGrid, Usage
-from cotenant.model.week import Parts, Weeks
+from cotenant.model.week import WeekDecomposition, Weeks
 from forecasting.node_peak import NodePeaks
 from recommender.replicas import ReplicaFloor
 
@@ -43,7 +43,7 @@ class WeekAnalysis:
     """Weeks of some series, and the parts of those whose past could be taken apart."""
 
     weeks: Weeks[Any]
-    parts: Mapping[Any, Parts]
+    parts: Mapping[Any, WeekDecomposition]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +66,7 @@ class Analysis:
     cluster_forecasts: Mapping[Resource, Forecasts[ClusterRef]]
     reclaimable: tuple[Reclaimable, ...]
     recommendations: tuple[Recommendation, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ClusterFinding, ...]
     settings_digest: str
     computed_seconds: int
     replica_floors: tuple[ReplicaFloor, ...] = ()

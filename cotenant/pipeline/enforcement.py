@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import Final
 
 from cotenant.edges.store import Store
-from cotenant.model.enforcement import Found, Gathering
-from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Keep, joined, joined_lanes
+from cotenant.model.enforcement import EnforcementHistory, Gathering
+from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Retention, joined, joined_lanes
 from cotenant.model.table import Table
 
 DOCUMENT: Final = "enforcement"
 SOURCES_KEPT: Final = 5
 
 
-def keep(store: Store, gathered: Found, bounds: Keep) -> Gathering:
+def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathering:
     """Join the news with what is kept; what is kept now, in short. Nothing new leaves the tables as they are."""
 
     def with_news(stored: Table | None) -> Table | None:
@@ -41,7 +41,7 @@ def _same(one: Table, other: Table) -> bool:
     return len(one) == len(other) and list(one.columns["id"]) == list(other.columns["id"])
 
 
-def _revision(gathered: Found, news: Table | None) -> str:
+def _revision(gathered: EnforcementHistory, news: Table | None) -> str:
     """Another one for other tables, also of two writers in the same instant."""
     rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
     return f"{gathered.gathering.gathered_seconds:.3f}{rows}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cotenant.model.cluster import EventKind, Pod, Workload
-from cotenant.model.finding import Finding
+from cotenant.model.finding import ClusterFinding
 from cotenant.model.forecast import Forecasts, Window, WindowKind
 from cotenant.model.identity import ClusterRef, NodeRef, WorkloadRef
 from cotenant.model.reclaimable import Band, Reclaimable
@@ -160,7 +160,7 @@ def _trusted(recommendation: Recommendation) -> dict[str, Any]:
     }
 
 
-def findings(records: Iterable[Finding]) -> Table:
+def findings(records: Iterable[ClusterFinding]) -> Table:
     """One row per finding."""
     return Table.from_rows(FINDINGS, rows(records))
 

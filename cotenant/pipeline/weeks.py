@@ -12,7 +12,7 @@ from cotenant.model.identity import ClusterRef, WorkloadRef
 from cotenant.model.resource import Resource
 from cotenant.model.table import Table
 from cotenant.model.usage import Usage
-from cotenant.model.week import WEEKS, Parts
+from cotenant.model.week import WEEKS, WeekDecomposition
 from cotenant.pipeline.analysis import WeekAnalysis
 from cotenant.pipeline.tables import subject
 from cotenant.settings.forecasting import ForecastingSettings
@@ -61,7 +61,7 @@ def _rows(analysis: WeekAnalysis) -> list[dict[str, Any]]:
     ]
 
 
-def _told(parts: Parts | None) -> dict[str, Any]:
+def _told(parts: WeekDecomposition | None) -> dict[str, Any]:
     """What the past is made of; nothing where it could not be taken apart."""
     if parts is None:
         return {}

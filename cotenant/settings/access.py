@@ -15,7 +15,7 @@ from cotenant.settings.base import Section, setting
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-class Mode(StrEnum):
+class AccessMode(StrEnum):
     """How the dashboard knows who somebody is."""
 
     NONE = "none"
@@ -106,8 +106,9 @@ class AccessSettings(Section, frozen=True):
         bool, setting("Everybody is a viewer and nothing is done, whatever the roles say; `--act` turns it off.")
     ] = True
     mode: Annotated[
-        Mode, setting("How people are known: not at all (loopback only), by a proxy's headers, or by a login here.")
-    ] = Mode.NONE
+        AccessMode,
+        setting("How people are known: not at all (loopback only), by a proxy's headers, or by a login here."),
+    ] = AccessMode.NONE
     launch_token: Annotated[
         bool,
         setting(
@@ -139,11 +140,11 @@ class AccessSettings(Section, frozen=True):
 
     def __post_init__(self) -> None:
         """ValueError for a mode without what it needs."""
-        if self.mode is Mode.PROXY and not self.proxy.trusted:
+        if self.mode is AccessMode.PROXY and not self.proxy.trusted:
             raise ValueError("mode proxy trusts nobody: name the proxies in access.proxy.trusted")
-        if self.mode is Mode.OIDC and not (self.oidc.issuer and self.oidc.client_id):
+        if self.mode is AccessMode.OIDC and not (self.oidc.issuer and self.oidc.client_id):
             raise ValueError("mode oidc needs access.oidc.issuer and access.oidc.client_id")
-        if self.mode is Mode.NONE and not (self.read_only or self.launch_token):
+        if self.mode is AccessMode.NONE and not (self.read_only or self.launch_token):
             raise ValueError(
                 "launch_token is off while read_only is off: every user of the machine would act with your kubeconfig; "
                 "leave launch_token on"

@@ -1,4 +1,4 @@
-"""Settings of what people have done: where the ledger is, and the guardrails of an accepted recommendation."""
+"""Settings of accepted changes: where the ledger is, and the guardrails of an accepted recommendation."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from cotenant.settings.root import Settings
 _LIST_FIX = "`cotenant settings show` lists every setting."
 
 
-class Source(StrEnum):
+class SettingSource(StrEnum):
     """Who set a value; later members win."""
 
     DEFAULT = "default"
@@ -37,10 +37,10 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingOrigin:
     """Who set a value, and the place in words: "settings.yaml line 3", a variable's name; empty for a default."""
 
-    source: Source
+    source: SettingSource
     where: str = ""
 
 
@@ -52,15 +52,15 @@ class Loaded(Generic[RootT]):
     """Settings in force, and the origin of every one by its path."""
 
     settings: RootT
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, SettingOrigin]
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Override:
     """A value as it was written, before conversion."""
 
     value: Any
-    origin: Origin
+    origin: SettingOrigin
 
 
 def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded[Settings]:
@@ -78,9 +78,11 @@ def join(root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, An
     for path, value in flags.items():
         setting, key = _find(path, settings)
         flag_value = {**_mapping(overrides.get(setting.path), setting), key: value} if key else value
-        overrides[setting.path] = _Given(flag_value, Origin(Source.FLAG, f"flag {path}"))
+        overrides[setting.path] = _Override(flag_value, SettingOrigin(SettingSource.FLAG, f"flag {path}"))
     values = {path: _convert(settings[path], g) for path, g in overrides.items()}
-    origins = {path: overrides[path].origin if path in overrides else Origin(Source.DEFAULT) for path in settings}
+    origins = {
+        path: overrides[path].origin if path in overrides else SettingOrigin(SettingSource.DEFAULT) for path in settings
+    }
     return Loaded(_build(root, "", values, overrides), origins)
 
 
@@ -106,13 +108,13 @@ def _read(file: Path) -> str:
 
 def _from_file(
     tree: Tree, prefix: str, settings: Mapping[str, Setting], groups: set[str]
-) -> Iterator[tuple[str, _Given]]:
+) -> Iterator[tuple[str, _Override]]:
     for key, value in tree.children.items():
         path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
         if "." in key:
             raise SettingsError(f"{where}: the key {key!r} has a dot", fix="Nest the keys: `room:`, below it `key:`.")
         if path in settings:
-            yield path, _Given(plain(value), Origin(Source.FILE, where))
+            yield path, _Override(plain(value), SettingOrigin(SettingSource.FILE, where))
         elif path not in groups:
             raise _unknown(path, where, [*settings, *groups])
         elif isinstance(value, Tree):
@@ -121,14 +123,14 @@ def _from_file(
             raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
 
 
-def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterator[tuple[str, _Given]]:
+def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterator[tuple[str, _Override]]:
     """Variables COTENANT_ROOM__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
     by_name = {setting.env: path for path, setting in settings.items()}
     for name, value in env.items():
         if name.startswith(ENV_PREFIX) and "__" in name:
             if name not in by_name:
                 raise _unknown(name, "the environment", by_name)
-            yield by_name[name], _Given(value, Origin(Source.ENV, name))
+            yield by_name[name], _Override(value, SettingOrigin(SettingSource.ENV, name))
 
 
 def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
@@ -147,7 +149,7 @@ def _unknown(name: str, where: str, names: Iterable[str]) -> SettingsError:
     return SettingsError(f"{where}: unknown setting {name!r}{hint}", fix=_LIST_FIX)
 
 
-def _convert(setting: Setting, override: _Given) -> Any:
+def _convert(setting: Setting, override: _Override) -> Any:
     value = _split(setting, override)
     try:
         converted = msgspec.convert(value, setting.type, strict=False)
@@ -167,7 +169,7 @@ def _finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _split(setting: Setting, override: _Given) -> Any:
+def _split(setting: Setting, override: _Override) -> Any:
     """Text for a list or map: "a,b" or YAML flow style "[a, b]", "{k: v}"."""
     value = override.value
     if not isinstance(value, str) or setting.container is None:
@@ -178,20 +180,20 @@ def _split(setting: Setting, override: _Given) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if setting.container is list else value
 
 
-def _mapping(override: _Given | None, setting: Setting) -> dict[str, Any]:
+def _mapping(override: _Override | None, setting: Setting) -> dict[str, Any]:
     """The entries that a map has before a flag adds one."""
     value = setting.default if override is None else _split(setting, override)
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _outside(setting: Setting, override: _Given) -> SettingsError:
+def _outside(setting: Setting, override: _Override) -> SettingsError:
     shown = repr(masked(setting.path, override.value))
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     unit = f" ({setting.unit})" if setting.unit else ""
     return SettingsError(f"{override.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}")
 
 
-def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapping[str, _Given]) -> Any:
+def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapping[str, _Override]) -> Any:
     """The section with the given values in place of its defaults; unchanged sections are kept as they are."""
     changed: dict[str, Any] = {}
     for info in msgspec.structs.fields(default):

@@ -1,4 +1,4 @@
-"""Settings of the portraits: how fast they forget and how a pattern is told."""
+"""Settings of the portraits: how fast they forget, and how a pattern is recognised."""
 
 from __future__ import annotations
 

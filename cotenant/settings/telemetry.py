@@ -1,4 +1,4 @@
-"""Settings of telemetry: what a process says about itself."""
+"""Settings of telemetry: logs and metrics of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: the demo's stand-in for node agents: NodeMetrics of fake nodes, from the demand of the pods there.
+"""EDGE: simulated node agents: report NodeMetrics of fake nodes, from the simulated demand of their pods.
 
 Only nodes that nobody else lives on are reported: kwok's, and those that the demo made. Another agent's living report
 is left alone; the manager, for its part, takes this one for an agent (the fresher wins).
@@ -23,7 +23,7 @@ from cotenant.model.protocol import SLO_GROUP
 from cotenant.model.resource import Resource
 from cotenant.sim import present
 from cotenant.sim.objects import DEMO_LABEL, KWOK_ANNOTATION
-from cotenant.sim.present import Curves, Moment
+from cotenant.sim.present import Curves, DemoMoment
 from profiler.node_metric.status import reports
 from profiler.node_metric.turn import PLURAL, ReportContext, Steps, steps, unreported
 
@@ -34,7 +34,7 @@ LEAST_REPORT_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReportPace:
     """How often it reports, and how much faster than the clock the day passes."""
 
     interval_seconds: float = 60.0
@@ -42,7 +42,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AgentRound:
     """One round: the moment of the day (Unix seconds), nodes reported of those that are fake, pods, usage of all."""
 
     of_day_seconds: float
@@ -52,16 +52,16 @@ class Told:
     usage: dict[Resource, int]
 
 
-class Agent:
+class NodeAgents:
     """For one thread."""
 
-    def __init__(self, client: KubeClient, curves: Curves, clock: Clock, pace: Pace) -> None:
+    def __init__(self, client: KubeClient, curves: Curves, clock: Clock, pace: ReportPace) -> None:
         """Nothing is asked yet; the day begins at the clock's time."""
         self._client, self._curves, self._clock, self._pace = client, curves, clock, pace
         self._begun_seconds = clock.now_seconds()
         self._policy = CollectPolicy(report_seconds=max(LEAST_REPORT_SECONDS, round(pace.interval_seconds)))
 
-    def round(self) -> Told:
+    def round(self) -> AgentRound:
         """Look which pods are where, and report every fake node. ClusterAbsent when NodeMetric is not installed."""
         metrics_by_node = metrics(self._client)
         observed_nodes = {node.name: node for node in map(node_of, fake(self._client.list("/api/v1/nodes", NodeWire)))}
@@ -83,11 +83,11 @@ class Agent:
         }
         self._send(steps(mine, prior_metrics, view), mine, view)
         usage = {r: sum(report.usage.get(r, 0) for report in node_reports) for r in Resource}
-        return Told(moment.of_day_seconds, len(mine), len(nodes), len(pods), usage)
+        return AgentRound(moment.of_day_seconds, len(mine), len(nodes), len(pods), usage)
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> DemoMoment:
         now = self._clock.now_seconds()
-        return Moment(now, self._begun_seconds + (now - self._begun_seconds) * self._pace.speed, self._policy)
+        return DemoMoment(now, self._begun_seconds + (now - self._begun_seconds) * self._pace.speed, self._policy)
 
     def _send(self, first: Steps, mine: list[Any], view: ReportContext) -> None:
         """New objects, then every status; the first refusal is raised."""

@@ -1,4 +1,4 @@
-"""EDGE: the demo's clock: it goes with the machine's, can be halted, and can be moved ahead. Safe for many threads."""
+"""EDGE: the demo's clock: runs with the machine's clock, can be paused and moved ahead. Safe for many threads."""
 
 from __future__ import annotations
 

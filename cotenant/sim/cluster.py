@@ -1,4 +1,4 @@
-"""EDGE: the demo's cluster, joined: embedded server, its population, stand-ins, the manager's decisions, the clock."""
+"""EDGE: the demo's cluster: embedded API server, its objects, simulated controllers, manager, clock."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.settings.root import Settings
 from cotenant.sim.api_server import EmbeddedServer
 from cotenant.sim.clock import SteeredClock
-from cotenant.sim.course import Course, Parts
+from cotenant.sim.course import ClusterParts, TimeCourse
 from cotenant.sim.definitions import define
 from cotenant.sim.evening import Evening
-from cotenant.sim.hand import Hand
-from cotenant.sim.living import Living
+from cotenant.sim.hand import LocalClient
+from cotenant.sim.living import ClusterControllers
 from cotenant.sim.population import stocked
-from cotenant.sim.scaling import Demand
+from cotenant.sim.scaling import CpuDemand
 
 RUNS = ("reservations", "plans")
 """Controllers of the manager that run in the demo."""
@@ -35,32 +35,32 @@ BATCH_HOURS = (17, 23)
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class DemoScenario:
     """What the demo's cluster is made of: who exists, what the pipeline said, what is really asked for."""
 
     inventory: Inventory
     results: RunResults
-    demand: Demand
+    demand: CpuDemand
 
 
 class DemoCluster:
     """A cluster in this process that leaves nothing outside `folder`; as a context manager."""
 
-    def __init__(self, story: Story, settings: Settings, folder: Path) -> None:
+    def __init__(self, story: DemoScenario, settings: Settings, folder: Path) -> None:
         """Objects are there, nothing moves yet. `settings`: of the demo; its kubeconfig and ledger are replaced."""
         self.clock = SteeredClock(float(story.inventory.time_seconds))
         self.server = EmbeddedServer(clock=self.clock)
         for collection, item in stocked(story.inventory, story.inventory.time_seconds):
             key = item["metadata"].get("namespace", ""), item["metadata"]["name"]
             self.server.state.put(collection, key, item)
-        define(Hand(self.server.api, "cotenant-install"))
+        define(LocalClient(self.server.api, "cotenant-install"))
         self.kubeconfig = folder / "kubeconfig"
         self.settings = _settings(settings, folder)
         self._story = story
-        self._course: Course | None = None
+        self._course: TimeCourse | None = None
 
     @property
-    def course(self) -> Course:
+    def course(self) -> TimeCourse:
         """What steers its time."""
         assert self._course is not None, "it has not been started"
         return self._course
@@ -70,10 +70,10 @@ class DemoCluster:
         self.server.start()
         self.server.write_kubeconfig(self.kubeconfig)
         demand, batch = self._story.demand, evening_of(self._story.inventory.time_seconds)
-        living = Living(self.server.state, Hand(self.server.api), demand, batch)
+        living = ClusterControllers(self.server.state, LocalClient(self.server.api), demand, batch)
         manager = self._manager()
-        parts = Parts(self.server.state, living, manager, manager.mirrors["plans"], demand, batch)
-        self._course = Course(parts, self.clock)
+        parts = ClusterParts(self.server.state, living, manager, manager.mirrors["plans"], demand, batch)
+        self._course = TimeCourse(parts, self.clock)
         self._course.settle()
         self._course.start()
         return self

@@ -1,4 +1,4 @@
-"""EDGE: the demo's time: lets cluster and manager live moment by moment, and moves ahead through every one of them.
+"""EDGE: the demo's time: advances cluster and manager step by step, also when a person moves the clock ahead.
 
 One thread does everything that happens: the stand-ins' steps, then the manager's real decisions on what is there, until
 both have nothing left to do. Moving ahead takes long strides while nothing is near, and short ones while room is held.
@@ -17,15 +17,15 @@ from cotenant.edges.kube import Mirror
 from cotenant.manager.run import Manager
 from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import Decision, Plan, PlanPhase
+from cotenant.model.plan import Plan, PlanDecision, PlanPhase
 from cotenant.model.steering import Stop
 from cotenant.model.usage import DAY_SECONDS
-from cotenant.sim.api_server.state import Collection, State
+from cotenant.sim.api_server.state import Collection, ObjectState
 from cotenant.sim.clock import SteeredClock
 from cotenant.sim.evening import Evening
-from cotenant.sim.living import Living
-from cotenant.sim.scaling import NOTHING, Demand
-from cotenant.sim.shortage import Count, Origin, origin, without
+from cotenant.sim.living import ClusterControllers
+from cotenant.sim.scaling import NOTHING, CpuDemand
+from cotenant.sim.shortage import ClusterSnapshot, ShortageCount, origin, without
 
 IDLE_SECONDS: Final = 0.25
 """Machine time between two looks at what people did."""
@@ -43,29 +43,29 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ClusterParts:
     """What lives: the objects, what is done to them by stand-ins, and the manager; nobody else runs the latter two."""
 
-    state: State
-    living: Living
+    state: ObjectState
+    living: ClusterControllers
     manager: Manager
     plans: Mirror[Any]
-    demand: Demand = NOTHING
+    demand: CpuDemand = NOTHING
     batch: Evening | None = None
 
 
-class Course:
+class TimeCourse:
     """`cotenant.model.steering.Steering` on a living cluster."""
 
-    def __init__(self, parts: Parts, clock: SteeredClock) -> None:
+    def __init__(self, parts: ClusterParts, clock: SteeredClock) -> None:
         """Nothing lives yet."""
         self._parts, self._clock = parts, clock
         self._goal: float | None = None
         self._seen_version = -1
         self._managed_at = float("-inf")
         self._looked: dict[int, int] = {}
-        self._origin: Origin | None = None
-        self._counts: dict[str, tuple[Count, Origin]] = {}
+        self._origin: ClusterSnapshot | None = None
+        self._counts: dict[str, tuple[ShortageCount, ClusterSnapshot]] = {}
         self._told: list[str] = []
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
@@ -187,7 +187,7 @@ class Course:
         for plan in holding:
             if plan.key not in self._counts and self._origin and plan.status.window:
                 ref = WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
-                self._counts[plan.key] = Count(ref, plan.status.window), self._origin
+                self._counts[plan.key] = ShortageCount(ref, plan.status.window), self._origin
         if not holding:
             self._origin = origin(self._parts.state, now) if plans else None
         for count, _ in self._counts.values():
@@ -216,7 +216,7 @@ def _collection(path: str) -> Collection:
     return ("" if parts[0] == "api" else parts[1]), parts[-1]
 
 
-def _compared(count: Count, begin: Origin, parts: Parts) -> str:
+def _compared(count: ShortageCount, begin: ClusterSnapshot, parts: ClusterParts) -> str:
     """What the reservation was good for, in words."""
     twin = without(begin, count, parts.demand, parts.batch)
     ref = count.workload
@@ -226,7 +226,7 @@ def _compared(count: Count, begin: Origin, parts: Parts) -> str:
     )
 
 
-def _minutes(count: Count) -> str:
+def _minutes(count: ShortageCount) -> str:
     minutes = count.short_seconds / 60
     return f"{minutes:.0f} minute{'' if round(minutes) == 1 else 's'}"
 
@@ -237,7 +237,7 @@ def _over(plan: Plan) -> bool:
 
 def _approved(plan: Plan) -> bool:
     phase = plan.status.phase
-    approved = plan.approval is not None and plan.approval.decision is Decision.APPROVED
+    approved = plan.approval is not None and plan.approval.decision is PlanDecision.APPROVED
     return (approved or plan.policy.auto) and not (phase and phase.over)
 
 

@@ -1,4 +1,4 @@
-"""EDGE: what an installation puts on the embedded server before anything runs there: CRDs, namespaces, classes."""
+"""EDGE: prepares the embedded server as an installation does: CRDs, namespaces, priority classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from cotenant.edges.shipped import deploy
-from cotenant.sim.hand import Hand
+from cotenant.sim.hand import LocalClient
 
 Json = dict[str, Any]
 FILES: Final = ("priorityclasses.yaml", "reservations.yaml")
@@ -19,7 +19,7 @@ _PATHS: Final = {
 }
 
 
-def define(hand: Hand) -> int:
+def define(hand: LocalClient) -> int:
     """Create them where they are missing; how many there were to create. Other kinds of the files are passed over."""
     created = 0
     for body in _shipped():

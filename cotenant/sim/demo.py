@@ -6,7 +6,7 @@ import numpy as np
 
 from cotenant.edges.store import Store
 from cotenant.model.cluster import Inventory
-from cotenant.model.enforcement_tables import Keep
+from cotenant.model.enforcement_tables import Retention
 from cotenant.model.errors import UsageError
 from cotenant.model.progress import Progress
 from cotenant.model.quality import QualityRecord
@@ -38,7 +38,7 @@ def spikes(store: Store, inventory: Inventory, seed: int, progress: Progress) ->
     """Store what agents would have done in a few load spikes of the last hour (`enforcement.scenario`)."""
     progress.stage("Load spikes", 1)
     history = scenario(inventory, inventory.time_seconds, seed)
-    keep(store, history, Keep(inventory.time_seconds))
+    keep(store, history, Retention(inventory.time_seconds))
     progress.advance()
 
 

@@ -1,4 +1,4 @@
-"""A node that does not exist, for strategies that do: demand in, cgroup readings out, and its knobs obeyed. Pure.
+"""A simulated node for the agent's real strategies: turns demand into cgroup readings and obeys the knobs. Pure.
 
     demand of this second, knobs --Machine.look--> Observation -> the agent's own decide and settle -> Machine.obey
 
@@ -98,7 +98,7 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SecondDemand:
     """One second: millicores that each actor wants, by name; the system's; who slows whom down."""
 
     millicores: Mapping[str, float]
@@ -112,7 +112,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Machine:
+class SimulatedNode:
     """The node's state: who is there, and what stands in each knob."""
 
     name: str
@@ -131,7 +131,7 @@ class Machine:
             for path in (actor.path, f"{actor.path}/c-{actor.name}"):
                 self.knobs[path] = _OPEN | {Knob.CPU_QUOTA: quota}
 
-    def look(self, demand: Wanted, at_seconds: float, wall_seconds: float) -> Observation:
+    def look(self, demand: SecondDemand, at_seconds: float, wall_seconds: float) -> Observation:
         """What an agent would read after this second."""
         ended = [name for name, since in self.leaving.items() if at_seconds - since >= LEAVING_SECONDS]
         self.actors = [actor for actor in self.actors if actor.name not in ended]
@@ -153,10 +153,10 @@ class Machine:
             self.knobs[write.path][write.knob] = write.value
 
     def dismiss(self, name: str, at_seconds: float) -> None:
-        """A pod that is told to leave is gone a little later."""
+        """A pod that is evicted is gone a little later."""
         self.leaving.setdefault(name, at_seconds)
 
-    def _used(self, demand: Wanted) -> dict[str, float]:
+    def _used(self, demand: SecondDemand) -> dict[str, float]:
         used = {a.name: self._capped(a, demand.millicores.get(a.name, 0.0)) for a in self.actors}
         online = sum(used[a.name] for a in self.actors if a.online) + demand.system
         quota = _millicores(self.knobs[TIER][Knob.CPU_QUOTA])
@@ -171,7 +171,7 @@ class Machine:
     def _container(self, actor: Actor) -> str:
         return f"{actor.path}/c-{actor.name}"
 
-    def _pod(self, actor: Actor, demand: Wanted, used: Mapping[str, float]) -> PodReading:
+    def _pod(self, actor: Actor, demand: SecondDemand, used: Mapping[str, float]) -> PodReading:
         spec = replace(actor.spec, deleting=actor.name in self.leaving)
         throttled = actor.online and demand.millicores.get(actor.name, 0.0) > used[actor.name] + 1
         cpu = CpuUse(used[actor.name], PERIODS, PERIODS if throttled else 0)

@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.model.cluster import Inventory, Node, Pod
-from cotenant.model.enforcement import Act, Found, Gathering, LaneSample, NodeLanes
+from cotenant.model.enforcement import AgentAction, EnforcementHistory, Gathering, LaneSample, NodeLanes
 from cotenant.model.enforcement_tables import gridded
 from cotenant.model.node_policy import NodePolicy, decode
 from cotenant.model.qos import QosClass
 from cotenant.model.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.settings.enforcer import EnforcerSettings
-from cotenant.sim.enforced_node import DIALECT, NORMAL_CYCLES, Actor, Machine, Wanted, shares
+from cotenant.sim.enforced_node import DIALECT, NORMAL_CYCLES, Actor, SecondDemand, SimulatedNode, shares
 from enforcer.acts import act_of, sample_of
 from enforcer.changes import Done, Notes, Outcome, Write
 from enforcer.contract import Observation, Plan, Strategy
@@ -90,14 +90,14 @@ SCRIPTS: Final = {
 }
 
 
-def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Found:
-    """What agents would have told by the end, and the CPU behind it; the same for the same three arguments.
+def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> EnforcementHistory:
+    """Reports that agents would have made by the end, and the CPU behind them; the same for the same three arguments.
 
     Up to three nodes of the inventory play, with the names of pods that run there. Nothing for one without nodes.
     """
     nodes = _stage(inventory)
     begin = end_seconds - BEFORE_END_SECONDS - SECONDS - LATE_SECONDS * (len(nodes) - 1)
-    acts: list[Act] = []
+    acts: list[AgentAction] = []
     lanes: list[NodeLanes] = []
     for number, (node, kind) in enumerate(zip(nodes, KINDS, strict=False)):
         random = np.random.default_rng([seed, number])
@@ -107,7 +107,7 @@ def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Found:
         lanes.append(gridded(node.name, play.samples, dry=play.dry, source=SOURCE))
     dry = sum(lane.dry for lane in lanes)
     gathering = Gathering(end_seconds, f"scenario-{seed}", (SOURCE,), len(inventory.nodes) if nodes else 0, dry)
-    return Found(tuple(acts), tuple(lanes), gathering)
+    return EnforcementHistory(tuple(acts), tuple(lanes), gathering)
 
 
 def _stage(inventory: Inventory) -> list[Node]:
@@ -142,7 +142,7 @@ class _Play:
     script: Script
     begin_seconds: float
     random: np.random.Generator
-    acts: list[Act] = field(default_factory=list)
+    acts: list[AgentAction] = field(default_factory=list)
     samples: list[LaneSample] = field(default_factory=list)
     _notes: Notes = field(default_factory=dict)
     _asked: Asked = field(default_factory=Asked)
@@ -157,7 +157,7 @@ class _Play:
     def run(self) -> None:
         """All ticks, and everything given back in the end."""
         cores = self.node.capacity.get(Resource.CPU, 16_000) // MILLICORES_PER_CORE
-        machine = Machine(self.node.name, cores, list(self.cast))
+        machine = SimulatedNode(self.node.name, cores, list(self.cast))
         settings, policy = EnforcerSettings(), decode(POLICY)
         running, memory = strategies(settings), Memory()
         rate = Rate(settings.evictions_per_minute, settings.evictions_burst)
@@ -167,7 +167,7 @@ class _Play:
 
     def _tick(
         self,
-        machine: Machine,
+        machine: SimulatedNode,
         observation: Observation,
         policy: NodePolicy,
         mind: tuple[Sequence[Strategy[Any]], Memory],
@@ -192,7 +192,7 @@ class _Play:
         )
 
     def _say(self, observation: Observation, results: Sequence[Done]) -> None:
-        """As the agent's teller: what a dry run would write is told when it is another value."""
+        """As the agent reports: what a dry run would write is reported when the value changes."""
         owners = {path: pod.spec.key for pod in observation.pods for path in paths_of(pod)}
         for one in results:
             place = (one.path, one.knob.value)
@@ -203,7 +203,7 @@ class _Play:
             action = action_of(one, stamp(observation.wall_seconds), owners.get(one.path, ""), self.dry)
             self.acts.append(act_of(action, self.node.name))
 
-    def _evict(self, machine: Machine, observation: Observation, decided: Round, rate: Rate) -> None:
+    def _evict(self, machine: SimulatedNode, observation: Observation, decided: Round, rate: Rate) -> None:
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         chosen = admitted(decided.evictions, pods, self._asked, observation.at_seconds, rate)
         self._asked = chosen.asked
@@ -225,7 +225,7 @@ class _Play:
                 machine.dismiss(eviction.name, observation.at_seconds)
 
     # --- what everybody wants ----------------------------------------------------------------------------------------
-    def _demand(self, cores: int) -> Iterator[Wanted]:
+    def _demand(self, cores: int) -> Iterator[SecondDemand]:
         """Online load rises to the top and falls; one service alone runs into its limit; batch wants all it asked."""
         online = [actor for actor in self.cast if actor.online]
         batch = [actor for actor in self.cast if not actor.online]
@@ -241,13 +241,13 @@ class _Play:
             millicores |= {actor.name: 1.0 * actor.request_millicores for actor in batch}
             cycles = NORMAL_CYCLES * (1 + 0.03 * float(self.random.standard_normal()))
             if not self.script.disturbs:
-                yield Wanted(millicores, 0.02 * capacity, quiet_cycles=cycles)
+                yield SecondDemand(millicores, 0.02 * capacity, quiet_cycles=cycles)
                 continue
             calm = QUIET_SHARE if second < RISE_FROM_SECONDS else 1.0
             millicores |= {actor.name: calm * actor.request_millicores for actor in batch}
             millicores[noisy.name] = float(noisy.request_millicores * (second >= NOISY_FROM_SECONDS))
             slows = self.script.disturbs * MILLICORES_PER_CORE / noisy.request_millicores
-            yield Wanted(millicores, 0.02 * capacity, noisy.name, {busiest.name: slows}, cycles)
+            yield SecondDemand(millicores, 0.02 * capacity, noisy.name, {busiest.name: slows}, cycles)
 
 
 def hill(lasts_seconds: int) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The demo's evening: batch work that takes every hole in the cluster, ends after some minutes and comes again. Pure.
+"""The demo's batch work of the evening: fills the free room of all nodes, ends after some minutes, starts again. Pure.
 
 It asks for room as everybody does and pushes nobody aside: whoever waits gets room first when a batch pod ends. So room
 that is asked for ahead of a peak is there at the peak, and room that is asked for at the peak is waited for.
@@ -16,7 +16,7 @@ from cotenant.model.pod_request import format_room
 from cotenant.model.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
 from cotenant.model.resource import GIB
 from cotenant.sim.objects import DEMO_LABELS, PAUSE_IMAGE
-from cotenant.sim.placing import Place
+from cotenant.sim.placing import NodeSpace
 
 Json = dict[str, Any]
 
@@ -58,12 +58,12 @@ def ended(pods: Iterable[Json], now_seconds: float) -> list[Json]:
     return [pod for pod in pods if now_seconds - _born(pod) >= life_seconds(pod)]
 
 
-def made(places: Sequence[Place], now_seconds: float) -> list[Json]:
+def filling_pods(places: Sequence[NodeSpace], now_seconds: float) -> list[Json]:
     """One pod for each node with a hole, as large as the hole."""
     return [_pod(place, now_seconds) for place in places if place.free.get("cpu", 0) >= LEAST_MILLICORES]
 
 
-def _pod(place: Place, now_seconds: float) -> Json:
+def _pod(place: NodeSpace, now_seconds: float) -> Json:
     cpu = place.free["cpu"] - LEFT_MILLICORES
     memory = max(0, min(place.free.get("memory", 0), cpu * MOST_PER_CORE_BYTES // 1000))
     labels = {QOS_LABEL: QosClass.BE.value, PRIORITY_CLASS_LABEL: PriorityClass.BATCH.value, EVENING_LABEL: "true"}

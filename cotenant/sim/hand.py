@@ -1,4 +1,4 @@
-"""EDGE: requests to the embedded server from within its process, as one account: what stand-ins act with.
+"""EDGE: a client of the embedded server within its process, as one account, for the simulated controllers.
 
 The same routing, rights, checks, admission and versions as over HTTP, without TLS and JSON in between.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from cotenant.sim.api_server.refusal import Refusal
 from cotenant.sim.api_server.rights import ADMINISTRATOR, Account
-from cotenant.sim.api_server.routing import Api, Request
+from cotenant.sim.api_server.routing import Api, EmbeddedRequest
 from cotenant.sim.api_server.verbs import JSON_PATCH
 from cotenant.sim.population import KINDS
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 NOT_FOUND, CONFLICT = 404, 409
 
 
-class Hand:
+class LocalClient:
     """For one thread at a time. A write whose object has gone or moved does nothing: the next look shows why."""
 
     def __init__(self, api: Api, name: str = "cotenant-demo-controllers") -> None:
@@ -52,7 +52,7 @@ class Hand:
     def _sent(self, method: str, path: str, body: Any, kind: str = "application/json") -> bool:
         query = {"fieldManager": self._name}
         try:
-            self._api.answer(Request(method, path, self._account, query, kind, body, self._name))
+            self._api.answer(EmbeddedRequest(method, path, self._account, query, kind, body, self._name))
         except Refusal as refusal:
             if refusal.code in (NOT_FOUND, CONFLICT):
                 return False

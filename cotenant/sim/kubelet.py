@@ -1,4 +1,4 @@
-"""What kubelets do, for the demo's stand-in: start pods after a while, actuate resizes, say so in the status. Pure."""
+"""A simulated kubelet: starts pods after a while, actuates resizes, writes both into the pod's status. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bound(pod: Json, now_seconds: float) -> Json:
 
 
 def unplaced(pod: Json, nodes: int, now_seconds: float) -> Json:
-    """Status of a pod that found no node; the same when it was told before."""
+    """Status of a pod that no node can take; unchanged when it says so already."""
     status = pod.get("status") or {}
     conditions = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled"]
     if conditions and conditions[0].get("reason") == "Unschedulable":

@@ -1,4 +1,4 @@
-"""EDGE: the demo's stand-in for controller-manager, scheduler, kubelets and autoscalers, on the embedded server.
+"""EDGE: simulated controller-manager, scheduler, kubelets and autoscalers on the embedded server.
 
 Level-triggered and driven from outside: `step(now)` looks at what changed since the last one and at what time made due,
 and writes what `rollouts`, `placing`, `kubelet` and `scaling` decide. Steps are repeated until nothing is left to do.
@@ -16,11 +16,11 @@ from cotenant.model.reservation import Reservation
 from cotenant.sim import evening, kubelet, placing, rollouts
 from cotenant.sim.api_server.admission import status_of, used_by
 from cotenant.sim.api_server.refusal import Refusal
-from cotenant.sim.api_server.state import Collection, Feed, Key, State
+from cotenant.sim.api_server.state import Collection, Feed, Key, ObjectState
 from cotenant.sim.evening import Evening
-from cotenant.sim.hand import Hand, path_of
+from cotenant.sim.hand import LocalClient, path_of
 from cotenant.sim.population import KINDS, replica_set, set_name, template_hash
-from cotenant.sim.scaling import Demand, scaled
+from cotenant.sim.scaling import CpuDemand, scaled
 from scheduler_ext.reservations.guard import Guard
 
 Json = dict[str, Any]
@@ -47,10 +47,10 @@ MOST_STEPS: Final = 200
 """Of `settled`: a rollout of many pods takes a few turns at one moment."""
 
 
-class Living:
+class ClusterControllers:
     """For one thread at a time; what is there at the beginning counts as settled."""
 
-    def __init__(self, state: State, hand: Hand, demand: Demand, batch: Evening | None = None) -> None:
+    def __init__(self, state: ObjectState, hand: LocalClient, demand: CpuDemand, batch: Evening | None = None) -> None:
         """Listens from now on. batch: when batch work fills the cluster."""
         self._state, self._hand, self._demand = state, hand, demand
         self._batch, self._batched_at = batch, float("-inf")
@@ -262,7 +262,7 @@ class Living:
         if self._batch.now(now_seconds):  # room of those that are gone is offered to who waits before the next look
             nodes = [node for _, node in self._state.items(NODES)]
             places = placing.places(nodes, pods, self._sizes)
-            wrote += [self._create(pod) for pod in evening.made(places, now_seconds)]
+            wrote += [self._create(pod) for pod in evening.filling_pods(places, now_seconds)]
         return any(wrote)
 
     def _steady(self, scaler: Json, replicas: int, now_seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""The demo's inventory as Kubernetes objects: what to apply so that a cluster holds its workloads. Pure.
+"""The demo's inventory as Kubernetes objects to apply to a cluster. Pure.
 
 Everything carries the label `cotenant.dev/demo=true` and lies in namespaces of its own (`cotenant-demo-shop` for the
 demo's `shop`), so that it can be told apart and removed. Containers run a pause image: they hold their requests and use

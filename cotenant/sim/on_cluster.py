@@ -26,7 +26,7 @@ _BATCH: Final = 200
 _SELECTOR: Final = f"{DEMO_LABEL}=true"
 
 
-class _Meta(msgspec.Struct):
+class _ItemMeta(msgspec.Struct):
     name: str
     uid: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
@@ -34,24 +34,24 @@ class _Meta(msgspec.Struct):
 
 
 class _Item(msgspec.Struct):
-    metadata: _Meta
+    metadata: _ItemMeta
 
 
-class _PodSpec(msgspec.Struct, rename="camel"):
+class _DemoPodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
 
-class _Condition(msgspec.Struct):
+class _DemoPodCondition(msgspec.Struct):
     reason: str = ""
 
 
-class _PodStatus(msgspec.Struct):
-    conditions: list[_Condition] | None = None
+class _DemoPodStatus(msgspec.Struct):
+    conditions: list[_DemoPodCondition] | None = None
 
 
 class _PodItem(msgspec.Struct):
-    spec: _PodSpec
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+    spec: _DemoPodSpec
+    status: _DemoPodStatus = msgspec.field(default_factory=_DemoPodStatus)
 
     @property
     def refused(self) -> bool:
@@ -65,7 +65,7 @@ def foreign_nodes(client: KubeClient) -> list[str]:
     return [item.metadata.name for item in items if not _is_test(item.metadata)]
 
 
-def _is_test(meta: _Meta) -> bool:
+def _is_test(meta: _ItemMeta) -> bool:
     key, value = KWOK_ANNOTATION
     return meta.annotations.get(key) == value or bool({TEST_LABEL, DEMO_LABEL} & meta.labels.keys())
 

@@ -1,4 +1,4 @@
-"""Where pods go, for the demo's stand-in for the scheduler: the node with most free CPU that may take one. Pure.
+"""A simulated scheduler: places each pod on the fitting node with most free CPU. Pure.
 
 Requests, node selectors, required node affinity (by name and by label) and unschedulable nodes are looked at; all other
 rules are left to the real one.
@@ -21,7 +21,7 @@ ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True)
-class Place:
+class NodeSpace:
     """A node with what is left of it; taken from while pods are placed."""
 
     name: str
@@ -50,10 +50,10 @@ class Sizes:
         self._known.pop(pod["metadata"].get("uid", ""), None)
 
 
-def places(nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes) -> list[Place]:
+def places(nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes) -> list[NodeSpace]:
     """What nodes have left: allocatable minus the requests of the pods that are bound there."""
     by_name = {
-        node["metadata"]["name"]: Place(
+        node["metadata"]["name"]: NodeSpace(
             node["metadata"]["name"],
             node["metadata"].get("labels") or {},
             parse_room(node["status"].get("allocatable") or {}),
@@ -74,7 +74,7 @@ def waits(pod: Json) -> bool:
     return not spec.get("nodeName") and not spec.get("schedulingGates") and not meta.get("deletionTimestamp")
 
 
-def placed(pods: Sequence[Json], places: list[Place]) -> list[tuple[Json, str]]:
+def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, str]]:
     """(pod, node or "") of each waiting pod: first those whose room is being handed over to them, then the eldest."""
     assignments = []
     for pod in sorted(pods, key=_turn):
@@ -109,7 +109,7 @@ def _terms(pod: Json) -> Sequence[Json]:
     return terms
 
 
-def _may(pod: Json, place: Place) -> bool:
+def _may(pod: Json, place: NodeSpace) -> bool:
     selector = pod["spec"].get("nodeSelector") or {}
     if any(place.labels.get(key) != value for key, value in selector.items()):
         return False
@@ -117,7 +117,7 @@ def _may(pod: Json, place: Place) -> bool:
     return not terms or any(_meets(term, place) for term in terms)
 
 
-def _meets(term: Json, place: Place) -> bool:
+def _meets(term: Json, place: NodeSpace) -> bool:
     """All its expressions, of labels and of the name."""
     labels = LabelSelector.parse({"matchExpressions": list(term.get("matchExpressions") or ())})
     fields = LabelSelector.parse({"matchExpressions": list(term.get("matchFields") or ())})

@@ -1,4 +1,4 @@
-"""What pods use at a moment, by the synthetic history of their workloads, for kubelets that run nothing. Pure.
+"""Simulated usage of pods at a moment, from the synthetic history of their workloads. Pure.
 
 A workload's curve is what one of its pods used in each five minutes of the last week of history; a later moment takes
 the value of the same weekday and time of day, interpolated. A pod of nobody's workload uses a fixed share of what it
@@ -97,7 +97,7 @@ def _per_pod(values: npt.NDArray[np.float32], of_series: npt.NDArray[np.intp], p
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class PodLoad:
     """What pods on nodes use: `usage` (pods, samples) by resource, `node` the index of each pod's node."""
 
     pods: tuple[Pod, ...]
@@ -111,7 +111,7 @@ def pods_of(observed: Iterable[ObservedPod], nodes: Sequence[Node]) -> list[Obse
     return [pod for pod in observed if pod.active and not pod.deleting and pod.node in names]
 
 
-def load(pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, times: Floats) -> Load:
+def load(pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, times: Floats) -> PodLoad:
     """Usage of the pods at these moments (Unix seconds)."""
     index = {node.name: i for i, node in enumerate(nodes)}
     rows = np.array([shape.rows.get(key_of(pod), -1) for pod in pods], dtype=np.intp)
@@ -124,7 +124,7 @@ def load(pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, time
         values[of_demo] = shape.at(resource, rows[of_demo], times)
         usage[resource] = values * own
     node = np.array([index[pod.node] for pod in pods], dtype=np.intp)
-    return Load(tuple(_pod(pod) for pod in pods), node, usage)
+    return PodLoad(tuple(_pod(pod) for pod in pods), node, usage)
 
 
 def key_of(pod: ObservedPod) -> Key:
@@ -145,7 +145,7 @@ def _pod(observed: ObservedPod) -> Pod:
 
 
 def observed(
-    pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: Moment
+    pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: DemoMoment
 ) -> tuple[Observed, list[Pod]]:
     """What an agent on each node would have sampled up to now, every minute of the policy's longest window."""
     samples = max(1, moment.policy.longest_seconds // SAMPLE_SECONDS)
@@ -172,7 +172,7 @@ def observed(
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DemoMoment:
     """Now: by the clock that stamps reports, and by the one that drives demand (they differ when time runs faster)."""
 
     now_seconds: float
@@ -181,7 +181,7 @@ class Moment:
 
 
 def outlooks(
-    pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: Moment
+    pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: DemoMoment
 ) -> dict[str, ProdOutlook]:
     """What prod requested and will not use, per node, by the next day's 0.95 quantile: an agent's predictor."""
     prod = [pod for pod in pods if with_default(pod.qos_class, pod.priority_class) is PriorityClass.PROD]
@@ -198,7 +198,7 @@ def outlooks(
     return {node.name: ProdOutlook(reclaimable=amounts[row]) for row, node in enumerate(nodes)}
 
 
-def _by_node(pod_load: Load, values: Floats, nodes: int) -> Floats:
+def _by_node(pod_load: PodLoad, values: Floats, nodes: int) -> Floats:
     out = np.zeros((nodes, values.shape[1]))
     np.add.at(out, pod_load.node, values)
     return out

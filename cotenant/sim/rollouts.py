@@ -1,4 +1,4 @@
-"""What controllers do to their pods, for the demo's stand-in: roll a template out, keep the count, say how it is. Pure.
+"""Simulated workload controllers: roll out a template, keep the replica count, write the status. Pure.
 
 A Deployment goes on with a quarter more pods than wanted and never fewer ready ones; StatefulSets and DaemonSets
 replace one pod at a time. History of templates, pauses and partitions are left to real controllers.
@@ -20,7 +20,7 @@ SURGE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RolloutStep:
     """What a controller does now: pods to create, pods to delete, and its status where it is another."""
 
     made: tuple[Json, ...] = ()
@@ -29,7 +29,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Staff:
+class ControllerPods:
     """A controller's pods: those of the present template and the others, each split by whether they are ready."""
 
     new: Sequence[Json] = field(default_factory=list)
@@ -47,21 +47,23 @@ def is_ready(pod: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def turn(controller: Json, pods: Sequence[Json], nodes: int, owner: Json | None = None) -> Turn:
+def turn(controller: Json, pods: Sequence[Json], nodes: int, owner: Json | None = None) -> RolloutStep:
     """The next turn of a Deployment, StatefulSet or DaemonSet; nodes: how many a DaemonSet runs on.
 
     owner: who owns new pods, a Deployment's present ReplicaSet; the controller itself without.
     """
     digest = template_hash(controller["spec"]["template"])
     new = [p for p in pods if p["metadata"].get("labels", {}).get(HASH_LABEL) == digest]
-    staff = Staff(new, [p for p in pods if p not in new])
+    staff = ControllerPods(new, [p for p in pods if p not in new])
     kind = controller["kind"]
     desired = nodes if kind == "DaemonSet" else int(controller["spec"].get("replicas", 1))
     step = _rolled if kind == "Deployment" else _replaced
     created, ended = step(_Maker(controller, owner or controller, digest), staff, desired)
     counts = (desired, len(staff.new), staff.ready)
     status = controller_status(kind, counts, int(controller["metadata"].get("generation", 1)))
-    return Turn(tuple(created), tuple(ended), status if _differs(controller.get("status") or {}, status) else None)
+    return RolloutStep(
+        tuple(created), tuple(ended), status if _differs(controller.get("status") or {}, status) else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class _Maker:
     digest: str
 
 
-def _rolled(maker: _Maker, staff: Staff, desired: int) -> tuple[list[Json], list[Json]]:
+def _rolled(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
     existing = len(staff.new) + len(staff.old)
     room = desired + max(1, math.ceil(SURGE * desired)) - existing if staff.old else desired - existing
     number = max(0, min(desired - len(staff.new), room))
@@ -86,7 +88,7 @@ def _rolled(maker: _Maker, staff: Staff, desired: int) -> tuple[list[Json], list
     return created, ended
 
 
-def _replaced(maker: _Maker, staff: Staff, desired: int) -> tuple[list[Json], list[Json]]:
+def _replaced(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
     """One at a time: the next goes when all that are there are ready."""
     existing = [*staff.new, *staff.old]
     if len(existing) < desired:
@@ -126,7 +128,7 @@ def _pod(maker: _Maker, number: int, like: Json | None, name: str = "") -> Json:
     }
 
 
-def _like(staff: Staff) -> Json | None:
+def _like(staff: ControllerPods) -> Json | None:
     return next(iter((*staff.old, *staff.new)), None)
 
 

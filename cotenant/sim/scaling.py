@@ -1,4 +1,4 @@
-"""How many replicas an autoscaler wants, and what workloads really ask for as the demo's clock goes on. Pure.
+"""A simulated horizontal autoscaler, and the CPU demand of workloads over the demo's time. Pure.
 
 The demand of a moment to come is that of the same weekday and time in the last week of history: what the demo calls
 "what really happens", to which forecasts, reservations and counterfactuals are held.
@@ -28,7 +28,7 @@ _DAYS: Final = 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class CpuDemand:
     """CPU of whole workloads in the last week: millicores, (workloads, slots of `grid`)."""
 
     rows: Mapping[WorkloadRef, int]
@@ -48,11 +48,11 @@ class Demand:
         )
 
 
-NOTHING: Final = Demand({}, TimeGrid(0, DAY_SECONDS, 1), np.zeros((0, 1)))
+NOTHING: Final = CpuDemand({}, TimeGrid(0, DAY_SECONDS, 1), np.zeros((0, 1)))
 """Nobody asks for anything that is known."""
 
 
-def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> Demand:
+def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> CpuDemand:
     """Of these workloads: the sum over their pods, gaps filled with what stood before them."""
     usage = cluster.usage[Signal.CPU_USAGE_MEAN]
     size = min(_DAYS * usage.grid.slots_per_day, usage.grid.size)
@@ -66,7 +66,7 @@ def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> De
             finite = np.isfinite(values)
             total[row, finite] += values[finite]
             measured[row] |= finite
-    return Demand(rows, usage.grid.last(size), _filled(total, measured))
+    return CpuDemand(rows, usage.grid.last(size), _filled(total, measured))
 
 
 def _filled(values: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
@@ -76,7 +76,7 @@ def _filled(values: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
     return filled
 
 
-def scaled(scaler: Json, controller: Json, demand: Demand, now_seconds: float) -> int:
+def scaled(scaler: Json, controller: Json, demand: CpuDemand, now_seconds: float) -> int:
     """Replicas that a HorizontalPodAutoscaler wants now; what stands there where nothing is known.
 
     Source: Kubernetes, "Horizontal Pod Autoscaling", algorithm details: ceil(replicas x usage / target).

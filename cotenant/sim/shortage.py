@@ -1,4 +1,4 @@
-"""EDGE: how long a workload had fewer ready pods than its demand needs, in the demo's cluster and without a plan.
+"""EDGE: measures how long a workload had fewer ready pods than its demand needs, with a plan and without one.
 
 "Without" is a twin: a second cluster of the same objects, demand and stand-ins, in which nobody reserves anything. It
 begins where the plan's room was first asked for, and both are counted by the same rule, moment by moment.
@@ -16,20 +16,20 @@ from cotenant.model.plan import Span
 from cotenant.model.pod_request import requests_of
 from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.sim.api_server.routing import Api
-from cotenant.sim.api_server.state import Collection, State
+from cotenant.sim.api_server.state import Collection, ObjectState
 from cotenant.sim.clock import SteeredClock
 from cotenant.sim.evening import Evening
-from cotenant.sim.hand import Hand
-from cotenant.sim.living import CONTROLLED, PODS, SCALERS, Living
+from cotenant.sim.hand import LocalClient
+from cotenant.sim.living import CONTROLLED, PODS, SCALERS, ClusterControllers
 from cotenant.sim.rollouts import is_ready
-from cotenant.sim.scaling import Demand
+from cotenant.sim.scaling import CpuDemand
 
 Json = dict[str, Any]
 STEP_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class Count:
+class ShortageCount:
     """Seconds in a window in which pods were missing, and how many at most."""
 
     workload: WorkloadRef
@@ -38,7 +38,7 @@ class Count:
     most_missing: int = 0
     seen_at: float = field(default=0.0)
 
-    def look(self, state: State, demand: Demand, now_seconds: float) -> None:
+    def look(self, state: ObjectState, demand: CpuDemand, now_seconds: float) -> None:
         """What is seen now is taken for the whole time since the last look."""
         since = max(self.seen_at, self.window.start_seconds)
         self.seen_at = now_seconds
@@ -48,7 +48,7 @@ class Count:
             self.most_missing = max(self.most_missing, lacking)
 
 
-def missing(state: State, workload: WorkloadRef, demand: Demand, now_seconds: float) -> int:
+def missing(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, now_seconds: float) -> int:
     """Pods that the demand needs beyond those that are ready; 0 where nothing is known or wanted."""
     key = workload.namespace, workload.name
     controller, scaler = state.get(CONTROLLED[workload.kind], key), state.get(SCALERS, key)
@@ -80,7 +80,7 @@ Contents = Mapping[Collection, list[Json]]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ClusterSnapshot:
     """Where a twin begins: the objects as they stood at a moment."""
 
     version: int
@@ -88,19 +88,19 @@ class Origin:
     at_seconds: float
 
 
-def origin(state: State, now_seconds: float) -> Origin:
+def origin(state: ObjectState, now_seconds: float) -> ClusterSnapshot:
     """Everything as it is; objects are never changed in place, so nothing is copied."""
     with state.lock:
-        return Origin(state.version, state.contents(), now_seconds)
+        return ClusterSnapshot(state.version, state.contents(), now_seconds)
 
 
-def without(begin: Origin, count: Count, demand: Demand, batch: Evening | None) -> Count:
+def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, batch: Evening | None) -> ShortageCount:
     """The same window in a cluster in which no room is held. count: of whom and when; a new one is given back."""
-    state = State()
+    state = ObjectState()
     state.restore(begin.version, {place: _unheld(place, items) for place, items in begin.contents.items()})
     clock = SteeredClock(begin.at_seconds, lambda: 0.0)
-    living = Living(state, Hand(Api(state, clock)), demand, batch)
-    counterfactual = Count(count.workload, count.window)
+    living = ClusterControllers(state, LocalClient(Api(state, clock)), demand, batch)
+    counterfactual = ShortageCount(count.workload, count.window)
     while clock.now_seconds() < count.window.end_seconds:
         clock.move(clock.now_seconds() + STEP_SECONDS)
         living.settled(clock.now_seconds())

@@ -20,8 +20,8 @@ from fastapi import Response
 
 from cotenant.edges.clock import Clock, SystemClock
 from cotenant.model.errors import CotenantError
-from cotenant.model.people import NotAllowed, Right, Someone, Way
-from cotenant.settings.access import AccessSettings, Mode
+from cotenant.model.people import IdentitySource, NotAllowed, Right, Someone
+from cotenant.settings.access import AccessMode, AccessSettings
 from dashboard import faults
 from dashboard.access import answers, forgery, front, grants, headers
 from dashboard.access.answers import Refused
@@ -86,11 +86,11 @@ class Gate:
         """Nobody is logged in. The keys are this process's own. launch: token of mode none; "" asks for none."""
         self.settings = settings
         self.base = base
-        self.provider = Provider(settings.oidc) if settings.mode is Mode.OIDC else None
+        self.provider = Provider(settings.oidc) if settings.mode is AccessMode.OIDC else None
         self.now_seconds = (clock or SystemClock()).now_seconds
         self.sessions = Sessions(settings.most_sessions, self.now_seconds)
         self.seals = Seals(secrets.token_bytes(32))
-        self.launch = Launch(launch if settings.mode is Mode.NONE else "", self.seals)
+        self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", self.seals)
         self.policy = headers.policy()
         self._key = secrets.token_bytes(32)
         self._trusted = front.networks(settings.proxy.trusted)
@@ -100,7 +100,7 @@ class Gate:
 
     def people(self) -> Someone:
         """Who asks, in the request that is being answered; nobody, who may nothing, outside of one."""
-        return self._who.get() or Someone("", (), Way.PROXY, ())
+        return self._who.get() or Someone("", (), IdentitySource.PROXY, ())
 
     def located(self, people: Callable[[], Someone]) -> Callable[[], Someone]:
         """Who asks as somebody else knows them, with where they ask from."""
@@ -189,7 +189,7 @@ class Gate:
     def _check(self, method: str, visit: Visit) -> None:
         """Raises Refused when the request is not permitted."""
         settings, request_front = self.settings, visit.front
-        if settings.mode is Mode.NONE and not front.expected_host(request_front, settings.public_url):
+        if settings.mode is AccessMode.NONE and not front.expected_host(request_front, settings.public_url):
             message = f"This dashboard is not known as {request_front.host}."
             raise Refused(421, message, "Use localhost, or set access.public_url (docs/access.md).")
         self._refuse_unknown(visit)
@@ -199,9 +199,9 @@ class Gate:
     async def _person(self, visit: Visit) -> Someone | None:
         """Who it is by the settings' mode; None for a stranger who has to say so first."""
         settings = self.settings
-        if settings.mode is Mode.NONE:
+        if settings.mode is AccessMode.NONE:
             return None if visit.launch is Proof.NONE else Someone("")
-        if settings.mode is Mode.PROXY:
+        if settings.mode is AccessMode.PROXY:
             return self._by_header(visit) or grants.stranger(settings)
         if visit.bearer:
             return await run_sync(self._by_bearer, visit.headers["authorization"][7:].strip())
@@ -219,16 +219,16 @@ class Gate:
             if header.lower() in visit.repeated:
                 raise NotAllowed(f"{header} came twice", fix="The proxy has to replace what browsers send.")
         groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
-        return grants.known(name, [g.strip() for g in groups.split(",")], Way.PROXY, self.settings)
+        return grants.known(name, [g.strip() for g in groups.split(",")], IdentitySource.PROXY, self.settings)
 
     def _by_bearer(self, token: str) -> Someone:
         assert self.provider is not None
         claimed = self.provider.bearer(token)
-        return grants.known(claimed.name, claimed.groups, Way.OIDC, self.settings, token)
+        return grants.known(claimed.name, claimed.groups, IdentitySource.OIDC, self.settings, token)
 
     def _logged_in(self, session: Session) -> Someone:
         token = session.id_token if self.now_seconds() < session.token_ends_seconds else ""
-        return grants.known(session.name, session.groups, Way.OIDC, self.settings, token)
+        return grants.known(session.name, session.groups, IdentitySource.OIDC, self.settings, token)
 
     def _due(self, session: Session) -> bool:
         return bool(session.refresh_token) and self.now_seconds() >= session.renew_seconds
@@ -270,7 +270,7 @@ class Gate:
         if visit.front.path.startswith(f"{self.base}auth/"):
             return
         person = visit.person
-        if person is None and self.settings.mode is Mode.NONE:
+        if person is None and self.settings.mode is AccessMode.NONE:
             raise Refused(401, LAUNCH_WORDS, LAUNCH_FIX)
         if person is None:
             fix = "Log in." if self.provider else "Come through the proxy that says who you are."
@@ -284,14 +284,14 @@ class Gate:
         unknown = refused.status == 401 and login and answers.wants_page(visit.headers)
         if unknown and method == "GET" and not visit.bearer:
             return Response(status_code=302, headers={"Location": login})
-        asks = refused.status == 401 and self.settings.mode is Mode.NONE
+        asks = refused.status == 401 and self.settings.mode is AccessMode.NONE
         return answers.answered(refused, visit.headers, ("Log in", login) if login else None, token_form=asks)
 
     def _with_headers(self, send: Send, visit: Visit, *, keep: bool) -> Send:
         """Adds the headers of every answer, and with `keep` the session's cookies where the browser lacks them."""
         secure = visit.front.secure
         more = [*headers.always(secure=secure), ("X-Request-Id", visit.request)]
-        private = self.settings.mode is not Mode.NONE and keep
+        private = self.settings.mode is not AccessMode.NONE and keep
 
         async def sent(message: Any) -> None:
             if message["type"] == "http.response.start":

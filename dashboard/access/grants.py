@@ -7,17 +7,17 @@ from ipaddress import ip_address
 from typing import Final
 
 from cotenant.model.errors import SettingsError
-from cotenant.model.people import Grant, NotAllowed, Role, Someone, Way
-from cotenant.settings.access import AccessSettings, Mode, RoleRule, Unlisted
+from cotenant.model.people import Grant, IdentitySource, NotAllowed, Role, Someone
+from cotenant.settings.access import AccessMode, AccessSettings, RoleRule, Unlisted
 
 RESERVED: Final = "system:"
 """Names that mean something to Kubernetes itself: nobody comes by one through a header or a claim."""
 VIEWS: Final = (Grant(Role.VIEWER),)
-STRANGER: Final = Someone("", (), Way.PROXY, VIEWS)
+STRANGER: Final = Someone("", (), IdentitySource.PROXY, VIEWS)
 """Who reads without a name where the settings let them."""
 
 
-def known(name: str, groups: Sequence[str], way: Way, settings: AccessSettings, token: str = "") -> Someone:
+def known(name: str, groups: Sequence[str], way: IdentitySource, settings: AccessSettings, token: str = "") -> Someone:
     """The person with the roles they have now; NotAllowed for a name that Kubernetes reserves."""
     if name.startswith(RESERVED):
         raise NotAllowed(f"the name {name!r} is kept for Kubernetes itself", fix="Log in as yourself.")
@@ -43,7 +43,7 @@ def stranger(settings: AccessSettings) -> Someone | None:
 
 def checked(settings: AccessSettings, host: str) -> None:
     """SettingsError for a dashboard that listens beyond the loopback without authentication."""
-    if settings.mode is Mode.NONE and not is_loopback(host):
+    if settings.mode is AccessMode.NONE and not is_loopback(host):
         raise SettingsError(
             f"dashboard.host is {host}, which others reach, and access.mode none asks nobody who they are",
             fix="Leave the host on 127.0.0.1, or set access.mode to proxy or oidc (docs/access.md).",

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from cotenant.settings.access import AccessSettings, Mode
+from cotenant.settings.access import AccessMode, AccessSettings
 from dashboard.access.front import Front
 from dashboard.access.sessions import Seals
 
@@ -36,7 +36,7 @@ class Proof(Enum):
 
 def fresh_token(settings: AccessSettings) -> str:
     """A token of 256 random bits; "" where people are known in another way, or the settings ask for none."""
-    return secrets.token_urlsafe(32) if settings.mode is Mode.NONE and settings.launch_token else ""
+    return secrets.token_urlsafe(32) if settings.mode is AccessMode.NONE and settings.launch_token else ""
 
 
 def printed(url: str, base: str, token: str) -> str:

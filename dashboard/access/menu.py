@@ -9,16 +9,16 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.model.people import Grant, Role, Someone, Way
+from cotenant.model.people import Grant, IdentitySource, Role, Someone
 from cotenant.model.text import visible
-from cotenant.settings.access import AccessSettings, Mode
+from cotenant.settings.access import AccessMode, AccessSettings
 
 SHOWN_NAMESPACES: Final = 5
 
 
 def menu(person: Someone, settings: AccessSettings, base: str) -> Component:
     """Closed it shows the name, open the roles and the way to log out."""
-    name = visible(person.name) or ("This machine" if person.way is Way.LOOPBACK else "Not logged in")
+    name = visible(person.name) or ("This machine" if person.way is IdentitySource.LOOPBACK else "Not logged in")
     groups = [html.P(f"Groups: {visible(', '.join(person.groups))}", className="panel-note")] if person.groups else []
     inside = [html.Strong(name), html.Ul([html.Li(role) for role in roles(person.grants)]), *groups]
     label = html.Span(f"Who you are: {name}", className="visually-hidden")
@@ -51,8 +51,10 @@ def _words(grant: Grant) -> str:
 
 def _way_out(person: Someone, settings: AccessSettings, base: str) -> list[Component]:
     """A button where there is something to leave, a link to the login where there is one to make."""
-    if person.name and (settings.mode is Mode.OIDC or (settings.mode is Mode.PROXY and settings.proxy.logout_url)):
+    if person.name and (
+        settings.mode is AccessMode.OIDC or (settings.mode is AccessMode.PROXY and settings.proxy.logout_url)
+    ):
         return [html.Button("Log out", id="log-out", className="button")]
-    if not person.name and settings.mode is Mode.OIDC:
+    if not person.name and settings.mode is AccessMode.OIDC:
         return [html.A("Log in", href=f"{base}auth/login", className="button")]
     return []

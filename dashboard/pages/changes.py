@@ -10,7 +10,7 @@ import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.change import ChangeState, Standing
+from cotenant.model.change import ChangeState, ChangeStatus
 from cotenant.model.changes import CHANGES, moves
 from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.people import Right
@@ -189,7 +189,7 @@ def story(view: View, id_: str) -> tuple[str, Component]:
     return change_story.title(standing.change), body
 
 
-def allowed(view: View, standing: Standing, others: Any, left_seconds: float | None) -> Allowed:
+def allowed(view: View, standing: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
     """What can be done with one change now, and why the rest cannot."""
     why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
     holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to take back."
@@ -201,7 +201,7 @@ def allowed(view: View, standing: Standing, others: Any, left_seconds: float | N
     return Allowed(why or holds, why or judged or soaking, () if why else tuple(together))
 
 
-def _seconding(view: View, standing: Standing, why: str) -> Allowed:
+def _seconding(view: View, standing: ChangeStatus, why: str) -> Allowed:
     """Whether the person who asks may be the second one; whoever accepted it may only take that back."""
     who, change = view.given.people(), standing.change
     approves = acting.why_not(view, Right.APPROVE, change.namespace)
@@ -228,7 +228,7 @@ def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
     ]
 
 
-def _back(standing: Standing) -> str:
+def _back(standing: ChangeStatus) -> str:
     lines = dict.fromkeys(f"{m.pointer} {m.new} -> {m.now}" for m in moves(standing.change))
     return "; ".join(lines)
 

@@ -1,6 +1,6 @@
 """Reservations: plans that the forecast proposes or withholds, those in the cluster, and the selected one.
 
-With a `PlanDesk` the page acts, and follows the cluster while a plan moves; without one it shows commands to copy.
+With a `PlanService` the page acts, and follows the cluster while a plan moves; without one it shows commands to copy.
 Below it each plan of the cluster has a page of its own (`plan_page`).
 """
 

@@ -15,8 +15,8 @@ import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.model.change import Standing
-from cotenant.model.desk import Desk, Form, Looked, Method
+from cotenant.model.change import ChangeStatus
+from cotenant.model.desk import BundleForm, ChangeService, Method, WorkloadReview
 from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import Right
@@ -119,7 +119,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
     )
 
 
-def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Looked]) -> list[Component]:
+def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
     if terms.step == DIFF:
         refs = [look.workload for look in looks]
         return review_steps.diff(looks, recommended(view, refs), p99(view, refs), view.currency)
@@ -132,7 +132,7 @@ def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Looked
     return _confirm(view, terms, method, looks)
 
 
-def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Looked]) -> list[Component]:
+def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
     going, outs = reviewing.sorted_out(looks, terms, method)
     answer = html.Div(id="review-answer")
     if method is Method.BUNDLE and going:
@@ -183,11 +183,11 @@ def chosen(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tup
     return refs[:most], max(0, len(refs) - most)
 
 
-def looked(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> tuple[list[Looked], Method]:
+def looked(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> tuple[list[WorkloadReview], Method]:
     """Each workload as it is now, tried on the server where the step needs that, by the method in force."""
     desk, who = _desk(view), view.given.people()
     method = terms.method
-    looks: list[Looked] = []
+    looks: list[WorkloadReview] = []
     if method is None:
         looks = desk.review(who, terms.wanted(refs, Method.TEMPLATE))
         method = reviewing.default_method(looks)
@@ -231,7 +231,7 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
     return review_end.outcome(standings, view.settings.base_path, view.given.actions.soak_minutes, why)
 
 
-def _accepted_under(view: View, terms: ReviewTerms) -> list[Standing]:
+def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
     """Changes under the key: whoever comes back to Confirm sees them, not the button."""
     return [one for one in _desk(view).changes(view.given.people()) if one.change.batch == terms.key]
 
@@ -240,20 +240,20 @@ def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mappi
     return _desk(view).bundle(view.given.people(), terms.wanted(refs, Method.BUNDLE), terms.form)
 
 
-def _desk(view: View) -> Desk:
+def _desk(view: View) -> ChangeService:
     if view.given.desk is None:
         raise UsageError("this dashboard is read-only", fix="Start it with `cotenant dashboard --act`.")
     return view.given.desk
 
 
-def _why_no_override(view: View, looks: Sequence[Looked]) -> str:
+def _why_no_override(view: View, looks: Sequence[WorkloadReview]) -> str:
     """Why nobody may pass over a rule here; the right is asked for each namespace in question."""
     spaces = dict.fromkeys(look.workload.namespace for look in looks if look.blocked(()))
     return next((why for space in spaces if (why := acting.why_not(view, Right.OVERRIDE, space))), "")
 
 
 # --- the foot ---------------------------------------------------------------------------------------------------------
-def foot(view: View, terms: ReviewTerms, method: Method, going: Sequence[Looked], out: int) -> Component:
+def foot(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview], out: int) -> Component:
     """Sums, back, and what leads on; at the end the one button that acts."""
     sums = html.Div(review_end.summed(going, out, view.currency), className="selection-sums", id="review-sums")
     order = list(STEPS)
@@ -273,10 +273,10 @@ def _walk(label: str, id_: str, step: str, *, keys: str = "", primary: bool = Fa
     return html.Button(parts, id=id_, className=look, **{"data-to": step})
 
 
-def _last(view: View, terms: ReviewTerms, method: Method, going: Sequence[Looked]) -> list[Component]:
+def _last(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview]) -> list[Component]:
     """The button that acts, or the reason why it does not."""
     if method is Method.BUNDLE:
-        text = "Show the commands" if terms.form is Form.KUBECTL else "Download the bundle"
+        text = "Show the commands" if terms.form is BundleForm.KUBECTL else "Download the bundle"
         return [html.Button(text, id="review-bundle", className="button act primary", disabled=not going)]
     why = _why_not_accept(view, terms, going)
     label = f"{ACCEPT} {display.counted(len(going), 'change')}"
@@ -285,7 +285,7 @@ def _last(view: View, terms: ReviewTerms, method: Method, going: Sequence[Looked
     return [button, *([html.P(why, className="panel-note", id="review-why")] if why else [])]
 
 
-def _why_not_accept(view: View, terms: ReviewTerms, going: Sequence[Looked]) -> str:
+def _why_not_accept(view: View, terms: ReviewTerms, going: Sequence[WorkloadReview]) -> str:
     spaces = dict.fromkeys(look.workload.namespace for look in going)
     missing = next((why for space in spaces if (why := acting.why_not(view, Right.ACCEPT, space))), "")
     if missing or not going:
@@ -368,7 +368,7 @@ def _register_actions(app: Dash, view: View) -> None:
         if not clicks or not terms.workloads:
             return [no_update, no_update]
         files = _files(view, terms, terms.workloads)
-        commands = terms.form is Form.KUBECTL
+        commands = terms.form is BundleForm.KUBECTL
         acting.tell("The commands are below." if commands else "The bundle is in your downloads.")
         shown = html.Div(review_end.files(files, commands=commands))
         return [no_update if commands else _packed(files), shown]
@@ -388,7 +388,7 @@ def _register_actions(app: Dash, view: View) -> None:
         return (redo or 0) + 1
 
 
-def accepted(view: View, terms: ReviewTerms, data: Any) -> list[Standing]:
+def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
     """Accept exactly what was shown; UsageError when newer results came in since, or the data are too old."""
     shown = data if isinstance(data, dict) else {}
     refs = [ref for name in shown.get("ids", []) if (ref := reviewing.named(name))]

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotenant.model.plan import Source
-from cotenant.model.plan_desk import Verdict
+from cotenant.model.plan import WindowSource
+from cotenant.model.plan_desk import PlanGuardResult
 from cotenant.settings.plans import PlanSettings
 
 
@@ -24,7 +24,7 @@ class Situation:
     week, None where it was not measured.
     """
 
-    source: Source
+    source: WindowSource
     wanted: Mapping[str, int]
     held: Mapping[str, int] = field(default_factory=dict)
     allocatable: Mapping[str, int] = field(default_factory=dict)
@@ -32,60 +32,72 @@ class Situation:
     skill: float | None = None
 
 
-def judge(seen: Situation, settings: PlanSettings) -> tuple[Verdict, ...]:
+def judge(seen: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
     """Every guard's verdict."""
     return (_switch(settings), _budget(seen, settings), _quota(seen), _skill(seen, settings))
 
 
-def blocking(verdicts: tuple[Verdict, ...]) -> Verdict | None:
+def blocking(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardResult | None:
     """The first that does not pass."""
     return next((one for one in verdicts if not one.passed), None)
 
 
-def _switch(settings: PlanSettings) -> Verdict:
+def _switch(settings: PlanSettings) -> PlanGuardResult:
     if settings.enabled:
-        return Verdict("kill switch", True, "Enabled", "Plans are realised.")
-    return Verdict("kill switch", False, "SwitchedOff", "The setting plans.enabled is off: nothing is reserved.")
+        return PlanGuardResult("kill switch", True, "Enabled", "Plans are realised.")
+    return PlanGuardResult(
+        "kill switch", False, "SwitchedOff", "The setting plans.enabled is off: nothing is reserved."
+    )
 
 
-def _budget(seen: Situation, settings: PlanSettings) -> Verdict:
+def _budget(seen: Situation, settings: PlanSettings) -> PlanGuardResult:
     share = settings.cluster_budget_fraction
     if not seen.allocatable:
-        return Verdict("cluster budget", False, "CapacityUnknown", "What the cluster's nodes have is not known (yet).")
+        return PlanGuardResult(
+            "cluster budget", False, "CapacityUnknown", "What the cluster's nodes have is not known (yet)."
+        )
     for name, amount in sorted(seen.wanted.items()):
         whole = seen.allocatable.get(name)
         if not whole:
             continue
         asked = amount + seen.held.get(name, 0)
         if asked > share * whole:
-            return Verdict(
+            return PlanGuardResult(
                 "cluster budget",
                 False,
                 "OverBudget",
                 f"{name}: {asked / whole:.1%} of the cluster would be held by plans, {share:.0%} is allowed.",
             )
-    return Verdict("cluster budget", True, "WithinBudget", f"Plans hold no more than {share:.0%} of the cluster.")
+    return PlanGuardResult(
+        "cluster budget", True, "WithinBudget", f"Plans hold no more than {share:.0%} of the cluster."
+    )
 
 
-def _quota(seen: Situation) -> Verdict:
+def _quota(seen: Situation) -> PlanGuardResult:
     for name, amount in sorted(seen.wanted.items()):
         left = seen.quota_left.get(name)
         if left is not None and amount > left:
-            return Verdict(
+            return PlanGuardResult(
                 "namespace quota",
                 False,
                 "OverQuota",
                 f"{name}: the plan's pods need {amount}, the namespace's ResourceQuota has {left} left.",
             )
-    return Verdict("namespace quota", True, "WithinQuota", "The namespace's quota has room for the plan's pods.")
+    return PlanGuardResult(
+        "namespace quota", True, "WithinQuota", "The namespace's quota has room for the plan's pods."
+    )
 
 
-def _skill(seen: Situation, settings: PlanSettings) -> Verdict:
-    if seen.source is not Source.FORECAST:
-        return Verdict("forecast skill", True, "NotForecast", "The plan does not rest on a forecast.")
+def _skill(seen: Situation, settings: PlanSettings) -> PlanGuardResult:
+    if seen.source is not WindowSource.FORECAST:
+        return PlanGuardResult("forecast skill", True, "NotForecast", "The plan does not rest on a forecast.")
     if seen.skill is None or not math.isfinite(seen.skill):
-        return Verdict("forecast skill", False, "SkillUnknown", "No back-test of this workload's forecasts yet.")
+        return PlanGuardResult(
+            "forecast skill", False, "SkillUnknown", "No back-test of this workload's forecasts yet."
+        )
     found = f"Skill against the same time last week: {seen.skill:+.2f}"
     if seen.skill <= settings.minimum_skill:
-        return Verdict("forecast skill", False, "NoSkill", f"{found}; above {settings.minimum_skill:g} is asked.")
-    return Verdict("forecast skill", True, "Skilled", f"{found}.")
+        return PlanGuardResult(
+            "forecast skill", False, "NoSkill", f"{found}; above {settings.minimum_skill:g} is asked."
+        )
+    return PlanGuardResult("forecast skill", True, "Skilled", f"{found}.")

@@ -17,20 +17,20 @@ from typing import Final
 
 from cotenant.model.plan import (
     Approval,
-    Decision,
+    DecisionScope,
     Expected,
+    OccurrenceProgress,
     Plan,
     PlanCondition,
+    PlanDecision,
     PlanPhase,
+    PlanReservation,
     PlanStatus,
-    Progress,
-    Scope,
-    Source,
     Span,
-    Unit,
+    WindowSource,
     moment,
 )
-from cotenant.model.plan_desk import Verdict
+from cotenant.model.plan_desk import PlanGuardResult
 from cotenant.model.usage import DAY_SECONDS
 from cotenant.settings.plans import PlanSettings
 from recommender.plans import schedule
@@ -83,10 +83,10 @@ class Seen:
 
     look: Look
     lead: Lead
-    guards: tuple[Verdict, ...] = ()
+    guards: tuple[PlanGuardResult, ...] = ()
     outlook: Outlook | None = None
     expected: Expected | None = None
-    units: tuple[Unit, ...] = ()
+    units: tuple[PlanReservation, ...] = ()
     price_per_core_hour: float = 0.0
     settings_digest: str = ""
 
@@ -143,7 +143,7 @@ def _taken(turn: _Turn, status: PlanStatus) -> PlanStatus:
     window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
     if window is None:
         return status if status.phase else replace(status, phase=PlanPhase.PROPOSED)
-    fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=Progress())
+    fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=OccurrenceProgress())
     return replace(fresh, count=turn.plan.count)
 
 
@@ -180,7 +180,7 @@ def _waiting(turn: _Turn, status: PlanStatus) -> Step:
         return Step(_said(turn, status, RESERVED, blocked.reason, blocked.message))
     if _demand(turn, window, 0) == 0:
         return Step(_said(turn, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods."))
-    return Step(replace(status, phase=PlanPhase.RESERVED, progress=Progress()))
+    return Step(replace(status, phase=PlanPhase.RESERVED, progress=OccurrenceProgress()))
 
 
 def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> Step:
@@ -224,7 +224,7 @@ def _decided(turn: _Turn, status: PlanStatus) -> _Decided:
     if approval and _counts(turn.plan, approval, status):
         by = f"by {approval.by}" if approval.by else "by somebody"
         word = f"{approval.decision.value} {by}{': ' + approval.reason if approval.reason else '.'}"
-        if approval.decision is Decision.APPROVED:
+        if approval.decision is PlanDecision.APPROVED:
             return _Decided(PlanPhase.APPROVED, "ByPerson", word)
         return _Decided(PlanPhase.REJECTED, "Rejected", word)
     if not turn.plan.policy.auto:
@@ -241,9 +241,9 @@ def _counts(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
     For once, an approval ends with the score of its occurrence. A rejected occurrence gets none, so its end is known by
     time: the first window of the schedule that was not over when it was said; a forecast reaches a day ahead.
     """
-    if approval.scope is Scope.SERIES:
+    if approval.scope is DecisionScope.SERIES:
         return True
-    if approval.decision is Decision.APPROVED or status.window is None or not approval.at_seconds:
+    if approval.decision is PlanDecision.APPROVED or status.window is None or not approval.at_seconds:
         return approval.at_seconds >= status.last_end_seconds
     if plan.recurring:
         back = approval.at_seconds - plan.recurring.duration_seconds
@@ -251,7 +251,7 @@ def _counts(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
             (s for s in schedule.occurrences(plan.recurring, back) if s.end_seconds > approval.at_seconds), None
         )
         return meant is not None and status.window.start_seconds <= meant.start_seconds
-    return plan.source is Source.MANUAL or status.window.start_seconds <= approval.at_seconds + DAY_SECONDS
+    return plan.source is WindowSource.MANUAL or status.window.start_seconds <= approval.at_seconds + DAY_SECONDS
 
 
 def _against(turn: _Turn, expected: Expected | None) -> str:
@@ -320,7 +320,7 @@ def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | No
         return found
     if turn.now >= window.end_seconds:
         return None if _extends(turn, window) else ("Ended", "The window is over.")
-    if plan.source is Source.FORECAST and _fallen(turn, status, window):
+    if plan.source is WindowSource.FORECAST and _fallen(turn, status, window):
         return "DemandFell", "The forecast no longer asks for more pods in the rest of the window."
     return None
 
@@ -337,7 +337,7 @@ def _still_approved(turn: _Turn, status: PlanStatus) -> bool:
     approval, plan = turn.plan.approval, turn.plan
     if approval is None or not _counts(plan, approval, status):
         return plan.policy.auto
-    return approval.decision is Decision.APPROVED
+    return approval.decision is PlanDecision.APPROVED
 
 
 def _extends(turn: _Turn, window: Span) -> bool:
@@ -358,7 +358,7 @@ def _fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
 def _demand(turn: _Turn, window: Span, kept: int) -> int:
     """Pods that room is wanted for now: a forecast plan's follow forecast and present, up to its count."""
     plan, outlook = turn.plan, turn.seen.outlook
-    if plan.source is not Source.FORECAST or outlook is None:
+    if plan.source is not WindowSource.FORECAST or outlook is None:
         return plan.count
     begin = max(turn.now, window.start_seconds)
     ahead = (begin, begin + turn.seen.lead.seconds + outlook.step_seconds)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.model.plan import Expected, Plan, Span
-from cotenant.model.plan_desk import Preview, Verdict
+from cotenant.model.plan_desk import PlanGuardResult, Preview
 from cotenant.model.usage import HOUR_SECONDS
 
 Counts = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class Place:
     price_per_core_hour: float
 
 
-def preview(plan: Plan, window: Span, place: Place, guards: tuple[Verdict, ...] = ()) -> Preview:
+def preview(plan: Plan, window: Span, place: Place, guards: tuple[PlanGuardResult, ...] = ()) -> Preview:
     """As if the plan were reserved now; most free CPU first, as the scheduler's default score does."""
     counts = placed(plan.per_pod, plan.count, place.nodes)
     hours, cores = window.seconds / HOUR_SECONDS, plan.cores_per_pod

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cotenant.model.plan import Plan, Progress, Score
+from cotenant.model.plan import OccurrenceProgress, Plan, Score
 from cotenant.model.usage import HOUR_SECONDS
 
 
@@ -32,7 +32,7 @@ def lent_cores(held: float, batch: float, lendable: float) -> float:
     return min(held, max(0.0, batch - max(0.0, lendable - held)))
 
 
-def observe(progress: Progress, look: Look, now_seconds: float, counts: bool) -> Progress:
+def observe(progress: OccurrenceProgress, look: Look, now_seconds: float, counts: bool) -> OccurrenceProgress:
     """The progress with what held since the last look; `counts`: whether the window has begun.
 
     What is seen now is taken for the whole time since the last look, which is one control period.

@@ -22,7 +22,7 @@ from cotenant.actions.journal import Journal, anchored
 from cotenant.actions.settling import settle, verify
 from cotenant.edges.clock import FixedClock, SystemClock
 from cotenant.edges.ledger import Ledger
-from cotenant.model.change import ChangeState, Happened
+from cotenant.model.change import ChangeEvent, ChangeState
 from cotenant.model.cluster import ContainerRole
 from cotenant.model.errors import ClusterForbidden, ClusterInvalid, NoData, UsageError
 from cotenant.model.identity import ContainerRef, WorkloadRef
@@ -111,7 +111,7 @@ def test_accepting_writes_once_notes_it_and_can_be_taken_back(
     back = actions.roll_back(done)
     assert back.state is ChangeState.ROLLED_BACK and request_of(control_plane, workload) == "1"
     events = [(e.event, e.actor) for e in actions.journal.ledger.entries()]
-    names = [Happened.ACCEPTED, Happened.APPLIED, Happened.ROLLBACK_ACCEPTED, Happened.ROLLED_BACK]
+    names = [ChangeEvent.ACCEPTED, ChangeEvent.APPLIED, ChangeEvent.ROLLBACK_ACCEPTED, ChangeEvent.ROLLED_BACK]
     assert events == [(name.value, actions.journal.actor) for name in names] and actions.journal.actor
     assert actions.journal.ledger.verify().wrong_seq is None
 

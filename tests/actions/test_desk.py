@@ -17,10 +17,10 @@ from cotenant.edges.kube import KubeClient
 from cotenant.edges.ledger import Ledger
 from cotenant.edges.turn import turn
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Wanted
+from cotenant.model.desk import ChangeRequest
 from cotenant.model.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
 from cotenant.model.people import Grant, NotAllowed, Role, Someone
-from cotenant.sim.api_server import Account, EmbeddedServer, Rule
+from cotenant.sim.api_server import AccessRule, Account, EmbeddedServer
 from dashboard.changing import health_words
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -35,9 +35,9 @@ def test_the_desk_reviews_accepts_and_rolls_back_on_a_real_cluster(control_plane
     with acting.on_plane(control_plane, tmp_path) as scene:
         desk, ref = scene.desk(), scene.acceptable()[0]
         before = scene.resources(ref)
-        (looked,) = desk.dry_run(ADMIN, Wanted((ref,)))
+        (looked,) = desk.dry_run(ADMIN, ChangeRequest((ref,)))
         assert looked.error == "" and looked.blocked(()) == () and looked.tried is not None and looked.tried.accepted
-        (done,) = desk.accept(ADMIN, Wanted((ref,), key="k1"))
+        (done,) = desk.accept(ADMIN, ChangeRequest((ref,), key="k1"))
         assert done.state is ChangeState.APPLIED and scene.resources(ref) != before
         assert [s.change.id for s in desk.changes(ADMIN)] == [done.change.id]
         (back,) = desk.roll_back(ADMIN, [done.change.id])
@@ -58,16 +58,16 @@ def scene(tmp_path: Path, made: acting.Prepared) -> Iterator[acting.Scene]:
 
 def test_the_same_key_again_changes_nothing_more(scene: acting.Scene) -> None:
     desk, ref, other = scene.desk(), *scene.acceptable()[:2]
-    (first,) = desk.accept(ADMIN, Wanted((ref,), key="k1"))
+    (first,) = desk.accept(ADMIN, ChangeRequest((ref,), key="k1"))
     version = scene.live(ref)["metadata"]["resourceVersion"]
-    (again,) = desk.accept(ADMIN, Wanted((ref,), key="k1"))
+    (again,) = desk.accept(ADMIN, ChangeRequest((ref,), key="k1"))
     assert again == first and scene.live(ref)["metadata"]["resourceVersion"] == version
     with pytest.raises(KeyTaken, match=f"'k1' was used before, for {ref}"):
-        desk.accept(ADMIN, Wanted((other,), key="k1"))
+        desk.accept(ADMIN, ChangeRequest((other,), key="k1"))
 
 
 def test_two_clicks_at_once_make_one_change(scene: acting.Scene) -> None:
-    desk, wanted = scene.desk(), Wanted(scene.acceptable()[:1], key="k1")
+    desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1], key="k1")
     done: list[str] = []
     threads = [threading.Thread(target=lambda: done.extend(s.change.id for s in desk.accept(ADMIN, wanted)))
                for _ in range(4)]  # fmt: skip
@@ -95,7 +95,7 @@ class Stuck:
 
 
 def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene) -> None:
-    wanted = Wanted(scene.acceptable()[:1])
+    wanted = ChangeRequest(scene.acceptable()[:1])
     (kept,) = scene.desk().accept(ADMIN, wanted)
     door = Stuck(scene)
     desk = ClusterChangeService(replace(scene.desk()._office, door=door))
@@ -117,7 +117,7 @@ def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene)
 
 def test_another_process_that_writes_is_named(scene: acting.Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cotenant.actions.desk.PATIENCE_SECONDS", 0.05)
-    desk, wanted = scene.desk(), Wanted(scene.acceptable()[:1])
+    desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1])
     with turn(Path(scene.settings.actions.ledger).with_suffix(".lock"), "cotenant recs apply", 1.0):
         with pytest.raises(StoreBusy, match="cotenant recs apply"):
             desk.accept(ADMIN, wanted)
@@ -130,7 +130,7 @@ def test_without_an_api_server_there_are_words_and_what_is_known(
     monkeypatch.setattr("cotenant.actions.desk.GLANCE_SECONDS", 0.1)
     monkeypatch.setattr("cotenant.cli.desk.IDLE_SECONDS", 0.0)  # the embedded server's open connections outlive it
     with acting.embedded(tmp_path, made) as scene:
-        desk, wanted = scene.desk(), Wanted(scene.acceptable()[:1])
+        desk, wanted = scene.desk(), ChangeRequest(scene.acceptable()[:1])
         (kept,) = desk.accept(ADMIN, wanted)
         assert desk.ledger().anchored
     wait_for("the desk to see it", desk.trouble)
@@ -150,7 +150,7 @@ def test_a_ledger_in_which_nothing_is_written_lacks_nothing(scene: acting.Scene)
 def test_a_flipped_byte_and_a_cut_tail_are_found(scene: acting.Scene) -> None:
     desk, path = scene.desk(), Path(scene.settings.actions.ledger)
     for ref in scene.acceptable()[:2]:
-        desk.accept(ADMIN, Wanted((ref,)))
+        desk.accept(ADMIN, ChangeRequest((ref,)))
     assert desk.ledger().rows == 4 and not desk.ledger().bad_row
     db = sqlite3.connect(path)
     db.executescript("DROP TRIGGER no_update; DROP TRIGGER no_delete;")
@@ -168,10 +168,11 @@ def test_a_flipped_byte_and_a_cut_tail_are_found(scene: acting.Scene) -> None:
 
 def test_rights_are_asked_for_by_namespace_whatever_a_page_showed(scene: acting.Scene) -> None:
     desk, ref = scene.desk(), scene.acceptable()[0]
-    (done,) = desk.accept(ADMIN, Wanted((ref,)))
+    (done,) = desk.accept(ADMIN, ChangeRequest((ref,)))
     elsewhere = Someone("bob", grants=(Grant(Role.OWNER, ("shop",)),))
     assert desk.changes(elsewhere) == [] and [s.change.id for s in desk.changes(ADMIN)] == [done.change.id]
-    for refused in (lambda: desk.roll_back(elsewhere, [done.change.id]), lambda: desk.accept(elsewhere, Wanted((ref,))),
+    request = ChangeRequest((ref,))
+    for refused in (lambda: desk.roll_back(elsewhere, [done.change.id]), lambda: desk.accept(elsewhere, request),
                     lambda: desk.story(elsewhere, done.change.id), lambda: desk.settle(elsewhere)):  # fmt: skip
         with pytest.raises(NotAllowed, match="bob may not"):
             refused()
@@ -183,7 +184,7 @@ def test_rights_are_asked_for_by_namespace_whatever_a_page_showed(scene: acting.
 def test_a_change_tells_its_story_row_by_row(scene: acting.Scene) -> None:
     desk, ref = scene.desk(), scene.acceptable()[0]
     jane = replace(ADMIN, source="203.0.113.5 r-1")
-    (done,) = desk.accept(jane, Wanted((ref,)))
+    (done,) = desk.accept(jane, ChangeRequest((ref,)))
     desk.roll_back(ADMIN, [done.change.id])
     story = desk.story(ADMIN, done.change.id)
     assert [t.event for t in story] == ["accepted", "applied", "rollback-accepted", "rolled-back"]
@@ -194,7 +195,7 @@ def test_a_change_tells_its_story_row_by_row(scene: acting.Scene) -> None:
 
 def test_the_matrix_says_what_the_cluster_allows(tmp_path: Path, made: acting.Prepared) -> None:
     with EmbeddedServer() as server:
-        rules = (Rule(("get", "list"), ("apps", "batch", "autoscaling", "policy"), ("*",)),)
+        rules = (AccessRule(("get", "list"), ("apps", "batch", "autoscaling", "policy"), ("*",)),)
         kubeconfig = server.write_kubeconfig(tmp_path / "reader", server.account("reader", Account("reader", rules)))
         scene = acting.Scene(made, acting.settings_of(tmp_path, kubeconfig, acting.ACTIONS))
         found = scene.desk().permissions(ADMIN, ["pay"])

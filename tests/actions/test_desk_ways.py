@@ -13,7 +13,7 @@ from cotenant.actions.watching import News
 from cotenant.cli.watching import peaks_of
 from cotenant.edges.ledger import Ledger
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Form, Method, Wanted
+from cotenant.model.desk import BundleForm, ChangeRequest, Method
 from cotenant.model.errors import NoData, UsageError
 from cotenant.model.people import Grant, NotAllowed, Role, Someone
 from cotenant.model.views import Overview
@@ -47,23 +47,23 @@ def rows(scene: acting.Scene) -> list[tuple[str, str, str]]:
 def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: acting.Scene) -> None:
     desk, ref = scene.desk(), scene.workloads[0]
     before = scene.live(ref)
-    (seen,) = desk.review(ADMIN, Wanted((ref,)))
+    (seen,) = desk.review(ADMIN, ChangeRequest((ref,)))
     assert seen.suggested in set(Method) and Method.TEMPLATE not in seen.impossible
-    files = desk.bundle(ADMIN, Wanted((ref,), key="k1"), Form.KUSTOMIZE)
+    files = desk.bundle(ADMIN, ChangeRequest((ref,), key="k1"), BundleForm.KUSTOMIZE)
     assert PULL_REQUEST in files and len(files) > 1 and scene.live(ref) == before
     ((event, actor, body),) = rows(scene)
     assert (event, actor) == ("bundled", "jane") and json.loads(body)["workloads"] == [str(ref)]
     with pytest.raises(UsageError, match="a bundle is written, not applied"):
-        desk.accept(ADMIN, Wanted((ref,), method=Method.BUNDLE))
+        desk.accept(ADMIN, ChangeRequest((ref,), method=Method.BUNDLE))
     with pytest.raises(NotAllowed):
-        desk.bundle(VIEWER, Wanted((ref,)), Form.SSA)
+        desk.bundle(VIEWER, ChangeRequest((ref,)), BundleForm.SSA)
     with pytest.raises(NoData):
-        desk.bundle(ADMIN, Wanted((replace(ref, name="nobody"),)), Form.SSA)
+        desk.bundle(ADMIN, ChangeRequest((replace(ref, name="nobody"),)), BundleForm.SSA)
 
 
 def test_a_canary_goes_on_by_the_desk_s_own_watcher(scene: acting.Scene) -> None:
     desk, refs, news = scene.desk(), scene.acceptable()[:2], list[News]()
-    done = desk.accept(ADMIN, Wanted(refs, canary=0.5, key="k1"))
+    done = desk.accept(ADMIN, ChangeRequest(refs, canary=0.5, key="k1"))
     assert [one.state for one in done] == [ChangeState.APPLIED, ChangeState.WAITING]
     acting.settle_rollouts(scene)
     desk.watcher(news.extend, lambda _now: []).step()

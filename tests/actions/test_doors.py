@@ -21,7 +21,7 @@ from cotenant.edges.kube import KubeClient, Writer, access_review
 from cotenant.edges.kube.connection import ApiRequest
 from cotenant.model.errors import ClusterForbidden
 from cotenant.model.intent import Address, Apply, Patch
-from cotenant.model.people import NotAllowed, Someone, Way
+from cotenant.model.people import IdentitySource, NotAllowed, Someone
 from cotenant.settings.access import AccessSettings
 from cotenant.settings.kube import KubeSettings
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
@@ -85,7 +85,7 @@ def ours(control_plane: ControlPlane, namespace: str) -> Path:
 def through_proxy(kubeconfig: Path, name: str, *groups: str, **proxy: str) -> Iterator[KubeClient]:
     kube = KubeSettings(kubeconfig=str(kubeconfig))
     door = doors.by_way(kube, support.by_proxy("10.0.0.0/8", proxy=proxy), kubeconfig_door(kube))
-    with door(Someone(name, groups, Way.PROXY)) as client:
+    with door(Someone(name, groups, IdentitySource.PROXY)) as client:
         yield client
 
 
@@ -209,7 +209,9 @@ def believing(
 def by_token(plane: ControlPlane, name: str, token: str) -> Iterator[KubeClient]:
     kube = KubeSettings(kubeconfig=str(plane.admin_kubeconfig))
     access = support.settings_of(mode="oidc", oidc={"issuer": "https://x", "client_id": CLIENT})
-    with doors.by_way(kube, access, kubeconfig_door(kube))(Someone(name, way=Way.OIDC, token=token)) as client:
+    with doors.by_way(kube, access, kubeconfig_door(kube))(
+        Someone(name, way=IdentitySource.OIDC, token=token)
+    ) as client:
         yield client
 
 
@@ -250,10 +252,10 @@ def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
     kube = KubeSettings(kubeconfig=str(tmp_path / "none"))
     access = support.settings_of(mode="oidc", oidc={"issuer": "https://x", "client_id": CLIENT})
     door = doors.by_way(kube, access, kubeconfig_door(kube))
-    with pytest.raises(NotAllowed, match="holds no token") as raised, door(Someone("ann", way=Way.OIDC)):
+    with pytest.raises(NotAllowed, match="holds no token") as raised, door(Someone("ann", way=IdentitySource.OIDC)):
         pass
     assert raised.value.fix == "Log in again."
-    with pytest.raises(NotAllowed, match="did not come by the way"), door(Someone("ann", way=Way.LOOPBACK)):
+    with pytest.raises(NotAllowed, match="did not come by the way"), door(Someone("ann", way=IdentitySource.LOOPBACK)):
         pass
 
 

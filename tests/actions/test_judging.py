@@ -18,9 +18,9 @@ from cotenant.cli.desk import recommended_of
 from cotenant.edges.clock import SystemClock
 from cotenant.edges.ledger import Ledger
 from cotenant.model.annotated import LATENCY_ANNOTATION
-from cotenant.model.change import Change, ChangeState, Standing
+from cotenant.model.change import Change, ChangeState, ChangeStatus
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.judgement import Judgement, Verdict
+from cotenant.model.judgement import Judgement, RuleVerdict
 from cotenant.model.protocol import ANALYSIS_GROUP
 from cotenant.model.recommendation import object_name
 from cotenant.model.resource import Resource
@@ -67,7 +67,7 @@ class Judged:
         self.asked.append(latency)
         return self.compared
 
-    def verify(self) -> Standing:
+    def verify(self) -> ChangeStatus:
         self.standing = verify(self.actions, self.standing)
         return self.standing
 
@@ -113,10 +113,10 @@ def test_the_verdict_keeps_every_rule_with_its_numbers(scene: acting.Scene, tmp_
     assert judged.verify().state is ChangeState.VERIFIED
     (kept,) = judged.kept
     found = {rule.rule: (rule.verdict, rule.before, rule.after, rule.most) for rule in kept.rules}
-    assert found["OOM kills"] == found["restarts"] == found["missing replicas"] == (Verdict.HELD, None, 0, 0)
+    assert found["OOM kills"] == found["restarts"] == found["missing replicas"] == (RuleVerdict.HELD, None, 0, 0)
     # 5 % before and 10 points of rise allowed: up to 15 %.
-    assert found[Measure.THROTTLED] == (Verdict.HELD, 0.05, 0.1, pytest.approx(0.15))
-    assert found[Measure.PRESSURE] == (Verdict.NO_DATA, None, None, None)
+    assert found[Measure.THROTTLED] == (RuleVerdict.HELD, 0.05, 0.1, pytest.approx(0.15))
+    assert found[Measure.PRESSURE] == (RuleVerdict.NO_DATA, None, None, None)
     assert kept.since_seconds == judged.standing.begun_seconds <= kept.until_seconds
 
 

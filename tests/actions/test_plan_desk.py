@@ -17,7 +17,7 @@ from cotenant.edges.ledger import Ledger
 from cotenant.model.errors import ClusterForbidden, CotenantError, NoData, UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import NotAllowed, Role
-from cotenant.model.plan import ApprovalPolicy, PlanPhase, Recurrence, Scope, Span, moment
+from cotenant.model.plan import ApprovalPolicy, DecisionScope, PlanPhase, Recurrence, Span, moment
 from cotenant.model.plan_desk import EDITED_LABEL, PlanEvent, PlanRef, PlanTerms
 from cotenant.settings.kube import KubeSettings
 from tests.support import plans
@@ -50,8 +50,8 @@ def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
     scene: Scene, desk: ClusterPlanService
 ) -> None:
     scene.plan()
-    plan = desk.approve(APPROVER, PEAK, Scope.ONCE, "sale")
-    assert plan.approval is not None and plan.approval.scope is Scope.ONCE
+    plan = desk.approve(APPROVER, PEAK, DecisionScope.ONCE, "sale")
+    assert plan.approval is not None and plan.approval.scope is DecisionScope.ONCE
     assert scene.spec("web-peak")["approval"] == {
         "decision": "Approved", "scope": "Once", "by": "ann", "at": moment(scene.clock.seconds), "reason": "sale",
     }  # fmt: skip
@@ -71,7 +71,7 @@ def test_a_rejection_needs_a_reason(scene: Scene, desk: ClusterPlanService) -> N
 
 ACTS: dict[str, tuple[Callable[[ClusterPlanService, Any], object], frozenset[Role]]] = {
     "preview": (lambda d, who: d.preview(who, PEAK), frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN})),
-    "approve": (lambda d, who: d.approve(who, PEAK, Scope.SERIES), frozenset({Role.APPROVER, Role.ADMIN})),
+    "approve": (lambda d, who: d.approve(who, PEAK, DecisionScope.SERIES), frozenset({Role.APPROVER, Role.ADMIN})),
     "reject": (lambda d, who: d.reject(who, PEAK, "no"), frozenset({Role.APPROVER, Role.ADMIN})),
     "edit": (
         lambda d, who: d.edit(who, PEAK, PlanTerms(3, Span(SIX, SIX + 2 * HOUR)), 1),
@@ -106,7 +106,7 @@ def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene
     scene.plan()
     elsewhere = person(Role.ADMIN, "pay")
     with pytest.raises(NotAllowed):
-        desk.approve(elsewhere, PEAK, Scope.SERIES)
+        desk.approve(elsewhere, PEAK, DecisionScope.SERIES)
     assert (list(desk.plans(elsewhere)), [p.name for p in desk.plans(VIEWER)]) == ([], ["web-peak"])
 
 
@@ -210,7 +210,7 @@ def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_n
 
 def test_a_policy_is_written_without_touching_the_approval(scene: Scene, desk: ClusterPlanService) -> None:
     scene.plan()
-    desk.approve(APPROVER, PEAK, Scope.SERIES)
+    desk.approve(APPROVER, PEAK, DecisionScope.SERIES)
     plan = desk.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 0.8, 5.0, None))
     assert plan.approval is not None
     assert scene.spec("web-peak")["policy"] == {
@@ -220,7 +220,7 @@ def test_a_policy_is_written_without_touching_the_approval(scene: Scene, desk: C
 
 def test_what_is_not_there_is_said_and_written_down(scene: Scene, desk: ClusterPlanService) -> None:
     with pytest.raises(NoData, match="there is no reservation plan shop/gone"):
-        desk.approve(APPROVER, PlanRef(NAMESPACE, "gone"), Scope.SERIES)
+        desk.approve(APPROVER, PlanRef(NAMESPACE, "gone"), DecisionScope.SERIES)
     with pytest.raises(NoData, match="there is no Deployment shop/none"):
         desk.make(OWNER, WorkloadRef(NAMESPACE, "Deployment", "none"), PlanTerms(1, Span(SIX, SIX + HOUR)))
     assert [row.event for row in scene.rows()] == ["plan-refused", "plan-refused"]
@@ -231,8 +231,8 @@ def test_the_history_of_a_plan_is_what_people_did_to_it_and_leaves_the_chain_who
 ) -> None:
     scene.plan()
     scene.plan("other")
-    desk.approve(APPROVER, PEAK, Scope.SERIES)
-    desk.approve(APPROVER, PlanRef(NAMESPACE, "other"), Scope.SERIES)
+    desk.approve(APPROVER, PEAK, DecisionScope.SERIES)
+    desk.approve(APPROVER, PlanRef(NAMESPACE, "other"), DecisionScope.SERIES)
     told = desk.history(VIEWER, PEAK)
     assert [(d.event, d.actor) for d in told] == [(PlanEvent.APPROVED, "ann"), (PlanEvent.ASKED, "ann")]
     assert Ledger(Path(scene.settings.actions.ledger), reading=True).verify().wrong_seq is None
@@ -285,7 +285,7 @@ def test_what_the_cluster_forbids_is_said_written_down_and_nothing_changes(scene
     other.write_text(json.dumps(document))
     settings = msgspec.structs.replace(scene.settings, kube=KubeSettings(kubeconfig=str(other)))
     with pytest.raises(ClusterForbidden):
-        plan_desk_of(settings, clock=scene.clock).approve(APPROVER, PEAK, Scope.SERIES)
+        plan_desk_of(settings, clock=scene.clock).approve(APPROVER, PEAK, DecisionScope.SERIES)
     assert [row.event for row in scene.rows()] == ["plan-refused"]
     assert "approval" not in scene.spec("web-peak")
 
@@ -295,7 +295,9 @@ def test_many_people_at_once_each_leave_their_rows_and_a_whole_chain(scene: Scen
 
     def approve(name: str) -> str:
         try:
-            return desk.approve(person(Role.APPROVER, name=f"by-{name}"), PlanRef(NAMESPACE, name), Scope.SERIES).name
+            return desk.approve(
+                person(Role.APPROVER, name=f"by-{name}"), PlanRef(NAMESPACE, name), DecisionScope.SERIES
+            ).name
         except CotenantError as error:
             return str(error)
 

@@ -13,7 +13,7 @@ from cotenant.cli.desk import plan_desk_of
 from cotenant.cli.reservation_rows import preview_table
 from cotenant.edges.store import Store
 from cotenant.model.people import Role
-from cotenant.model.plan import Plan, PlanStatus, Source, Span, Workload
+from cotenant.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.model.plan_desk import PlanRef
 from cotenant.model.table import Table
 from cotenant.model.views import FORECASTS
@@ -24,7 +24,13 @@ from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person
 
 WINDOW = Span(SIX, SIX + 2 * HOUR)
 PLAN = Plan(
-    "shop", "web", Source.MANUAL, Workload("Deployment", "web"), {"cpu": 500}, 3, status=PlanStatus(window=WINDOW)
+    "shop",
+    "web",
+    WindowSource.MANUAL,
+    PlanOwner("Deployment", "web"),
+    {"cpu": 500},
+    3,
+    status=PlanStatus(window=WINDOW),
 )
 OWNER = person(Role.OWNER, NAMESPACE)
 

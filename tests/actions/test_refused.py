@@ -16,7 +16,7 @@ from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.advice import MOVED
 from cotenant.actions.trying import looked, tried
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Method, Moved
+from cotenant.model.desk import FieldMove, Method
 from cotenant.model.errors import UsageError
 from cotenant.model.identity import WorkloadRef
 from tests.actions.conftest import Make
@@ -190,8 +190,8 @@ def test_what_admission_adds_is_shown_before_it_is_kept(
     base, target = "/spec/template", f"deployments/{meddled.namespace}/web"
     resources = '{"limits":{"memory":"2Gi"},"requests":{"cpu":"%s","memory":"1Gi"}}'
     assert dry.added == (
-        Moved(target, f"{base}/metadata/annotations", "", '{"policy/team":"a"}'),
-        Moved(target, f"{base}/spec/containers/0/resources", resources % "800m", resources % "400m"),
+        FieldMove(target, f"{base}/metadata/annotations", "", '{"policy/team":"a"}'),
+        FieldMove(target, f"{base}/spec/containers/0/resources", resources % "800m", resources % "400m"),
     )
     assert template(control_plane, meddled)["requests"]["cpu"] == "1"
     assert "policy/team" not in str(live(control_plane, meddled)["spec"])

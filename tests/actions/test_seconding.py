@@ -22,11 +22,11 @@ from cotenant.edges.clock import FixedClock, SystemClock
 from cotenant.edges.kube import Writer
 from cotenant.edges.ledger import Ledger
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Wanted
+from cotenant.model.desk import ChangeRequest
 from cotenant.model.errors import UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Patch
-from cotenant.model.people import Grant, NotAllowed, Role, Someone, Way
+from cotenant.model.people import Grant, IdentitySource, NotAllowed, Role, Someone
 from cotenant.model.qos import QOS_LABEL
 from recommender.changing import address_of
 from tests.support import acting
@@ -34,8 +34,8 @@ from tests.support.acting import Prepared, Scene
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-ADA = Someone("ada@example.com", way=Way.PROXY, grants=(Grant(Role.OWNER),))
-BEA = Someone("bea@example.com", way=Way.PROXY, grants=(Grant(Role.APPROVER),))
+ADA = Someone("ada@example.com", way=IdentitySource.PROXY, grants=(Grant(Role.OWNER),))
+BEA = Someone("bea@example.com", way=IdentitySource.PROXY, grants=(Grant(Role.APPROVER),))
 HERE = Someone("kubernetes-admin", grants=(Grant(Role.ADMIN),))
 AWAITING, APPLIED, CANCELLED = ChangeState.AWAITING, ChangeState.APPLIED, ChangeState.CANCELLED
 
@@ -71,7 +71,7 @@ def desk_at(scene: Scene, hours: float = 0.0) -> ClusterChangeService:
 def waiting(scene: Scene, **wanted: object) -> tuple[WorkloadRef, str]:
     """A workload of class LSR whose change Ada has accepted, and the change's id."""
     ref = reserved(scene, scene.acceptable()[0])
-    (done,) = desk_at(scene).accept(ADA, replace(Wanted((ref,), key="k1"), **wanted))  # type: ignore[arg-type]
+    (done,) = desk_at(scene).accept(ADA, replace(ChangeRequest((ref,), key="k1"), **wanted))  # type: ignore[arg-type]
     assert (done.state, done.words) == (AWAITING, "it waits for a second person")
     return ref, done.change.id
 
@@ -98,7 +98,7 @@ def test_it_is_done_once_another_person_confirms_it_and_the_ledger_names_both(sc
 
 def test_a_typed_name_is_no_second_person_where_people_log_in(scene: Scene) -> None:
     ref, _ = waiting(scene, second_person="bea@example.com")
-    (look,) = desk_at(scene).review(ADA, Wanted((ref,), second_person="bea@example.com"))
+    (look,) = desk_at(scene).review(ADA, ChangeRequest((ref,), second_person="bea@example.com"))
     (rule,) = [rule for rule in look.rules if rule.name == "second-person"]
     assert (rule.outcome, "waits for one who may approve" in rule.why) == ("warn", True)
 
@@ -122,10 +122,10 @@ def test_it_is_declined_by_the_second_person_or_withdrawn_by_the_first_and_by_no
     before = scene.resources(scene.acceptable()[0])
     ref, change = waiting(scene)
     with pytest.raises(NotAllowed, match="may not approve"):
-        desk_at(scene).decline(Someone("otto", way=Way.PROXY, grants=(Grant(Role.OWNER),)), change)
+        desk_at(scene).decline(Someone("otto", way=IdentitySource.PROXY, grants=(Grant(Role.OWNER),)), change)
     (gone,) = desk_at(scene).decline(ADA, change)
     assert (gone.state, gone.words) == (CANCELLED, f"declined by {ADA.name}")
-    (again,) = desk_at(scene).accept(ADA, Wanted((ref,), key="k2"))
+    (again,) = desk_at(scene).accept(ADA, ChangeRequest((ref,), key="k2"))
     (gone,) = desk_at(scene).decline(BEA, again.change.id)
     assert gone.state is CANCELLED and scene.resources(ref) == before
 
@@ -147,7 +147,7 @@ def test_a_canary_is_confirmed_with_its_rest_which_waits_on_for_the_first(scene:
     refs = scene.acceptable()[:3]
     reserved(scene, refs[2])  # one that takes two is enough for all of them
     before = [scene.resources(ref) for ref in refs]
-    all_ = desk_at(scene).accept(ADA, Wanted(refs, key="k1", canary=0.3))
+    all_ = desk_at(scene).accept(ADA, ChangeRequest(refs, key="k1", canary=0.3))
     assert [one.state for one in all_] == [AWAITING] * 3
     done = desk_at(scene).confirm(BEA, all_[2].change.id)
     assert [one.state for one in done] == [APPLIED, ChangeState.WAITING, ChangeState.WAITING]
@@ -166,7 +166,7 @@ def test_what_somebody_changed_meanwhile_is_refused_and_not_overwritten(scene: S
 
 def test_an_administrator_may_pass_over_the_rule_and_the_ledger_keeps_why(scene: Scene) -> None:
     ref = reserved(scene, scene.acceptable()[0])
-    wanted = Wanted((ref,), overridden=("second-person",), because="the pager is ringing")
+    wanted = ChangeRequest((ref,), overridden=("second-person",), because="the pager is ringing")
     with pytest.raises(NotAllowed):
         desk_at(scene).accept(ADA, wanted)
     (done,) = desk_at(scene).accept(replace(ADA, grants=(Grant(Role.ADMIN),)), wanted)
@@ -177,8 +177,8 @@ def test_an_administrator_may_pass_over_the_rule_and_the_ledger_keeps_why(scene:
 def test_without_a_login_a_typed_name_does_and_is_kept_as_one_that_nobody_checked(scene: Scene) -> None:
     ref = reserved(scene, scene.acceptable()[0])
     with pytest.raises(UsageError, match="second-person"):
-        desk_at(scene).accept(HERE, Wanted((ref,)))
-    (done,) = desk_at(scene).accept(HERE, Wanted((ref,), second_person="bea"))
+        desk_at(scene).accept(HERE, ChangeRequest((ref,)))
+    (done,) = desk_at(scene).accept(HERE, ChangeRequest((ref,), second_person="bea"))
     assert done.state is APPLIED
     assert done.change.guardrails["second-person"] == "warn: approved by bea: nobody has checked the name"
 
@@ -223,7 +223,7 @@ def test_the_command_line_takes_the_name_that_the_cluster_knows_and_the_roles_of
     settings = set_(scene.settings, actions=set_(scene.settings.actions, confirm_hours=720.0))
     ref = reserved(scene, scene.acceptable()[0])
     desk = desk_of(settings, scene.store, kubeconfig_door(settings.kube), SystemClock())
-    (done,) = desk.accept(ADA, Wanted((ref,), key="k1"))
+    (done,) = desk.accept(ADA, ChangeRequest((ref,), key="k1"))
     told = run(scene, "confirm", done.change.id)
     assert told.exit_code != 0 and "access.mode is none" in told.output
     me = desk_name(scene)

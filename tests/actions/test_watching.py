@@ -21,7 +21,7 @@ from cotenant.actions.watching import News, Watcher
 from cotenant.edges.clock import ShiftedClock, SystemClock
 from cotenant.edges.kube import KubeClient
 from cotenant.edges.ledger import Ledger
-from cotenant.model.change import ChangeState, Standing
+from cotenant.model.change import ChangeState, ChangeStatus
 from cotenant.model.desk import Method
 from cotenant.model.errors import ClusterForbidden
 from cotenant.model.identity import WorkloadRef
@@ -65,7 +65,7 @@ def templates(plane: ControlPlane, *found: WorkloadRef) -> list[str]:
     return [template(plane, one)["requests"]["cpu"] for one in found]
 
 
-def accepted(actions: Actions, *found: WorkloadRef, **more: Any) -> list[Standing]:
+def accepted(actions: Actions, *found: WorkloadRef, **more: Any) -> list[ChangeStatus]:
     reviews = actions.review([recommended(one) for one in found], **more)
     return actions.accept(reviews, TERMS)
 

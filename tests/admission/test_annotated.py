@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from admission.annotated import owner_of, with_annotated
 from admission.pod_mutation import Call, mutated
 from admission.view import ClusterView
-from cotenant.model.annotated import CHANGE_ANNOTATION, LONGEST, Noted, Swap, decoded, encoded, same
+from cotenant.model.annotated import (
+    CHANGE_ANNOTATION,
+    LONGEST,
+    AnnotatedResources,
+    ResourceSwap,
+    decoded,
+    encoded,
+    same,
+)
 from cotenant.model.errors import UsageError
 from cotenant.model.pod_qos import pod_qos
 from tests.admission.bodies import pod
@@ -23,8 +31,8 @@ DB = {"kind": "StatefulSet", "name": "db", "uid": "u-9", "controller": True}
 WEB = ("Deployment", "shop", "web")
 
 
-def noted(before: Any = None, after: Any = None, **more: Any) -> dict[tuple[str, str, str], Noted]:
-    return {WEB: Noted("u-1", {"main": Swap(before or OLD, after or NEW)}, "c1", **more)}
+def noted(before: Any = None, after: Any = None, **more: Any) -> dict[tuple[str, str, str], AnnotatedResources]:
+    return {WEB: AnnotatedResources("u-1", {"main": ResourceSwap(before or OLD, after or NEW)}, "c1", **more)}
 
 
 def born(resources: Any = None, owner: dict[str, Any] | None = None, **labels: str) -> dict[str, Any]:
@@ -82,7 +90,7 @@ def test_the_workload_is_found_by_the_pod_s_owner(body: Any, owner: Any) -> None
 
 def test_another_object_of_the_same_name_gives_nothing() -> None:
     body = born(owner={"kind": "StatefulSet", "name": "db", "uid": "new", "controller": True})
-    found = {("StatefulSet", "shop", "db"): Noted("old", {"main": Swap(OLD, NEW)}, "c1")}
+    found = {("StatefulSet", "shop", "db"): AnnotatedResources("old", {"main": ResourceSwap(OLD, NEW)}, "c1")}
     assert with_annotated(body, found, "shop") == [] and resources(body) == OLD
 
 
@@ -99,8 +107,8 @@ def test_a_text_that_is_no_annotation_of_ours_is_refused_in_words() -> None:
         with pytest.raises(UsageError, match=r"cotenant\.dev/resources"):
             decoded(text)
     with pytest.raises(UsageError, match="characters long"):
-        encoded({f"c{i}": Swap(OLD, NEW) for i in range(1000)})
-    assert decoded(encoded({"app": Swap(OLD, NEW)})) == {"app": Swap(OLD, NEW)}
+        encoded({f"c{i}": ResourceSwap(OLD, NEW) for i in range(1000)})
+    assert decoded(encoded({"app": ResourceSwap(OLD, NEW)})) == {"app": ResourceSwap(OLD, NEW)}
 
 
 AMOUNTS = st.dictionaries(
@@ -119,7 +127,7 @@ OWNERS = st.one_of(st.none(), st.integers(), st.lists(st.one_of(st.integers(), O
 def test_nothing_stops_a_pod_and_twice_is_once(own: Any, before: Any, after: Any, owners: Any) -> None:
     body = born(own or {})
     body["metadata"]["ownerReferences"] = owners
-    found = {WEB: Noted("", {"main": Swap(before, after)}, "c1")}
+    found = {WEB: AnnotatedResources("", {"main": ResourceSwap(before, after)}, "c1")}
     with_annotated(body, found, "shop")
     once = copy.deepcopy(body)
     with_annotated(body, found, "shop")

@@ -10,7 +10,7 @@ import pytest
 from admission.pod_rules import problems_of_change, problems_of_new
 from admission.problem import in_words
 from cotenant.model.qos import PriorityClass, QosClass
-from cotenant.model.quota_tree import Quota, QuotaTree
+from cotenant.model.quota_tree import QuotaNode, QuotaTree
 
 VALUES = {"koord-prod": 9500, "koord-mid": 7500, "koord-batch": 5500, "koord-free": 3500, "": 0}
 # koordinator's table: LSR goes with prod alone, BE with neither prod nor none; everything else passes
@@ -91,7 +91,9 @@ def test_a_refusal_shows_values_as_the_manifest_has_them(qos: QosClass) -> None:
 
 
 def test_a_pod_may_not_use_a_parent_quota() -> None:
-    tree = QuotaTree({"top": Quota("top", is_parent=True, namespaces=("shop",)), "leaf": Quota("leaf", parent="top")})
+    tree = QuotaTree(
+        {"top": QuotaNode("top", is_parent=True, namespaces=("shop",)), "leaf": QuotaNode("leaf", parent="top")}
+    )
     label = "quota.scheduling.koordinator.sh/name"
     assert fields(pod(labels={label: "top"}), tree, "other") == [f"metadata.labels[{label}]"]
     assert fields(pod(), tree, "shop") == [f"metadata.labels[{label}]"]

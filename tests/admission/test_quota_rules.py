@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from admission.quota_rules import problems_of, problems_of_deletion, with_defaults
 from cotenant.model.errors import UsageError
-from cotenant.model.quota_tree import Quota, QuotaTree
+from cotenant.model.quota_tree import QuotaNode, QuotaTree
 
 P = "quota.scheduling.koordinator.sh/"
 PARENT, IS_PARENT, TREE = (
@@ -32,7 +32,7 @@ def body(name: str = "q", low: Any = None, high: Any = None, **labels: str) -> d
 
 
 def tree(*bodies: dict[str, Any]) -> QuotaTree:
-    return QuotaTree({b["metadata"]["name"]: Quota.parse(b) for b in bodies})
+    return QuotaTree({b["metadata"]["name"]: QuotaNode.parse(b) for b in bodies})
 
 
 TOP = body("top", {"cpu": "2"}, {"cpu": "4"}, is_parent="true", tree_id="t1")
@@ -183,7 +183,7 @@ def readable(found: list[Any]) -> QuotaTree:
     kept = {}
     for one in found:
         with suppress(UsageError):
-            kept[one["metadata"]["name"]] = Quota.parse(one)
+            kept[one["metadata"]["name"]] = QuotaNode.parse(one)
     return QuotaTree(kept)
 
 
@@ -196,6 +196,6 @@ def test_any_tree_is_judged_without_a_crash_and_no_accepted_quota_closes_a_cycle
     defaulted = with_defaults(new, around)
     assert with_defaults(defaulted, around) == defaulted
     if not problems_of(defaulted, old, around) and old is None and new["metadata"]["name"] != "koordinator-root-quota":
-        quota = Quota.parse(defaulted)
+        quota = QuotaNode.parse(defaulted)
         assert quota.name not in list(around.ancestors(quota))
         assert all(amount <= quota.maximum[name] for name, amount in quota.minimum.items())

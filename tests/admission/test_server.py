@@ -17,7 +17,7 @@ import pytest
 from admission.authority import renewed
 from admission.profile import PriorityClassEntry, Profile
 from admission.view import ClusterView
-from cotenant.model.quota_tree import Quota, QuotaTree
+from cotenant.model.quota_tree import QuotaNode, QuotaTree
 from tests.admission.serving import POLICY, Serving, patch_of, review_of, serving
 from tests.cluster.waiting import wait_for
 
@@ -246,7 +246,9 @@ def test_a_fault_of_our_own_lets_pods_pass_and_holds_quotas_back() -> None:
 
 
 def test_quotas_are_defaulted_judged_and_kept_while_in_use() -> None:
-    tree = QuotaTree({"top": Quota("top", is_parent=True, tree_id="t", minimum={"cpu": 1000}, maximum={"cpu": 1000})})
+    tree = QuotaTree(
+        {"top": QuotaNode("top", is_parent=True, tree_id="t", minimum={"cpu": 1000}, maximum={"cpu": 1000})}
+    )
     leaf = {
         "metadata": {"name": "leaf", "labels": {"quota.scheduling.koordinator.sh/parent": "top"}},
         "spec": {"min": {"cpu": "1"}, "max": {"cpu": "1"}},

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from cotenant.actions.desk import ClusterChangeService
 from cotenant.edges.clock import FixedClock
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Wanted
+from cotenant.model.desk import ChangeRequest
 from cotenant.model.people import Grant, Role, Someone
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
@@ -48,7 +48,7 @@ def desk_of(scene: Scene) -> ClusterChangeService:
 
 def changed(scene: Scene, count: int = 2) -> list[str]:
     """Ids of changes of one batch."""
-    done = desk_of(scene).accept(ADMIN, Wanted(scene.acceptable()[:count], key="night-1"))
+    done = desk_of(scene).accept(ADMIN, ChangeRequest(scene.acceptable()[:count], key="night-1"))
     assert [s.state for s in done] == [ChangeState.APPLIED] * count
     return [s.change.id for s in done]
 
@@ -195,7 +195,7 @@ def test_a_change_made_on_a_real_cluster_is_taken_back_from_the_page(
     with acting.on_plane(control_plane, tmp_path) as scene:
         ref = scene.acceptable()[0]
         before = scene.resources(ref)
-        (done,) = scene.desk().accept(ADMIN, Wanted((ref,)))
+        (done,) = scene.desk().accept(ADMIN, ChangeRequest((ref,)))
         assert scene.resources(ref) != before
         with acting.served(scene) as url:
             page = open_page(f"{url}/changes?open={done.change.id}")

@@ -22,7 +22,7 @@ from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import KubeClient, connect
 from cotenant.edges.store import Store
 from cotenant.model.cluster import Inventory
-from cotenant.model.desk import Looked, Wanted
+from cotenant.model.desk import ChangeRequest, WorkloadReview
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import Grant, Role, Someone
 from cotenant.model.views import RECOMMENDATIONS
@@ -119,15 +119,15 @@ def inventory(demo: Demo) -> Inventory:
     return found
 
 
-def looks(demo: Demo) -> list[Looked]:
+def looks(demo: Demo) -> list[WorkloadReview]:
     """Every workload with a recommendation, as the review sees it."""
     desk = desk_of(demo.settings, demo.store, clock=FixedClock(float(inventory(demo).time_seconds)))
     rows = demo.store.read_table(RECOMMENDATIONS).rows()
     refs = tuple(dict.fromkeys(WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in rows))
-    return [look for look in desk.review(ME, Wanted(refs)) if not look.error]
+    return [look for look in desk.review(ME, ChangeRequest(refs)) if not look.error]
 
 
-def outcome(look: Looked) -> dict[str, str]:
+def outcome(look: WorkloadReview) -> dict[str, str]:
     """Rules that did not simply pass."""
     return {rule.name: rule.outcome for rule in look.rules if rule.outcome != "pass"}
 

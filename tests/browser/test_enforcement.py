@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import expect
 
 from cotenant.edges.store import Store
-from cotenant.model.enforcement import Found, Gathering
-from cotenant.model.enforcement_tables import Keep
+from cotenant.model.enforcement import EnforcementHistory, Gathering
+from cotenant.model.enforcement_tables import Retention
 from cotenant.pipeline.enforcement import keep
 from cotenant.settings.dashboard import DashboardSettings
 from dashboard.source import Snapshot, StoreSource
@@ -145,7 +145,11 @@ def test_news_of_agents_appear_by_themselves(open_page: Open, alone: tuple[str, 
     address, store = alone
     page = settled(open_page(f"{address}/enforcement?open=node-000"))
     expect(page.locator("#count-enforcement")).to_have_text("14 acts")
-    keep(store, Found((quota(END + 5, "node-000", 3, 2),), gathering=Gathering(END + 5, agents=3)), Keep(END + 5))
+    keep(
+        store,
+        EnforcementHistory((quota(END + 5, "node-000", 3, 2),), gathering=Gathering(END + 5, agents=3)),
+        Retention(END + 5),
+    )
     expect(page.locator("#count-enforcement")).to_have_text("15 acts", timeout=60_000)
     expect(page.locator("#enforcement-hand figcaption")).to_contain_text("10 acts", timeout=60_000)
     page.wait_for_function("document.querySelector('.ag-row[row-index=\"0\"]').textContent.includes('2 cores')")

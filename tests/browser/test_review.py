@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Locator, Page, expect
 
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Method, Wanted
+from cotenant.model.desk import ChangeRequest, Method
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import Grant, Role, Someone
 from cotenant.model.views import RECOMMENDATIONS
@@ -79,7 +79,7 @@ def url(scene: Scene) -> Iterator[str]:
 
 def free(scene: Scene, count: int = 1) -> list[WorkloadRef]:
     """Workloads that nothing stands in the way of."""
-    looks = scene.desk().dry_run(ADMIN, Wanted(scene.workloads, Method.TEMPLATE))
+    looks = scene.desk().dry_run(ADMIN, ChangeRequest(scene.workloads, Method.TEMPLATE))
     found = [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted]
     assert len(found) >= count, [(str(k.workload), k.error, k.blocked(()), k.tried) for k in looks]
     return found[:count]
@@ -294,7 +294,7 @@ def test_a_failed_rule_is_passed_over_with_a_reason_that_the_ledger_keeps(
     strict = replace(acting.ACTIONS, guardrails=GuardrailSettings(minimum_days=60))
     with acting.embedded(tmp_path, made, strict) as scene, acting.served(scene) as url:
         ref = scene.workloads[0]
-        looks = scene.desk().review(ADMIN, Wanted((ref,)))
+        looks = scene.desk().review(ADMIN, ChangeRequest((ref,)))
         rules = [rule.name for rule in looks[0].blocked(())]
         assert "history" in rules
         page = reviewed(open_page(f"{url}/recommendations"), url, [ref], step="confirm", method="template")

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from cotenant.actions.desk import ClusterChangeService
 from cotenant.cli.desk import desk_of
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Wanted
+from cotenant.model.desk import ChangeRequest
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.people import Grant, Role, Someone
 from tests.browser.conftest import Open
@@ -83,7 +83,7 @@ def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
         with measured(tmp_path, ref, begun) as url:
             clock = TestClock(begun)
             acts = desk(scene, url, clock)
-            (done,) = acts.accept(ADMIN, Wanted((ref,)))
+            (done,) = acts.accept(ADMIN, ChangeRequest((ref,)))
             acting.settle_rollouts(scene)
             clock.seconds = begun + SPAN
             (judged,) = acts.verify(ADMIN, [done.change.id])

@@ -10,11 +10,11 @@ from cotenant.cli.demo_acting import verified
 from cotenant.cli.desk import desk_of
 from cotenant.manager.results import RunResults
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Wanted
+from cotenant.model.desk import ChangeRequest
 from cotenant.model.people import Grant, Role, Someone
 from cotenant.settings.actions import ActionSettings
 from cotenant.settings.root import Settings
-from cotenant.sim.cluster import DemoCluster, Story
+from cotenant.sim.cluster import DemoCluster, DemoScenario
 from cotenant.sim.scaling import NOTHING
 from tests.cluster.waiting import wait_for
 from tests.support import acting
@@ -26,14 +26,14 @@ ADMIN = Someone("jane", grants=(Grant(Role.ADMIN),))
 
 def test_a_change_is_verified_when_the_clock_has_passed_its_soak_time(tmp_path: Path) -> None:
     prepared = acting.prepared(tmp_path)
-    story = Story(prepared.inventory, RunResults(prepared.inventory.time_seconds), NOTHING)
+    story = DemoScenario(prepared.inventory, RunResults(prepared.inventory.time_seconds), NOTHING)
     (tmp_path / "cluster").mkdir()
     with DemoCluster(story, SETTINGS, tmp_path / "cluster") as cluster, verified(cluster, prepared.store):
         desk = desk_of(cluster.settings, prepared.store, clock=cluster.clock)
         assert desk is not None
-        reviews = desk.review(ADMIN, Wanted(acting.Scene(prepared, cluster.settings).workloads))
+        reviews = desk.review(ADMIN, ChangeRequest(acting.Scene(prepared, cluster.settings).workloads))
         acceptable = tuple(review.workload for review in reviews if not review.error and not review.blocked(()))
-        change, *_ = desk.accept(ADMIN, Wanted(acceptable[:1], key="k1"))
+        change, *_ = desk.accept(ADMIN, ChangeRequest(acceptable[:1], key="k1"))
         assert change.state is ChangeState.APPLIED
         cluster.course.forward(cluster.clock.now_seconds() + 3600)
         settled = (ChangeState.VERIFIED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from cotenant.cli.main import root
 from cotenant.cli.probes import cluster, machine, metrics, storage
-from cotenant.cli.probes.finding import Outcome, Probe, State
+from cotenant.cli.probes.finding import Probe, ProbeOutcome, ProbeState
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
 from cotenant.model.errors import StoreError
@@ -88,17 +88,17 @@ def test_a_store_that_cannot_be_written_fails(tmp_path: Path) -> None:
 
 
 def test_an_error_of_ours_is_a_finding_with_its_fix() -> None:
-    def fail() -> Outcome:
+    def fail() -> ProbeOutcome:
         raise StoreError("full", fix="Make room.")
 
     must, may = Probe("p", "t", required=True).run(fail), Probe("p", "t").run(fail)
-    assert (must.state, must.found, must.fix, must.fatal) == (State.FAILED, "full", "Make room.", True)
-    assert (may.state, may.fatal) == (State.WARNING, False)
+    assert (must.state, must.found, must.fix, must.fatal) == (ProbeState.FAILED, "full", "Make room.", True)
+    assert (may.state, may.fatal) == (ProbeState.WARNING, False)
 
 
 def test_a_fault_of_a_probe_is_a_finding_too() -> None:
-    found = Probe("p", "t").run(lambda: Outcome(State.OK, str(1 // 0)))
-    assert (found.state, found.fatal) == (State.FAILED, False)
+    found = Probe("p", "t").run(lambda: ProbeOutcome(ProbeState.OK, str(1 // 0)))
+    assert (found.state, found.fatal) == (ProbeState.FAILED, False)
     assert found.found.startswith("unexpected ZeroDivisionError")
 
 
@@ -108,10 +108,10 @@ def test_a_fault_of_a_probe_is_a_finding_too() -> None:
 def test_a_missing_package_takes_its_extra_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PACKAGES", {"base": ("numpy",), "scan": ("no-such-distribution-here",)})
     found = machine.packages()
-    assert (found.state, found.found) == (State.WARNING, "scan lacks no-such-distribution-here")
+    assert (found.state, found.found) == (ProbeState.WARNING, "scan lacks no-such-distribution-here")
     assert 'pip install "cotenant[scan]"' in found.fix
     monkeypatch.setattr(machine, "PACKAGES", {"base": ("no-such-distribution-here",)})
-    assert machine.packages().state is State.FAILED
+    assert machine.packages().state is ProbeState.FAILED
 
 
 # ---- storage
@@ -127,7 +127,7 @@ def test_a_local_store_is_recognised_by_its_url(url: str, folder: Path | None) -
 
 def test_writability_is_tried_where_the_store_will_be_without_making_it(tmp_path: Path) -> None:
     found = storage.writable(tmp_path / "a" / "b")
-    assert found.state is State.OK
+    assert found.state is ProbeState.OK
     assert found.found.startswith(f"{tmp_path}/a/b will be made and is writable")
     assert list(tmp_path.iterdir()) == []
 
@@ -155,14 +155,14 @@ def test_history_says_span_age_coverage_and_dirt(tmp_path: Path) -> None:
         QualityRecord(NOON, "prometheus http://p", 60.0, 9, 1000, 0.98, defects={Defect.DUPLICATE_SERIES: 2})
     )
     found = storage.history(store.url, NOON + 2 * HOUR_SECONDS)
-    assert found == Outcome(
-        State.OK,
+    assert found == ProbeOutcome(
+        ProbeState.OK,
         "shop: 2.0 days, newest 2.0 h ago, coverage 98% from prometheus http://p, 2 x duplicate-series",
     )
 
 
 def test_old_history_is_a_warning(tmp_path: Path) -> None:
-    assert storage.history(stored(tmp_path).url, NOON + 3 * DAY_SECONDS).state is State.WARNING
+    assert storage.history(stored(tmp_path).url, NOON + 3 * DAY_SECONDS).state is ProbeState.WARNING
 
 
 def test_a_day_set_aside_is_a_warning(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_day_set_aside_is_a_warning(tmp_path: Path) -> None:
     broken.write_bytes(b"garbage")
     store.read(Signal.CPU_USAGE_MEAN, TimeGrid.between(NOON - 2 * DAY_SECONDS, NOON, 300))
     found = storage.history(store.url, NOON)
-    assert found.state is State.WARNING
+    assert found.state is ProbeState.WARNING
     assert "1 unreadable days set aside" in found.found
 
 
@@ -288,16 +288,16 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
             refused = next(f for f in found if f.probe == "prometheus usage")
         (elsewhere, *_) = metrics.probes(profiler(url), FixedClock(NOON + 15 * DAY_SECONDS))
     reached, present, interval, newest, usage, span = findings
-    assert reached.state is State.OK
-    assert present.state is State.OK, present.found
+    assert reached.state is ProbeState.OK
+    assert present.state is ProbeState.OK, present.found
     # Dressed at 300 s: slower than the 120 s from which short peaks are lost.
-    assert (interval.state, interval.found.split(",")[0]) == (State.WARNING, "300 s")
+    assert (interval.state, interval.found.split(",")[0]) == (ProbeState.WARNING, "300 s")
     # Two days that end at noon hold 11:55 of today and of yesterday; 11:55 of the day before is 5 minutes too early.
-    assert (span.state, span.found) == (State.WARNING, "containers are seen at 2 of 14 daily looks")
-    assert (usage.state, refused.state, refused.required) == (State.OK, State.FAILED, True)
+    assert (span.state, span.found) == (ProbeState.WARNING, "containers are seen at 2 of 14 daily looks")
+    assert (usage.state, refused.state, refused.required) == (ProbeState.OK, ProbeState.FAILED, True)
     assert "429" in refused.found
     assert "in_flight" in refused.fix
-    assert newest.state is State.OK, newest.found
+    assert newest.state is ProbeState.OK, newest.found
     assert elsewhere.fatal, "fifteen days later the window of a scan is empty"
 
 
@@ -342,7 +342,7 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
         }
     ]
     findings = list(cluster.probes(settings))
-    assert [f.state for f in findings] == [State.OK] * 4
+    assert [f.state for f in findings] == [ProbeState.OK] * 4
     assert findings[0].found == f"shop at {api.url}"
     assert findings[1].found == "answers, version v1.33.1"
     assert findings[3].found == "Prometheus mon/prom:9090"
@@ -360,7 +360,7 @@ def test_a_missing_right_is_named_with_the_rule_that_grants_it(api: ApiServer, s
     api.forbidden = {"/api/v1/pods", "/apis/autoscaling/v2/horizontalpodautoscalers", "/api/v1/resourcequotas"}
     findings = {f.probe: f for f in cluster.probes(settings)}
     rights = findings["kubernetes rights"]
-    assert rights.state is State.WARNING
+    assert rights.state is ProbeState.WARNING
     assert rights.found == "may not list pods, horizontalpodautoscalers.autoscaling, resourcequotas"
     assert 'verbs ["list"] on pods, horizontalpodautoscalers.autoscaling, resourcequotas' in rights.fix
 
@@ -371,12 +371,12 @@ def test_a_refused_token_ends_the_examination_without_failing_the_doctor(
 ) -> None:
     api.tokens = {"Bearer other"}
     *_, last = cluster.probes(settings)
-    assert (last.probe, last.state, last.fatal) == ("kubernetes api", State.WARNING, False)
+    assert (last.probe, last.state, last.fatal) == ("kubernetes api", ProbeState.WARNING, False)
     assert "401" in last.found
     assert last.fix
 
 
 def test_no_kubeconfig_is_a_warning_that_says_where_one_is_looked_for(tmp_path: Path) -> None:
     (found,) = cluster.probes(KubeSettings(kubeconfig=str(tmp_path / "none.yaml")))
-    assert (found.probe, found.state) == ("kubeconfig", State.WARNING)
+    assert (found.probe, found.state) == ("kubeconfig", ProbeState.WARNING)
     assert "--kubeconfig" in found.fix

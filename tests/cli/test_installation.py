@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from cotenant.cli import main
 from cotenant.cli.installation.gaps import gaps, missing
 from cotenant.cli.installation.manifests import COMPONENTS, DEFAULT, Manifest, chosen, manifests
-from cotenant.cli.installation.plan import Seen, State, differences, judged, own_part, shortened
+from cotenant.cli.installation.plan import ObservedManifest, StepState, differences, judged, own_part, shortened
 from cotenant.model.errors import UsageError
 
 LABELS = {"app.kubernetes.io/managed-by": "cotenant"}
@@ -39,41 +39,41 @@ def foreign(manifest: Manifest, **changes: Any) -> dict[str, Any]:
 
 
 def test_what_is_absent_is_created_and_what_is_equal_stays() -> None:
-    assert judged(Seen(BATCH)).state is State.CREATE
+    assert judged(ObservedManifest(BATCH)).state is StepState.CREATE
     live = as_stored(BATCH)
     again = copy.deepcopy(live)
     again["metadata"]["resourceVersion"] = "8"
-    step = judged(Seen(BATCH, live, again))
-    assert (step.state, step.writes) == (State.UNCHANGED, False)
+    step = judged(ObservedManifest(BATCH, live, again))
+    assert (step.state, step.writes) == (StepState.UNCHANGED, False)
 
 
 def test_a_change_names_the_paths() -> None:
-    step = judged(Seen(BATCH, as_stored(BATCH, description="old"), as_stored(BATCH)))
-    assert (step.state, step.note) == (State.CHANGE, "description")
+    step = judged(ObservedManifest(BATCH, as_stored(BATCH, description="old"), as_stored(BATCH)))
+    assert (step.state, step.note) == (StepState.CHANGE, "description")
 
 
 def test_somebody_elses_object_is_left_alone_even_when_the_server_would_refuse_ours() -> None:
-    assert judged(Seen(BATCH, foreign(BATCH))).state is State.FOREIGN
-    lacking = judged(Seen(BATCH, foreign(BATCH, value=5500), refusal="no"))
-    assert (lacking.state, lacking.note) == (State.LACKING, "its value is 5500, the protocol's is 5000")
-    assert judged(Seen(BATCH, None, None, "forbidden")).state is State.REFUSED
+    assert judged(ObservedManifest(BATCH, foreign(BATCH))).state is StepState.FOREIGN
+    lacking = judged(ObservedManifest(BATCH, foreign(BATCH, value=5500), refusal="no"))
+    assert (lacking.state, lacking.note) == (StepState.LACKING, "its value is 5500, the protocol's is 5000")
+    assert judged(ObservedManifest(BATCH, None, None, "forbidden")).state is StepState.REFUSED
 
 
 def test_a_definition_without_a_field_of_ours_is_lacking() -> None:
     theirs = foreign(RESERVATION)
-    assert judged(Seen(RESERVATION, theirs)).state is State.FOREIGN
+    assert judged(ObservedManifest(RESERVATION, theirs)).state is StepState.FOREIGN
     version = theirs["spec"]["versions"][0]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     del spec["properties"]["allocatePolicy"]
-    assert judged(Seen(RESERVATION, theirs)).note == "it lacks spec.allocatePolicy"
+    assert judged(ObservedManifest(RESERVATION, theirs)).note == "it lacks spec.allocatePolicy"
     spec["x-kubernetes-preserve-unknown-fields"] = True  # then nothing is dropped
-    assert judged(Seen(RESERVATION, theirs)).state is State.FOREIGN
+    assert judged(ObservedManifest(RESERVATION, theirs)).state is StepState.FOREIGN
     del version["subresources"]
-    assert judged(Seen(RESERVATION, theirs)).note == "it has no status subresource"
+    assert judged(ObservedManifest(RESERVATION, theirs)).note == "it has no status subresource"
     version["served"] = False
-    assert judged(Seen(RESERVATION, theirs)).note == "it does not serve v1alpha1"
+    assert judged(ObservedManifest(RESERVATION, theirs)).note == "it does not serve v1alpha1"
     theirs["spec"]["scope"] = "Namespaced"
-    assert judged(Seen(RESERVATION, theirs)).note == "its scope is Namespaced"
+    assert judged(ObservedManifest(RESERVATION, theirs)).note == "its scope is Namespaced"
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

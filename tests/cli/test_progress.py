@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.cli.progress import Lines, TerminalBars, bars
+from cotenant.cli.progress import LineProgress, TerminalBars, bars
 from cotenant.model.progress import Progress
 
 
@@ -18,7 +18,7 @@ def run(progress: Progress) -> None:
 
 def test_without_a_terminal_each_stage_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with bars() as progress:
-        assert isinstance(progress, Lines)
+        assert isinstance(progress, LineProgress)
         run(progress)
     assert capsys.readouterr() == ("", "Reading (3)\nWriting\\x1b[2J\n")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.cli.report import MOST_ROWS, Contents, page
+from cotenant.cli.report import MOST_ROWS, ReportContents, page
 from cotenant.cli.report_drawing import band, bar, heat, sparkline
 from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.quality import Defect, QualityRecord
@@ -75,8 +75,8 @@ def row(name: str = "web", **more: Any) -> dict[str, Any]:
     return {**base, **more}
 
 
-def contents(*rows: dict[str, Any], **more: Any) -> Contents:
-    made = Contents(overview(), Table.from_rows(RECOMMENDATIONS, rows), {}, None, None, None, "EUR")
+def contents(*rows: dict[str, Any], **more: Any) -> ReportContents:
+    made = ReportContents(overview(), Table.from_rows(RECOMMENDATIONS, rows), {}, None, None, None, "EUR")
     return replace(made, **more)
 
 

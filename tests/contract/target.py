@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotenant.sim.api_server import Account, EmbeddedServer, Rule
+from cotenant.sim.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -101,7 +101,7 @@ def embedded_target(server: EmbeddedServer) -> Target:
         return embedded_api(server)
 
     def user(name: str, rules: list[Json]) -> Api:
-        held = tuple(Rule(tuple(r["verbs"]), tuple(r["apiGroups"]), tuple(r["resources"])) for r in rules)
+        held = tuple(AccessRule(tuple(r["verbs"]), tuple(r["apiGroups"]), tuple(r["resources"])) for r in rules)
         return embedded_api(server, server.account(name, Account(name, held)))
 
     return Target("embedded", api, server.state.compact, user)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cotenant.sim.api_server.kinds import Kind, built_in
-from cotenant.sim.api_server.schema import Schema
+from cotenant.sim.api_server.kinds import ApiKind, built_in
+from cotenant.sim.api_server.schema import FieldSchema
 from tests.cluster.control_plane import ControlPlane
 from tests.contract.conftest import REAL
 
@@ -27,12 +27,12 @@ def test_every_built_in_field_is_that_of_the_real_server(control_plane: ControlP
         assert list(differing(kind.schema, real_type(kind, documents[root]), documents[root], kind.name)) == []
 
 
-def real_type(kind: Kind, types: dict[str, Any]) -> dict[str, Any]:
+def real_type(kind: ApiKind, types: dict[str, Any]) -> dict[str, Any]:
     wanted = {"group": kind.group, "version": kind.version, "kind": kind.name}
     return next(t for t in types.values() if wanted in t.get("x-kubernetes-group-version-kind", ()))
 
 
-def differing(mine: Schema, real: dict[str, Any], types: dict[str, Any], at: str) -> Iterator[str]:
+def differing(mine: FieldSchema, real: dict[str, Any], types: dict[str, Any], at: str) -> Iterator[str]:
     """Where the table and the real schema differ; below what the table leaves open nothing is compared."""
     if mine.shape == "any":
         return
@@ -44,7 +44,7 @@ def differing(mine: Schema, real: dict[str, Any], types: dict[str, Any], at: str
         keys = real.get("x-kubernetes-list-map-keys", []) if real.get("x-kubernetes-list-type") == "map" else []
         if [key for key, _ in mine.keys] != keys or mine.is_set != (real.get("x-kubernetes-list-type") == "set"):
             yield f"{at}: keys {mine.keys}, really {keys}"
-        yield from differing(mine.items or Schema(), real["items"], types, f"{at}[]")
+        yield from differing(mine.items or FieldSchema(), real["items"], types, f"{at}[]")
     elif mine.values is not None:
         yield from differing(mine.values, real["additionalProperties"], types, f"{at}{{}}")
     else:
@@ -66,7 +66,7 @@ def resolved(real: dict[str, Any], types: dict[str, Any]) -> tuple[str, dict[str
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource)
-def test_each_built_in_kind_is_discovered_alike(control_plane: ControlPlane, kind: Kind) -> None:
+def test_each_built_in_kind_is_discovered_alike(control_plane: ControlPlane, kind: ApiKind) -> None:
     root = f"/apis/{kind.api_version}" if kind.group else "/api/v1"
     listed = {one["name"]: one for one in control_plane.api().get(root)["resources"]}
     found = listed[kind.plural]

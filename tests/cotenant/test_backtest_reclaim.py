@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cotenant.backtest.reclaim import (
-    Trial,
+    ReclaimTrial,
     at_violation,
     calibrated,
     compare,
@@ -25,7 +25,7 @@ DEFAULT = NodePeakSettings()
 
 def daily(*nodes):
     """Each node's usage constant through each day."""
-    return Trial(np.repeat(np.array(nodes, dtype=float), SLOTS, axis=1), np.full(len(nodes), 10.0), SLOTS)
+    return ReclaimTrial(np.repeat(np.array(nodes, dtype=float), SLOTS, axis=1), np.full(len(nodes), 10.0), SLOTS)
 
 
 def test_scores_of_one_decision_by_hand():
@@ -82,7 +82,7 @@ def random_trial(seed=3):
     rng = np.random.default_rng(seed)
     level = rng.uniform(2, 4, (20, 1))
     days = np.clip(level + rng.exponential(0.6, (20, 40)), 0, 10)
-    return Trial(np.repeat(days, SLOTS, axis=1), np.full(20, 10.0), SLOTS)
+    return ReclaimTrial(np.repeat(days, SLOTS, axis=1), np.full(20, 10.0), SLOTS)
 
 
 def test_the_rolling_replay_is_what_calibration_says_at_each_decision_and_sees_no_future():
@@ -90,11 +90,11 @@ def test_the_rolling_replay_is_what_calibration_says_at_each_decision_and_sees_n
     cut = 30 * SLOTS
     spoiled = trial.totals.copy()
     spoiled[:, cut:] = 10.0
-    same = [calibrated(Trial(t, trial.limits, SLOTS), (0.05,), DEFAULT)[0.05] for t in (trial.totals, spoiled)]
+    same = [calibrated(ReclaimTrial(t, trial.limits, SLOTS), (0.05,), DEFAULT)[0.05] for t in (trial.totals, spoiled)]
     before = trial.decisions <= 30 * 4
     assert np.array_equal(same[0][:, before], same[1][:, before])
     assert not np.array_equal(same[0], same[1])
-    alone = calibrated(Trial(trial.totals[:, : cut + SLOTS], trial.limits, SLOTS), (0.05,), DEFAULT)[0.05]
+    alone = calibrated(ReclaimTrial(trial.totals[:, : cut + SLOTS], trial.limits, SLOTS), (0.05,), DEFAULT)[0.05]
     assert np.array_equal(alone[:, -1], same[0][:, before][:, -1])
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.backtest.recommendations import (
-    Score,
+    RequestScore,
     by_risk,
     churn,
     closed,
@@ -52,7 +52,7 @@ def test_memory_is_at_risk_on_days_above_its_limit() -> None:
 
 
 def test_the_gap_is_measured_from_the_baseline_to_the_oracle() -> None:
-    at = {slack: Score(0.01, slack, slack, 0, 1) for slack in (0.8, 0.7, 0.5)}
+    at = {slack: RequestScore(0.01, slack, slack, 0, 1) for slack in (0.8, 0.7, 0.5)}
     assert closed(at[0.7], at[0.8], at[0.5]) == pytest.approx(1 / 3)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cotenant.backtest.reclaim import Trial, calibrated
+from cotenant.backtest.reclaim import ReclaimTrial, calibrated
 from cotenant.model.cluster import Inventory, Node, Pod
 from cotenant.model.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.model.qos import PriorityClass
@@ -123,7 +123,7 @@ def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_requ
     # One pod more a node, from a random border of six hours (two slots) after day 20 on: it uses 80, requests 150.
     start = rng.integers(20 * 4, 38 * 4, nodes) * 2
     there = np.arange(days_ * slots) >= start[:, None]
-    trial = Trial(base + 80.0 * there, np.full(nodes, 1000.0), slots)
+    trial = ReclaimTrial(base + 80.0 * there, np.full(nodes, 1000.0), slots)
     made = calibrated(trial, (0.01,), NodePeakSettings())[0.01]
     held, blind, judged = 0, 0, 0
     for index, end in enumerate(trial.decisions.tolist()):

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from cotenant.model.errors import CotenantError
 from cotenant.model.plan import (
     Expected,
+    OccurrenceProgress,
     PlanCondition,
     PlanPhase,
+    PlanReservation,
     PlanStatus,
-    Progress,
     Score,
     Span,
-    Unit,
     duration,
     key_of,
 )
@@ -63,7 +63,7 @@ SCORES = st.builds(
     lent_core_hours=st.none() | RATIOS,
 )
 EXPECTED = st.builds(Expected, RATIOS, RATIOS, st.integers(0, 99), RATIOS, RATIOS, RATIOS, st.just("EUR"))
-UNITS = st.builds(Unit, st.text("abc", min_size=1), st.just("n1"), st.just("Available"), st.just(""))
+UNITS = st.builds(PlanReservation, st.text("abc", min_size=1), st.just("n1"), st.just("Available"), st.just(""))
 STATUSES = st.builds(
     PlanStatus,
     phase=st.sampled_from(list(PlanPhase)),
@@ -74,7 +74,7 @@ STATUSES = st.builds(
     expected=st.none() | EXPECTED,
     units=st.lists(UNITS, max_size=3).map(tuple),
     progress=st.builds(
-        Progress,
+        OccurrenceProgress,
         TIMES,
         st.integers(0, 999).map(float),
         changed_at_seconds=TIMES,

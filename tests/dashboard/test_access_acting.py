@@ -14,7 +14,7 @@ import requests
 from cotenant.cli.desk import desk_of
 from cotenant.edges.ledger import Ledger, LedgerRow
 from cotenant.settings.access import AccessSettings
-from cotenant.sim.api_server import Account, Rule
+from cotenant.sim.api_server import AccessRule, Account
 from dashboard import reviewing
 from tests.actions.test_seconding import reserved
 from tests.support import access as support
@@ -25,8 +25,8 @@ from tests.support.dashboard import served
 from tests.support.oidc_provider import Provider, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
-EVERYTHING = Rule(("*",), ("*",), ("*",))
-LOOKING = Rule(("get", "list"), ("*",), ("*",))
+EVERYTHING = AccessRule(("*",), ("*",), ("*",))
+LOOKING = AccessRule(("get", "list"), ("*",), ("*",))
 ADMINS = [{"role": "admin", "user": name} for name in ("ada@example.com", "lea@example.com")]
 
 
@@ -146,7 +146,7 @@ def test_a_login_whose_token_is_over_reads_on_and_is_told_to_log_in_before_it_ac
 
 # --- a proxy ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("rule", "state"), [(EVERYTHING, "applied"), (LOOKING, "failed")])
-def test_behind_a_proxy_the_cluster_is_asked_whether_the_person_may(scene: Scene, rule: Rule, state: str) -> None:
+def test_behind_a_proxy_the_cluster_is_asked_whether_the_person_may(scene: Scene, rule: AccessRule, state: str) -> None:
     assert scene.server is not None
     scene.server.account("oidc:pay-team", Account("oidc:pay-team", (rule,)))
     before = as_it_was(scene)

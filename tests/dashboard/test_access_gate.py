@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.errors import SettingsError
-from cotenant.model.people import Grant, NotAllowed, Role, Way
+from cotenant.model.people import Grant, IdentitySource, NotAllowed, Role
 from cotenant.settings.access import AccessSettings
 from dashboard.access import forgery, front, grants, headers
 from dashboard.access.front import Front
@@ -324,12 +324,12 @@ def test_without_a_session_no_token_will_do() -> None:
 
 def test_rules_add_up_and_a_refused_person_has_none() -> None:
     access = support.settings_of(unlisted="refused")
-    found = grants.known("ada@example.com", ["shop-team", "system:masters", ""], Way.OIDC, access)
+    found = grants.known("ada@example.com", ["shop-team", "system:masters", ""], IdentitySource.OIDC, access)
     assert found.groups == ("shop-team",)
     assert found.grants == (Grant(Role.VIEWER), Grant(Role.OWNER, ("shop",)), Grant(Role.ADMIN))
-    assert grants.known("nina", [], Way.OIDC, access).grants == ()
+    assert grants.known("nina", [], IdentitySource.OIDC, access).grants == ()
     with pytest.raises(NotAllowed, match="kept for Kubernetes"):
-        grants.known("system:serviceaccount:x:y", [], Way.PROXY, access)
+        grants.known("system:serviceaccount:x:y", [], IdentitySource.PROXY, access)
 
 
 def test_roles_are_told_in_words_the_strongest_first() -> None:

@@ -22,7 +22,7 @@ from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import Writer
 from cotenant.edges.kube.connection import ApiRequest
 from cotenant.edges.ledger import Ledger, LedgerRow
-from cotenant.model.desk import Wanted
+from cotenant.model.desk import ChangeRequest
 from cotenant.model.intent import Address, Create
 from cotenant.model.people import RIGHTS, Grant, Right, Role, Someone
 from cotenant.model.plan import Span, moment
@@ -108,7 +108,7 @@ def _opened(scene: Scene) -> Iterator[House]:
     app = acting.app_of(scene, access=access.by_proxy("127.0.0.1/32", roles=RULES), desk=desk, plans=plans)
     first, second = scene.acceptable()[:2]
     _install_plans(scene)
-    (done,) = desk.accept(HOUSE, Wanted((first,), key="00000000"))
+    (done,) = desk.accept(HOUSE, ChangeRequest((first,), key="00000000"))
     begin = scene.end_seconds + 6 * HOUR_SECONDS
     plan = plans.make(HOUSE, second, PlanTerms(1, Span(begin, begin + HOUR_SECONDS)))
     with served(app) as url:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.people import Role
-from cotenant.model.plan import Plan, Source, Span, Workload, moment
+from cotenant.model.plan import Plan, PlanOwner, Span, WindowSource, moment
 from dashboard.api_plans import calendar
 from tests.support import plans
 from tests.support.access import Browser
@@ -130,7 +130,7 @@ def test_the_calendar_holds_an_event_an_occurrence(served: tuple[Scene, str], ap
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=120))
 def test_no_name_adds_a_line_to_the_calendar_and_no_line_is_too_long(name: str) -> None:
-    plan = Plan("shop", name, Source.MANUAL, Workload("Deployment", name), {}, 1, window=Span(SIX, SIX + HOUR))
+    plan = Plan("shop", name, WindowSource.MANUAL, PlanOwner("Deployment", name), {}, 1, window=Span(SIX, SIX + HOUR))
     text = calendar([(plan, [Span(SIX, SIX + HOUR)])], SIX)
     lines = text.split("\r\n")
     assert max(len(line.encode()) for line in lines) <= 75

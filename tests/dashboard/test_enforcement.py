@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.store import Store
-from cotenant.model.enforcement import REASON_SENTENCES, Found, Gathering, Lane, LaneSample, row_of
-from cotenant.model.enforcement_tables import ENFORCEMENT, Keep, gridded, joined, joined_lanes, lanes_of
+from cotenant.model.enforcement import REASON_SENTENCES, EnforcementHistory, Gathering, Lane, LaneSample, row_of
+from cotenant.model.enforcement_tables import ENFORCEMENT, Retention, gridded, joined, joined_lanes, lanes_of
 from cotenant.model.table import Table
 from cotenant.pipeline.enforcement import keep
 from dashboard import enforcing
@@ -186,7 +186,7 @@ def made_page(tmp_path: Path) -> Any:
 def empty_view(tmp_path: Path, told: Gathering | None, now: float = END) -> Any:
     store = Store(tmp_path.as_uri(), "c1")
     if told is not None:
-        keep(store, Found(gathering=told), Keep(END))
+        keep(store, EnforcementHistory(gathering=told), Retention(END))
     return view_on(StoreSource(store, support.QUICK, FixedClock(now)), now)
 
 
@@ -238,7 +238,11 @@ def test_an_old_gathering_is_called_old_and_trouble_stands_beside_what_was_gathe
     late = view_on(view.source, END + 5 * 3600)
     assert "Old. " in text_of(page.render(late, "")) and "5 h ago" in text_of(page.render(late, ""))
     assert "Old. " not in text_of(page.render(view, ""))
-    keep(store, Found(gathering=Gathering(END + 1, trouble="forbidden to list", forbidden=True)), Keep(END + 1))
+    keep(
+        store,
+        EnforcementHistory(gathering=Gathering(END + 1, trouble="forbidden to list", forbidden=True)),
+        Retention(END + 1),
+    )
     fresh = view_on(StoreSource(store, support.QUICK, FixedClock(END)), END)
     text = text_of(page.render(fresh, ""))
     assert "Forbidden. " in text and "forbidden to list" in text and "grid-enforcement" in text
@@ -283,7 +287,7 @@ def test_page_api_and_csv_give_the_same_rows(made_page: Any) -> None:
 def test_markup_and_formulas_leave_a_csv_as_text(made_page: Any) -> None:
     _, store = made_page
     bad = act(END, "=1+1", "", "=cmd|' /C calc'!A0", why="+1", pod=f"x/{NASTY}")
-    keep(store, Found((bad,), gathering=Gathering(END + 2)), Keep(END + 2))
+    keep(store, EnforcementHistory((bad,), gathering=Gathering(END + 2)), Retention(END + 2))
     source = StoreSource(store, support.QUICK, FixedClock(END))
     with served(support.app_on(source, now_seconds=END)) as address:
         line = rows(address, f"node={urllib.parse.quote('=1+1')}", "csv").splitlines()[1]
@@ -294,8 +298,8 @@ def test_markup_and_formulas_leave_a_csv_as_text(made_page: Any) -> None:
 
 
 def test_each_act_is_kept_once_whoever_tells_of_it_and_how_often() -> None:
-    first = joined(None, acts(END), Keep(END))
-    again = joined(first, [*acts(END), quota(END - 10, "node-000", 3, 2)], Keep(END))
+    first = joined(None, acts(END), Retention(END))
+    again = joined(first, [*acts(END), quota(END - 10, "node-000", 3, 2)], Retention(END))
     assert (len(first), len(again)) == (len(acts(END)), len(acts(END)) + 1)
     assert list(again.columns["time"]) == sorted(again.columns["time"], reverse=True)
 
@@ -306,7 +310,7 @@ def test_an_event_is_a_row_each_time_that_it_grew_and_counts_what_came_since() -
 
     table = None
     for total, at in ((1, END - 50), (1, END - 50), (5, END - 40), (5, END - 40), (6, END - 30)):
-        table = joined(table, [told(total, at)], Keep(END))
+        table = joined(table, [told(total, at)], Retention(END))
     assert table is not None
     # Told once, then four more, then one more: the rows add up to the Event's own count.
     assert [int(c) for c in table.columns["count"]] == [1, 4, 1]
@@ -314,8 +318,8 @@ def test_an_event_is_a_row_each_time_that_it_grew_and_counts_what_came_since() -
 
 def test_old_rows_leave_and_of_too_many_the_newest_stay() -> None:
     many = [quota(END - 60 * k, "n", 9, 8) for k in range(100)]
-    assert len(joined(None, many, Keep(END, days=30 / 1440))) == 31
-    short = joined(None, many, Keep(END, rows=7))
+    assert len(joined(None, many, Retention(END, days=30 / 1440))) == 31
+    short = joined(None, many, Retention(END, rows=7))
     assert len(short) == 7 and short.columns["time"].min() == END - 360
 
 
@@ -325,8 +329,8 @@ def test_joining_is_the_same_in_one_step_or_two(first: list[int], then: list[int
     def made(numbers: list[int]) -> list[Any]:
         return [quota(END - k, f"n{k % 3}", 9, k % 8) for k in numbers]
 
-    whole = joined(None, made(first + then), Keep(END, rows=20))
-    steps = joined(joined(None, made(first), Keep(END)), made(then), Keep(END, rows=20))
+    whole = joined(None, made(first + then), Retention(END, rows=20))
+    steps = joined(joined(None, made(first), Retention(END)), made(then), Retention(END, rows=20))
     assert set(whole.columns["id"]) == set(steps.columns["id"])
 
 
@@ -341,9 +345,9 @@ def test_samples_become_a_grid_in_which_peaks_and_lows_survive() -> None:
 
 
 def test_lanes_are_kept_by_node_and_those_seen_last_stay() -> None:
-    kept = joined_lanes(None, [lanes(END - 60 * k, f"n{k}") for k in range(5)], Keep(END, nodes=3))
+    kept = joined_lanes(None, [lanes(END - 60 * k, f"n{k}") for k in range(5)], Retention(END, nodes=3))
     assert list(kept.columns["node"]) == ["n0", "n1", "n2"]
-    newer = joined_lanes(kept, [lanes(END + 60, "n2")], Keep(END + 60, nodes=3))
+    newer = joined_lanes(kept, [lanes(END + 60, "n2")], Retention(END + 60, nodes=3))
     row = next(iter(newer.rows()))
     assert row["node"] == "n2" and lanes_of(row).start_seconds == END + 60 - 900
     assert np.isnan(lanes_of(row).values["limit"][0])
@@ -355,7 +359,11 @@ def test_lanes_are_kept_by_node_and_those_seen_last_stay() -> None:
 def test_news_of_agents_change_their_table_and_nothing_else(made_page: Any) -> None:
     view, store = made_page
     before = view.source.snapshot()
-    keep(store, Found((quota(END + 5, "node-000", 3, 2),), gathering=Gathering(END + 5, agents=3)), Keep(END + 5))
+    keep(
+        store,
+        EnforcementHistory((quota(END + 5, "node-000", 3, 2),), gathering=Gathering(END + 5, agents=3)),
+        Retention(END + 5),
+    )
     after = view.source.snapshot()
     assert len(after.tables[ENFORCEMENT.name]) == len(before.tables[ENFORCEMENT.name]) + 1
     assert after.version == before.version
@@ -366,7 +374,7 @@ def test_news_of_agents_change_their_table_and_nothing_else(made_page: Any) -> N
 def test_a_look_without_news_reads_no_table_again(made_page: Any) -> None:
     view, store = made_page
     before = view.source.snapshot()
-    keep(store, Found(gathering=Gathering(END + 9, agents=3)), Keep(END + 9))
+    keep(store, EnforcementHistory(gathering=Gathering(END + 9, agents=3)), Retention(END + 9))
     after = view.source.snapshot()
     assert after.tables[ENFORCEMENT.name] is before.tables[ENFORCEMENT.name]
     assert after.gathering is not None and after.gathering.gathered_seconds == END + 9
@@ -388,8 +396,8 @@ def test_two_writers_lose_nothing_of_each_other(tmp_path: Path) -> None:
     def write(writer: int) -> None:
         store = Store(tmp_path.as_uri(), "c1")
         for step in range(5):
-            news = Found((quota(END - step, f"writer-{writer}", 9, 8),), gathering=Gathering(END + step))
-            keep(store, news, Keep(END))
+            news = EnforcementHistory((quota(END - step, f"writer-{writer}", 9, 8),), gathering=Gathering(END + step))
+            keep(store, news, Retention(END))
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(3)]
     for thread in threads:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.enforcement import Act, Lane, row_of
+from cotenant.model.enforcement import AgentAction, Lane, row_of
 from cotenant.model.enforcement_tables import ENFORCEMENT
 from cotenant.model.errors import UsageError
 from cotenant.model.table import Table
@@ -49,7 +49,7 @@ def test_the_spelling_of_an_address_is_read_back_to_the_millisecond(at: float) -
 
 
 def acts(*times: float) -> Indexed:
-    made = [Act(at, "n1", Lane.SUPPRESS, "Suppressed", after=str(k)) for k, at in enumerate(times)]
+    made = [AgentAction(at, "n1", Lane.SUPPRESS, "Suppressed", after=str(k)) for k, at in enumerate(times)]
     return Indexed.of(Table.from_rows(ENFORCEMENT, [row_of(act) for act in made]))
 
 

@@ -10,7 +10,7 @@ import pytest
 from cotenant.edges.clock import FixedClock
 from cotenant.model.desk import Permission
 from cotenant.model.people import Grant, Role, Someone
-from cotenant.sim.api_server import Account, EmbeddedServer, Rule
+from cotenant.sim.api_server import AccessRule, Account, EmbeddedServer
 from dashboard import permitting
 from dashboard.source import StoreSource
 from dashboard.view import DashboardContext, View
@@ -20,7 +20,7 @@ from tests.support.dashboard import QUICK
 
 pytestmark = pytest.mark.server
 
-READER = (Rule(("get", "list"), ("apps", "batch", "autoscaling", "policy"), ("*",)),)
+READER = (AccessRule(("get", "list"), ("apps", "batch", "autoscaling", "policy"), ("*",)),)
 
 
 @pytest.fixture(scope="module")

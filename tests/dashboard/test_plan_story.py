@@ -15,22 +15,22 @@ from cotenant.model.errors import UsageError
 from cotenant.model.plan import (
     Approval,
     ApprovalPolicy,
-    Decision,
+    DecisionScope,
+    OccurrenceProgress,
     Plan,
     PlanCondition,
+    PlanDecision,
+    PlanOwner,
     PlanPhase,
+    PlanReservation,
     PlanStatus,
-    Progress,
     Realisation,
     Recurrence,
-    Scope,
     Score,
-    Source,
     Span,
-    Unit,
-    Workload,
+    WindowSource,
 )
-from cotenant.model.plan_desk import PlanDeed, PlanEvent, PlanTerms
+from cotenant.model.plan_desk import PlanEvent, PlanHistoryEntry, PlanTerms
 from cotenant.model.reservation import AllocatePolicy
 from cotenant.model.resource import Resource
 from dashboard import plan_forms, plan_story
@@ -47,13 +47,17 @@ def plan(phase: PlanPhase | None = PlanPhase.PROPOSED, **changed: Any) -> Plan:
     """Four pods of two cores at six; `status` are fields of its status."""
     status = {"window": WINDOW, "reserve_at_seconds": SIX - LEAD, "lead_seconds": LEAD, "count": 4}
     status |= changed.pop("status", {})
-    made = {"source": Source.MANUAL, "window": WINDOW, "status": PlanStatus(phase, **status), **changed}
-    return Plan("shop", "web-peak", owner=Workload("Deployment", "web"), per_pod={"cpu": 2000}, count=4, **made)
+    made = {"source": WindowSource.MANUAL, "window": WINDOW, "status": PlanStatus(phase, **status), **changed}
+    return Plan("shop", "web-peak", owner=PlanOwner("Deployment", "web"), per_pod={"cpu": 2000}, count=4, **made)
 
 
-def units(used: int, free: int, pending: int = 0) -> tuple[Unit, ...]:
-    taken = [Unit(f"u{k}", "n1", "Succeeded", f"shop/web-{k}") for k in range(used)]
-    return (*taken, *(Unit(f"f{k}", "n1", "Available") for k in range(free)), *[Unit("p", "", "Pending")] * pending)
+def units(used: int, free: int, pending: int = 0) -> tuple[PlanReservation, ...]:
+    taken = [PlanReservation(f"u{k}", "n1", "Succeeded", f"shop/web-{k}") for k in range(used)]
+    return (
+        *taken,
+        *(PlanReservation(f"f{k}", "n1", "Available") for k in range(free)),
+        *[PlanReservation("p", "", "Pending")] * pending,
+    )
 
 
 def test_an_approved_plan_says_when_its_room_is_reserved() -> None:
@@ -73,7 +77,7 @@ def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) 
 
 
 def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
-    yes = Approval(Decision.APPROVED, Scope.ONCE, "ann", SIX - HOUR)
+    yes = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "ann", SIX - HOUR)
     assert plan_story.next_step(plan(approval=yes), SIX - HOUR).startswith("Approved by ann: the manager takes it up")
     old = plan(approval=replace(yes, at_seconds=1.0), status={"score": SCORE})
     assert plan_story.next_step(old, SIX - HOUR).startswith("Somebody has to approve it.")
@@ -95,9 +99,9 @@ def test_what_is_held_says_how_much_is_there_and_used() -> None:
 def test_a_series_is_drawn_as_approved_and_a_single_approval_only_for_its_occurrence() -> None:
     rule = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
     later = [WINDOW, Span(SIX + 24 * HOUR, SIX + 26 * HOUR)]
-    for scope, state in ((Scope.SERIES, "approved"), (Scope.ONCE, "proposed")):
-        yes = Approval(Decision.APPROVED, scope, "ann")
-        one = plan(PlanPhase.APPROVED, source=Source.RECURRING, window=None, recurring=rule, approval=yes)
+    for scope, state in ((DecisionScope.SERIES, "approved"), (DecisionScope.ONCE, "proposed")):
+        yes = Approval(PlanDecision.APPROVED, scope, "ann")
+        one = plan(PlanPhase.APPROVED, source=WindowSource.RECURRING, window=None, recurring=rule, approval=yes)
         assert [bar.state for bar in plan_story.bars(one, later)] == ["approved", state]
 
 
@@ -121,14 +125,14 @@ def test_peaks_and_plans_of_a_workload_are_one_entry_and_drawn_once() -> None:
 
 
 def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
-    deed = PlanDeed(SIX - 2 * HOUR, "ann", PlanEvent.APPROVED, "Approved by ann")
-    status = {"progress": Progress(SIX, available_at_seconds=SIX - 900.0, most_held=4), "units": units(0, 4)}
+    deed = PlanHistoryEntry(SIX - 2 * HOUR, "ann", PlanEvent.APPROVED, "Approved by ann")
+    status = {"progress": OccurrenceProgress(SIX, available_at_seconds=SIX - 900.0, most_held=4), "units": units(0, 4)}
     found = plan_story.timeline(plan(PlanPhase.HELD, status=status), [deed], SIX + 60)
     assert [(m.title, m.done) for m in found] == [
         ("approved", True), ("room is asked for", True), ("room is there", True), ("the window begins", True),
         ("the window ends", False),
     ]  # fmt: skip
-    over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": Progress(SIX, most_held=4)})
+    over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": OccurrenceProgress(SIX, most_held=4)})
     last = plan_story.timeline(over, [], SIX + 3 * HOUR)[-1]
     assert last.title == "scored" and last.words.startswith("Hit score 81 %: 3 pods of 4 used their room")
     assert "1 pod waited without room" in last.words
@@ -153,7 +157,7 @@ def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:
 def test_many_occurrences_share_a_line_and_words_stand_only_where_there_is_room() -> None:
     rule = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
     windows = [Span(SIX + 24 * HOUR * k, SIX + 24 * HOUR * k + 2 * HOUR) for k in range(7)]
-    bars = plan_story.bars(plan(source=Source.RECURRING, window=None, recurring=rule), windows)
+    bars = plan_story.bars(plan(source=WindowSource.RECURRING, window=None, recurring=rule), windows)
     figure = gantt.chart(bars, int(SIX - HOUR), SIX, 7).figure
     assert figure["layout"]["yaxis"]["ticktext"] == ["shop/web"]
     words = figure["data"][-1]
@@ -183,7 +187,7 @@ def test_a_form_that_nobody_touched_gives_back_the_plan_s_own_terms(**given_term
         one["pods"], window, None, 0.9, 60.0 * one["lead"], ttl, one["kind"], one["once"], one["policy"]
     )  # fmt: skip
     made = Plan(
-        "shop", "x", Source.FORECAST, Workload("Deployment", "web"), {}, terms.pods, window=window,
+        "shop", "x", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {}, terms.pods, window=window,
         lead_seconds=terms.lead_seconds, ttl_seconds=ttl, realisation=terms.realisation,
         allocate_once=terms.allocate_once, allocate_policy=terms.allocate_policy,
     )  # fmt: skip
@@ -193,7 +197,7 @@ def test_a_form_that_nobody_touched_gives_back_the_plan_s_own_terms(**given_term
 
 def test_a_schedule_keeps_what_its_form_does_not_show() -> None:
     rule = Recurrence("0 18 * * *", "Europe/Berlin", 2 * HOUR, 600.0, (SIX,))
-    one = plan(source=Source.RECURRING, window=None, recurring=rule)
+    one = plan(source=WindowSource.RECURRING, window=None, recurring=rule)
     typed = {field.key: field.value for field in plan_forms.fields(one)} | {"schedule": " 0  19 * * * "}
     assert plan_forms.terms(typed, PlanTerms.of(one)).recurring == replace(rule, schedule="0 19 * * *")
 

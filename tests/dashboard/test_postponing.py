@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.desk import Postponed
+from cotenant.model.desk import PostponedRecommendation
 from cotenant.model.errors import StoreError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.table import Table
@@ -30,8 +30,8 @@ def snapshot_of(refs: list[WorkloadRef]) -> Snapshot:
     return Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
 
 
-def off(ref: WorkloadRef, until: float | None = None, since: float = 1.0) -> Postponed:
-    return Postponed(ref, until, "ada", "later", since)
+def off(ref: WorkloadRef, until: float | None = None, since: float = 1.0) -> PostponedRecommendation:
+    return PostponedRecommendation(ref, until, "ada", "later", since)
 
 
 class Source:
@@ -48,10 +48,10 @@ class Desk:
     """A ledger that can be lost."""
 
     def __init__(self) -> None:
-        self.known: Mapping[WorkloadRef, Postponed] = {}
+        self.known: Mapping[WorkloadRef, PostponedRecommendation] = {}
         self.lost = False
 
-    def postponed(self) -> Mapping[WorkloadRef, Postponed]:
+    def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         if self.lost:
             raise StoreError("the ledger cannot be read")
         return self.known

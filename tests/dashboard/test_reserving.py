@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from cotenant.edges.store import Store
 from cotenant.model.people import Role
-from cotenant.model.plan import Source
+from cotenant.model.plan import WindowSource
 from cotenant.model.plan_desk import PlanRef
 from dashboard import plan_acts, reserving
 from dashboard.source import StoreSource
@@ -65,7 +65,7 @@ def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enab
 
 def test_a_role_elsewhere_opens_none_and_a_single_window_cannot_be_skipped(scene: Scene) -> None:
     plan = scene.desk().plan(scene.who, PlanRef(NAMESPACE, "web-peak"))
-    assert plan.source is Source.MANUAL
+    assert plan.source is WindowSource.MANUAL
     assert open_ones(reserving.buttons(view_of(scene), plan)) == [b for b in ALL if b != "Skip"]
     scene.who = person(Role.ADMIN, "pay")
     assert open_ones(reserving.buttons(view_of(scene), plan)) == []

@@ -15,7 +15,7 @@ from plotly.utils import PlotlyJSONEncoder
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import send_all
 from cotenant.model.change import ChangeState
-from cotenant.model.desk import Method, Wanted
+from cotenant.model.desk import ChangeRequest, Method
 from cotenant.model.errors import CotenantError, UsageError
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Delete
@@ -75,7 +75,7 @@ def step(view: View, refs: list[WorkloadRef], name: str, **more: str) -> str:
 
 
 def free(scene: Scene, count: int = 1) -> list[WorkloadRef]:
-    looks = scene.desk().dry_run(ADMIN, Wanted(scene.workloads))
+    looks = scene.desk().dry_run(ADMIN, ChangeRequest(scene.workloads))
     return [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted][:count]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.model.cluster import ContainerRole
-from cotenant.model.desk import Form, Looked, Method, Moved, Rule, Tried
+from cotenant.model.desk import BundleForm, DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
 from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
@@ -59,7 +59,7 @@ def test_terms_are_read_and_what_cannot_be_is_as_if_not_said() -> None:
         step="confirm",
         key="0123456789abcdef",
         method=Method.IN_PLACE,
-        form=Form.HELM,
+        form=BundleForm.HELM,
         overridden=("cpu-step", "history"),
         because="tonight",
         second_person="olga",
@@ -81,12 +81,18 @@ def test_what_is_wanted_of_the_desk_carries_every_term_and_the_key() -> None:
     assert (wanted.overridden, wanted.because, wanted.second_person) == (("history",), "b", "o")
 
 
-def looks() -> list[Looked]:
-    failing = Rule("history", "fail", "3 days of history")
+def looks() -> list[WorkloadReview]:
+    failing = GuardrailResult("history", "fail", "3 days of history")
     return [
-        Looked(WEB, rules=(Rule("namespace", "pass", ""),), saved_millicores=500, saved_bytes=-GIB, saved_monthly=10.0),
-        Looked(API, rules=(failing,), saved_millicores=250, saved_bytes=0),
-        Looked(JOB, error="it is gone"),
+        WorkloadReview(
+            WEB,
+            rules=(GuardrailResult("namespace", "pass", ""),),
+            saved_millicores=500,
+            saved_bytes=-GIB,
+            saved_monthly=10.0,
+        ),
+        WorkloadReview(API, rules=(failing,), saved_millicores=250, saved_bytes=0),
+        WorkloadReview(JOB, error="it is gone"),
     ]
 
 
@@ -101,7 +107,7 @@ def test_each_workload_stands_and_falls_alone() -> None:
 
 
 def test_a_refusal_of_the_server_and_an_impossible_method_leave_out_with_the_next_step() -> None:
-    refused = replace(looks()[0], tried=Tried(False, "exceeded quota", "Ask for more quota."))
+    refused = replace(looks()[0], tried=DryRunResult(False, "exceeded quota", "Ask for more quota."))
     (out,) = reviewing.sorted_out([refused], ReviewTerms(), Method.TEMPLATE)[1]
     assert (out.why, out.fix) == ("the server refuses: exceeded quota", "Ask for more quota.")
     cannot = replace(looks()[0], impossible={Method.IN_PLACE: "server 1.30"})
@@ -165,8 +171,8 @@ def test_a_changed_quality_of_service_class_is_seen(
 
 def test_the_diff_names_object_and_place_and_keeps_what_stays() -> None:
     place = "/spec/template/spec/containers/0/resources"
-    resources = Moved("web", place, "requests cpu 1, requests memory 1Gi", "requests cpu 800m, requests memory 1Gi")
-    target = Moved("hpa", "/spec/metrics/0", "60", "75")
+    resources = FieldMove("web", place, "requests cpu 1, requests memory 1Gi", "requests cpu 800m, requests memory 1Gi")
+    target = FieldMove("hpa", "/spec/metrics/0", "60", "75")
     assert reviewing.yaml_diff([resources, target]).split("\n") == [
         "--- web", "+++ web", f"@@ {place} @@", " requests:", "-  cpu: 1", "+  cpu: 800m", "   memory: 1Gi",
         "--- hpa", "+++ hpa", "@@ /spec/metrics/0 @@", "-60", "+75",

@@ -14,7 +14,7 @@ from cotenant.manager.results import RunResults
 from cotenant.model.people import Grant, Role, Someone
 from cotenant.settings.dashboard import DashboardSettings
 from cotenant.settings.root import Settings
-from cotenant.sim.cluster import DemoCluster, Story
+from cotenant.sim.cluster import DemoCluster, DemoScenario
 from cotenant.sim.scaling import NOTHING
 from dashboard import steering
 from dashboard.app import create_app
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.server
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoCluster]:
     inventory = generate(SyntheticSpec(nodes=2, workloads=10, days=1)).inventory
-    story = Story(inventory, RunResults(inventory.time_seconds), NOTHING)
+    story = DemoScenario(inventory, RunResults(inventory.time_seconds), NOTHING)
     with DemoCluster(story, Settings(), tmp_path_factory.mktemp("cluster")) as made:
         made.course.halt(True)
         yield made

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.enforcement import REASON_SENTENCES, Act, Lane, in_words
+from cotenant.model.enforcement import REASON_SENTENCES, AgentAction, Lane, in_words
 from cotenant.model.errors import UsageError
 from cotenant.model.qos import QosClass
 from cotenant.settings.best_effort import BestEffortSettings
@@ -84,7 +84,7 @@ def test_a_finding_keeps_its_own_reason_and_words() -> None:
 
 def test_the_same_act_has_the_same_identity_after_it_went_through_an_annotation() -> None:
     act = act_of(write("cpu-suppress", "cpu.quota", NO_LIMIT, 130_000), "n1")
-    again = msgspec.json.decode(msgspec.json.encode(act), type=Act)
+    again = msgspec.json.decode(msgspec.json.encode(act), type=AgentAction)
     assert again == act and again.id == act.id
     assert msgspec.structs.replace(act, node="n2").id != act.id
     assert msgspec.structs.replace(act, after="1").id != act.id

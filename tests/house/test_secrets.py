@@ -17,7 +17,7 @@ from admission.authority import Pair
 from cotenant.edges.connection import Request
 from cotenant.edges.kube.auth import Access
 from cotenant.edges.kube.connection import Answer
-from cotenant.model.people import Someone, Way
+from cotenant.model.people import IdentitySource, Someone
 from cotenant.model.resource import Resource
 from cotenant.model.usage import TimeGrid
 from cotenant.pipeline.fleet.plan import FleetPlan, FleetShard
@@ -95,7 +95,7 @@ HOLDERS = [
     Session("ada", (), 1.0, id_token=SECRET, refresh_token=SECRET),
     ClaimedIdentity("ada", (), SECRET, 1.0, SECRET),
     LoginAttempt(f"https://idp/?state={SECRET}", SECRET, SECRET, SECRET),
-    Someone("ada", (), Way.OIDC, (), SECRET),
+    Someone("ada", (), IdentitySource.OIDC, (), SECRET),
     Visit(Front("http", "h", "/", query=f"token={SECRET}"), {"authorization": SECRET}, SECRET, fresh=False),
     Pair(b"certificate", SECRET.encode()),
     Access("c", "https://api", lambda: SECRET, proxy=URL),

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cotenant.manager.colocating import Colocating
-from cotenant.manager.feature import Standing
+from cotenant.manager.colocating import ColocationController
+from cotenant.manager.feature import ControllerCondition
 from cotenant.manager.loop import Unled
 from cotenant.manager.mirrors import mirrors_of
 from cotenant.manager.pipeline import Pipeline
@@ -62,7 +62,7 @@ def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene
     scene.report([gone, left])
     settings = Settings(manager=ManagerSettings(namespace=scene.namespace))
     mirrors = mirrors_of(scene.plane.client(scene.account), settings, ["colocation"], threading.Event())
-    feature = Colocating(mirrors, Pipeline(settings, "test", Unled()).results, 60.0)
+    feature = ColocationController(mirrors, Pipeline(settings, "test", Unled()).results, 60.0)
     for mirror in mirrors.values():
         mirror.start()
     try:
@@ -153,7 +153,7 @@ def test_after_a_start_with_a_broken_key_nothing_is_withdrawn(scene: Scene, star
     before = scene.allocatable(nodes)
     second = started()
     wait_for("two decisions", lambda: second.rounds("colocation") >= 2)
-    assert second.board.states["colocation"].standing is Standing.DEGRADED
+    assert second.board.states["colocation"].standing is ControllerCondition.DEGRADED
     assert scene.allocatable(nodes) == before
 
 

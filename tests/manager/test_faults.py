@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.manager.feature import Standing
+from cotenant.manager.feature import ControllerCondition
 from cotenant.manager.run import Manager
 from cotenant.model.identity import WorkloadRef
 from tests.cluster.accounts import token_of
@@ -40,7 +40,9 @@ def test_it_converges_after_the_api_server_was_killed_during_its_writes(
     scene.api = scene.plane.api()
     wait_for("batch resources on each node", lambda: scene.lent(nodes), 60)
     wait_for("a NodeSLO for each node", lambda: set(nodes) <= _names(scene), 60)
-    wait_for("every feature up", lambda: {s.standing for s in manager.board.states.values()} == {Standing.UP}, 60)
+    wait_for(
+        "every feature up", lambda: {s.standing for s in manager.board.states.values()} == {ControllerCondition.UP}, 60
+    )
     # Other tests' nodes may be there; on ours nothing but one same amount stands.
     assert len({a[BATCH_CPU] for a in scene.allocatable(nodes).values()}) == 1
 
@@ -148,17 +150,17 @@ def user_without(scene: Scene, kind: str, index: int) -> Path:
     return scene.plane.user(user)
 
 
-LOST: dict[str, dict[str, Standing]] = {
-    "pods nodes": dict.fromkeys(("colocation", "node-slo", "forecasts"), Standing.FORBIDDEN),
-    "deployments statefulsets daemonsets replicasets": {"recommendations": Standing.DEGRADED},
-    "nodes/status": {"colocation": Standing.FORBIDDEN},
-    "nodemetrics nodeslos": dict.fromkeys(("colocation", "node-slo"), Standing.FORBIDDEN),
-    "recommendations": {"recommendations": Standing.FORBIDDEN},
-    "recommendations/status": {"recommendations": Standing.FORBIDDEN},
-    "usageforecasts": {"forecasts": Standing.FORBIDDEN},
-    "configmaps cotenant-status": {"status": Standing.FORBIDDEN},
-    "configmaps slo-controller-config": dict.fromkeys(("colocation", "node-slo"), Standing.FORBIDDEN),
-    "leases cotenant-manager": dict.fromkeys(FEATURES, Standing.STANDBY),
+LOST: dict[str, dict[str, ControllerCondition]] = {
+    "pods nodes": dict.fromkeys(("colocation", "node-slo", "forecasts"), ControllerCondition.FORBIDDEN),
+    "deployments statefulsets daemonsets replicasets": {"recommendations": ControllerCondition.DEGRADED},
+    "nodes/status": {"colocation": ControllerCondition.FORBIDDEN},
+    "nodemetrics nodeslos": dict.fromkeys(("colocation", "node-slo"), ControllerCondition.FORBIDDEN),
+    "recommendations": {"recommendations": ControllerCondition.FORBIDDEN},
+    "recommendations/status": {"recommendations": ControllerCondition.FORBIDDEN},
+    "usageforecasts": {"forecasts": ControllerCondition.FORBIDDEN},
+    "configmaps cotenant-status": {"status": ControllerCondition.FORBIDDEN},
+    "configmaps slo-controller-config": dict.fromkeys(("colocation", "node-slo"), ControllerCondition.FORBIDDEN),
+    "leases cotenant-manager": dict.fromkeys(FEATURES, ControllerCondition.STANDBY),
 }
 """What the loss of a rule does to which feature; every other feature, and every other rule, stays as it is."""
 
@@ -198,12 +200,12 @@ def test_a_missing_right_turns_off_what_needs_it_and_nothing_else(
     finally:
         manager.stop()
     states = manager.board.states
-    expected = dict.fromkeys(FEATURES, Standing.UP) | LOST.get(named(kind, index), {})
+    expected = dict.fromkeys(FEATURES, ControllerCondition.UP) | LOST.get(named(kind, index), {})
     assert {name: state.standing for name, state in states.items()} == expected
     for name, standing in expected.items():
-        if standing is Standing.FORBIDDEN:
+        if standing is ControllerCondition.FORBIDDEN:
             assert "apiGroups" in states[name].message  # it says which right to grant
-    if expected["status"] is Standing.UP:
+    if expected["status"] is ControllerCondition.UP:
         assert scene.state("colocation")["reason"] == expected["colocation"].value
 
 
@@ -216,5 +218,5 @@ def test_with_all_its_rights_everything_works(furnished: tuple[Scene, str]) -> N
         manager.settle()
     finally:
         manager.stop()
-    assert {state.standing for state in manager.board.states.values()} == {Standing.UP}
+    assert {state.standing for state in manager.board.states.values()} == {ControllerCondition.UP}
     assert scene.lent([node])

@@ -13,7 +13,7 @@ from cotenant.edges.telemetry import Metrics
 from cotenant.manager.audit import Audit, new_value
 from cotenant.manager.board import Board
 from cotenant.manager.contract import camel
-from cotenant.manager.feature import FeatureState, Standing, message_of, standing_of, status_intent
+from cotenant.manager.feature import ControllerCondition, FeatureState, message_of, standing_of, status_intent
 from cotenant.model.errors import (
     ClusterAbsent,
     ClusterError,
@@ -29,16 +29,16 @@ from cotenant.model.reasons import Reason
 @pytest.mark.parametrize(
     ("error", "standing"),
     [
-        (ClusterForbidden("no"), Standing.FORBIDDEN),
-        (ClusterAbsent("no"), Standing.ABSENT),
-        (ClusterUnreachable("no"), Standing.UNREACHABLE),
-        (NotLeader("no"), Standing.STANDBY),
-        (NoData("no"), Standing.NO_DATA),
-        (ClusterError("no"), Standing.DEGRADED),
-        (KeyError("no"), Standing.FAILED),
+        (ClusterForbidden("no"), ControllerCondition.FORBIDDEN),
+        (ClusterAbsent("no"), ControllerCondition.ABSENT),
+        (ClusterUnreachable("no"), ControllerCondition.UNREACHABLE),
+        (NotLeader("no"), ControllerCondition.STANDBY),
+        (NoData("no"), ControllerCondition.NO_DATA),
+        (ClusterError("no"), ControllerCondition.DEGRADED),
+        (KeyError("no"), ControllerCondition.FAILED),
     ],
 )
-def test_each_kind_of_error_has_its_own_answer(error: Exception, standing: Standing) -> None:
+def test_each_kind_of_error_has_its_own_answer(error: Exception, standing: ControllerCondition) -> None:
     assert standing_of(error) is standing
 
 
@@ -48,20 +48,20 @@ def test_an_error_is_told_with_what_helps() -> None:
 
 
 def test_only_what_a_person_must_mend_counts_as_broken() -> None:
-    broken = {s for s in Standing if s.broken}
+    broken = {s for s in ControllerCondition if s.broken}
     assert broken == {
-        Standing.STALE,
-        Standing.FORBIDDEN,
-        Standing.ABSENT,
-        Standing.UNREACHABLE,
-        Standing.FAILED,
+        ControllerCondition.STALE,
+        ControllerCondition.FORBIDDEN,
+        ControllerCondition.ABSENT,
+        ControllerCondition.UNREACHABLE,
+        ControllerCondition.FAILED,
     }
 
 
 def test_the_status_is_one_condition_a_feature() -> None:
     states = {
-        "colocation": FeatureState("colocation", Standing.UP, "", 1_790_000_000),
-        "forecasts": FeatureState("forecasts", Standing.FORBIDDEN, "cannot patch", 1_790_000_000),
+        "colocation": FeatureState("colocation", ControllerCondition.UP, "", 1_790_000_000),
+        "forecasts": FeatureState("forecasts", ControllerCondition.FORBIDDEN, "cannot patch", 1_790_000_000),
     }
     intent = status_intent("koordinator-system", states)
     assert str(intent.address) == "configmaps/koordinator-system/cotenant-status"
@@ -88,14 +88,14 @@ def board() -> tuple[Board, Metrics]:
 
 def test_the_board_writes_a_state_once_and_keeps_its_time() -> None:
     told, metrics = board()
-    told.report(FeatureState("colocation", Standing.UP, "", 100.0))
+    told.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
     (intent,) = told.decide({}, 100.0).intents
     told.sent([Outcome(intent)])
-    told.report(FeatureState("colocation", Standing.UP, "", 160.0))
+    told.report(FeatureState("colocation", ControllerCondition.UP, "", 160.0))
     assert told.decide({}, 160.0).intents == ()
-    told.report(FeatureState("colocation", Standing.UP, "another message", 220.0))
+    told.report(FeatureState("colocation", ControllerCondition.UP, "another message", 220.0))
     assert told.states["colocation"].since_seconds == 100.0  # the same standing since then
-    told.report(FeatureState("colocation", Standing.STALE, "", 280.0))
+    told.report(FeatureState("colocation", ControllerCondition.STALE, "", 280.0))
     assert told.states["colocation"].since_seconds == 280.0
     assert len(told.decide({}, 280.0).intents) == 1
     assert b'cotenant_feature_up{feature="colocation"} 0.0' in generate_latest(metrics.registry)
@@ -103,7 +103,7 @@ def test_the_board_writes_a_state_once_and_keeps_its_time() -> None:
 
 def test_a_status_that_was_not_written_is_due_again() -> None:
     told, _ = board()
-    told.report(FeatureState("colocation", Standing.UP, "", 100.0))
+    told.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
     (intent,) = told.decide({}, 100.0).intents
     told.sent([Outcome(intent, error=ClusterForbidden("no"))])
     assert len(told.decide({}, 102.0).intents) == 1
@@ -111,9 +111,9 @@ def test_a_status_that_was_not_written_is_due_again() -> None:
 
 def test_a_state_that_changes_while_the_status_is_written_is_written_next() -> None:
     told, _ = board()
-    told.report(FeatureState("colocation", Standing.UP, "", 100.0))
+    told.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
     (intent,) = told.decide({}, 100.0).intents
-    told.report(FeatureState("colocation", Standing.STALE, "", 101.0))
+    told.report(FeatureState("colocation", ControllerCondition.STALE, "", 101.0))
     told.sent([Outcome(intent)])
     (late,) = told.decide({}, 102.0).intents
     assert isinstance(late, Apply)
@@ -122,9 +122,9 @@ def test_a_state_that_changes_while_the_status_is_written_is_written_next() -> N
 
 def test_readiness_names_what_is_not_there_yet() -> None:
     told, _ = board()
-    told.report(FeatureState("colocation", Standing.WAITING, "nodes are being listed.", 100.0))
-    told.report(FeatureState("forecasts", Standing.FORBIDDEN, "a person has to act", 100.0))
-    told.report(FeatureState("recommendations", Standing.NO_DATA, "no history is stored", 100.0))
+    told.report(FeatureState("colocation", ControllerCondition.WAITING, "nodes are being listed.", 100.0))
+    told.report(FeatureState("forecasts", ControllerCondition.FORBIDDEN, "a person has to act", 100.0))
+    told.report(FeatureState("recommendations", ControllerCondition.NO_DATA, "no history is stored", 100.0))
     assert told.wrong() == "colocation: nodes are being listed."
 
 

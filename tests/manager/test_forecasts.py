@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.manager.forecasts import Forecasted, UsageForecastObject, decide
-from cotenant.manager.published import Owned
+from cotenant.manager.forecasts import ForecastView, UsageForecastObject, decide
+from cotenant.manager.published import ExistingObject
 from cotenant.manager.results import NodeOutlook, RunResults, SeriesOutlook
 from cotenant.model.intent import Apply
 from cotenant.model.resource import Resource
@@ -19,7 +19,7 @@ from cotenant.settings.manager import ManagerSettings
 HOUR = 3600
 START = 1_789_999_200  # 2026-09-21T14:00:00Z
 SETTINGS = ManagerSettings()
-NODES = {"n1": Owned("v1", "Node", "n1", "u-1")}
+NODES = {"n1": ExistingObject("v1", "Node", "n1", "u-1")}
 
 
 def outlook(start: int = START, level: int = 1000, peak: int = 2000, **changes: Any) -> NodeOutlook:
@@ -39,7 +39,7 @@ def outlook(start: int = START, level: int = 1000, peak: int = 2000, **changes: 
 
 def written(made: NodeOutlook, there: dict[str, Any] | None, now: float | None = None) -> dict[str, Any] | None:
     held = {} if there is None else {"n1": msgspec.convert(there, UsageForecastObject)}
-    view = Forecasted(RunResults(made.start_seconds, nodes=(made,)), held, NODES)
+    view = ForecastView(RunResults(made.start_seconds, nodes=(made,)), held, NODES)
     intents = decide(view, made.start_seconds + 60 if now is None else now, SETTINGS).intents
     assert all(isinstance(intent, Apply) for intent in intents)
     return dict(intents[0].body) if intents else None  # type: ignore[union-attr]
@@ -99,7 +99,7 @@ def test_an_old_run_publishes_nothing() -> None:
 def test_nodes_that_are_gone_and_objects_of_others_are_left_alone() -> None:
     foreign = first() | {"metadata": {"name": "n1"}}
     assert written(outlook(START + HOUR, level=9000), foreign) is None
-    view = Forecasted(RunResults(START, nodes=(msgspec.structs.replace(outlook(), node="gone"),)), {}, NODES)
+    view = ForecastView(RunResults(START, nodes=(msgspec.structs.replace(outlook(), node="gone"),)), {}, NODES)
     assert decide(view, START, SETTINGS).intents == ()
 
 

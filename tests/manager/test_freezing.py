@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cotenant.manager.feature import Standing
+from cotenant.manager.feature import ControllerCondition
 from tests.cluster.accounts import certified
 from tests.cluster.faults import FaultProxy
 from tests.cluster.waiting import wait_for
@@ -26,13 +26,13 @@ def test_features_freeze_without_the_api_server_and_go_on_when_it_is_back(
         scene.manager(fault_proxy.kubeconfig, elect=False) as manager,
     ):
 
-        def standing() -> Standing:
+        def standing() -> ControllerCondition:
             return manager.board.states["colocation"].standing
 
         wait_for("batch resources", lambda: scene.lent(nodes))
         before = scene.allocatable(nodes)
         fault_proxy.refuse()
-        wait_for("a frozen feature", lambda: standing() is Standing.UNREACHABLE)
+        wait_for("a frozen feature", lambda: standing() is ControllerCondition.UNREACHABLE)
         frozen = manager.rounds("colocation")
         scene.configure(colocation_config={"enable": False})
         wait_for("further tries", lambda: all(m.error is not None for m in manager.mirrors.values()))
@@ -40,4 +40,4 @@ def test_features_freeze_without_the_api_server_and_go_on_when_it_is_back(
         assert manager.rounds("colocation") == frozen
         fault_proxy.accept()
         wait_for("bare nodes", lambda: BATCH_CPU not in scene.allocatable(nodes)[nodes[0]], 60)
-        wait_for("a working feature", lambda: standing() is Standing.UP)
+        wait_for("a working feature", lambda: standing() is ControllerCondition.UP)

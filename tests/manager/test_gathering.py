@@ -20,10 +20,10 @@ from cotenant.edges.store import Store
 from cotenant.edges.telemetry import Metrics
 from cotenant.manager import gathering
 from cotenant.manager.agents import EARLY_SECONDS, LETTERS, EventWire, acts_of, ask
-from cotenant.manager.gathering import QUIET_SECONDS, Gatherer
+from cotenant.manager.gathering import QUIET_SECONDS, EnforcementCollector
 from cotenant.manager.loop import AlwaysLeads
-from cotenant.model.enforcement import ACT_ANNOTATION, Act, Found, Gathering, Lane
-from cotenant.model.enforcement_tables import ENFORCEMENT, Keep
+from cotenant.model.enforcement import ACT_ANNOTATION, AgentAction, EnforcementHistory, Gathering, Lane
+from cotenant.model.enforcement_tables import ENFORCEMENT, Retention
 from cotenant.model.errors import ClusterUnreachable
 from cotenant.model.protocol import NODE_AGENT
 from cotenant.pipeline.enforcement import DOCUMENT, keep
@@ -83,7 +83,7 @@ def reader(control_plane: ControlPlane) -> KubeClient:
     return control_plane.client(account(control_plane, "cotenant-reader"))
 
 
-def mine(found: Found, node: str) -> list[Act]:
+def mine(found: EnforcementHistory, node: str) -> list[AgentAction]:
     return [act for act in found.acts if act.node == node]
 
 
@@ -112,12 +112,12 @@ def test_events_become_rows_once_and_a_series_counts_what_came_since(
     store = Store((tmp_path / "store").as_uri(), "c1")
     agent.quota(NOW, 400_000, 300_000)
     for later in (5, 10, 15):
-        keep(store, ask(reader, NOW + later), Keep(NOW + later))
+        keep(store, ask(reader, NOW + later), Retention(NOW + later))
     assert [(row["count"], row["after"]) for row in rows(store, agent.node)] == [(1, "300000")]
     for step in range(3):  # the same series: its note stays the first's, the act is the newest's
         agent.quota(NOW + 100 * (step + 1), 300_000 - 50_000 * step, 250_000 - 50_000 * step)
     for later in (305, 310):
-        keep(store, ask(reader, NOW + later), Keep(NOW + later))
+        keep(store, ask(reader, NOW + later), Retention(NOW + later))
     found = rows(store, agent.node)
     assert [(row["time"], row["count"], row["after"]) for row in found] == [
         (NOW + 300, 3, "150000"),
@@ -186,24 +186,26 @@ def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, reader: K
 
 
 @pytest.fixture
-def gatherer(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Gatherer, Store]]:
+def gatherer(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[EnforcementCollector, Store]]:
     url = (tmp_path / "store").as_uri()
     client = control_plane.client(account(control_plane, "cotenant-manager"))
-    made = Gatherer(client, Settings(store=StoreSettings(url=url)), "c1", AlwaysLeads(), FixedClock(NOW + 1))
+    made = EnforcementCollector(
+        client, Settings(store=StoreSettings(url=url)), "c1", AlwaysLeads(), FixedClock(NOW + 1)
+    )
     made._mirror.start()
     assert made._mirror.wait_synced(60)
     yield made, Store(url, "c1")
     made._mirror.stop()
 
 
-def heard(listener: Gatherer, agent: Agent, after: str) -> bool:
+def heard(listener: EnforcementCollector, agent: Agent, after: str) -> bool:
     """Whether the mirror has this agent's Event with this newest value; other tests' agents talk too."""
     acts = acts_of(listener._mirror.snapshot().values(), NOW + 1000)
     return any(act.node == agent.node and act.after == after for act in acts)
 
 
 def test_the_manager_keeps_what_changed_and_a_quiet_look_now_and_then(
-    gatherer: tuple[Gatherer, Store], agent: Agent
+    gatherer: tuple[EnforcementCollector, Store], agent: Agent
 ) -> None:
     listener, store = gatherer
     agent.quota(NOW, 400_000, 300_000)
@@ -223,7 +225,7 @@ def test_the_manager_keeps_what_changed_and_a_quiet_look_now_and_then(
 
 
 def test_what_could_not_be_kept_is_handed_on_again(
-    gatherer: tuple[Gatherer, Store], agent: Agent, tmp_path: Path
+    gatherer: tuple[EnforcementCollector, Store], agent: Agent, tmp_path: Path
 ) -> None:
     listener, store = gatherer
     (tmp_path / "store").write_text("a file where the store's folder should be")
@@ -236,7 +238,7 @@ def test_what_could_not_be_kept_is_handed_on_again(
 
 
 def test_what_was_heard_before_the_server_fell_silent_is_handed_on_when_it_is_back(
-    gatherer: tuple[Gatherer, Store], agent: Agent
+    gatherer: tuple[EnforcementCollector, Store], agent: Agent
 ) -> None:
     listener, store = gatherer
     agent.quota(NOW, 400_000, 300_000)
@@ -252,7 +254,7 @@ def test_what_was_heard_before_the_server_fell_silent_is_handed_on_when_it_is_ba
 
 @pytest.mark.parametrize("ended_by", ["the manager's end", "its time"])
 def test_a_child_whose_store_never_answers_holds_nobody_up(
-    gatherer: tuple[Gatherer, Store], monkeypatch: pytest.MonkeyPatch, ended_by: str
+    gatherer: tuple[EnforcementCollector, Store], monkeypatch: pytest.MonkeyPatch, ended_by: str
 ) -> None:
     listener, _ = gatherer
     monkeypatch.setattr(gathering, "CHILD", ("-c", "import sys, time; sys.stdin.read(1); time.sleep(600)"))
@@ -283,7 +285,7 @@ def test_an_annotation_that_is_no_act_leaves_the_event_s_own_words(text: str) ->
 @settings(max_examples=40, deadline=None)
 @given(st.floats(-1e18, 1e18), st.text(max_size=20), st.integers(-5, 5))
 def test_an_act_of_an_annotation_is_bounded(at: float, word: str, count: int) -> None:
-    said = Act(at, word * 400, Lane.BURST, word * 400, word * 400, pod=word * 400, count=count)
+    said = AgentAction(at, word * 400, Lane.BURST, word * 400, word * 400, pod=word * 400, count=count)
     (act,) = acts_of([event(msgspec.json.encode(said).decode())], NOW)
     assert 0 < act.time_seconds <= NOW + EARLY_SECONDS and act.count == 1
     assert max(len(act.why), len(act.node), len(act.reason), len(act.pod)) <= LETTERS

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cotenant.edges.kube import KubeClient, Mirror, Writer
-from cotenant.manager.contract import FIELD_MANAGER, Decision
-from cotenant.manager.measuring import FORECAST_SECONDS, Measuring, policy_of
+from cotenant.manager.contract import FIELD_MANAGER, ControllerDecision
+from cotenant.manager.measuring import FORECAST_SECONDS, NodeMetricController, policy_of
 from cotenant.manager.mirrors import mirrors_of
 from cotenant.manager.published import moment
 from cotenant.manager.results import RunResults
@@ -75,9 +75,9 @@ def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
 ) -> None:
     api, writer = control_plane.api(), Writer(client, FIELD_MANAGER)
     results = RunResults(computed_seconds=END - 600, prod_reclaimable={NODE: {Resource.CPU: 700}})
-    feature = Measuring(mirrors, source, lambda: results, 60.0)
+    feature = NodeMetricController(mirrors, source, lambda: results, 60.0)
 
-    def send(decision: Decision) -> list[str]:
+    def send(decision: ControllerDecision) -> list[str]:
         own = [i for i in decision.intents if i.address.name == NODE]
         for intent in own:
             writer.send(intent)
@@ -109,12 +109,14 @@ def test_nodes_are_measured_before_the_pipeline_has_run_and_its_last_word_stands
     def nothing() -> RunResults:
         raise NoData("the first run of the pipeline has not ended yet")
 
-    def decided(feature: Measuring, now_seconds: float) -> list[Apply]:
+    def decided(feature: NodeMetricController, now_seconds: float) -> list[Apply]:
         found = feature.decide({}, now_seconds).intents
         return [i for i in found if isinstance(i, Apply) and i.address.name == NODE]
 
     writer = Writer(client, FIELD_MANAGER)
-    before = Measuring(mirrors, source, lambda: RunResults(END, prod_reclaimable={NODE: {Resource.CPU: 700}}), 60.0)
+    before = NodeMetricController(
+        mirrors, source, lambda: RunResults(END, prod_reclaimable={NODE: {Resource.CPU: 700}}), 60.0
+    )
     for what in ("object", "status"):
         for intent in decided(before, END):
             writer.send(intent)
@@ -123,10 +125,10 @@ def test_nodes_are_measured_before_the_pipeline_has_run_and_its_last_word_stands
     control_plane.api().patch(f"{PATH}/status", {"status": {"updateTime": moment(END - 600)}}, kind="merge")
     wait_for("an older report", lambda: mirrors["nodemetrics"].snapshot()["", NODE].update_seconds == END - 600)
 
-    started = Measuring(mirrors, source, nothing, 60.0)  # a manager that was restarted
+    started = NodeMetricController(mirrors, source, nothing, 60.0)  # a manager that was restarted
     (status,) = decided(started, END)
     assert status.body["status"]["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "700m"}}}
-    waiting = Measuring(mirrors, source, nothing, 60.0)
+    waiting = NodeMetricController(mirrors, source, nothing, 60.0)
     waiting._begun_seconds = END - FORECAST_SECONDS - 1  # more than a day without a run
     (status,) = decided(waiting, END)
     assert "prodReclaimableMetric" not in status.body["status"]

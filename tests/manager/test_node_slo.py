@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cotenant.edges.kube import Writer
 from cotenant.manager.contract import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL
-from cotenant.manager.node_slo import Configured, LabelledNode, NodeSloObject, coverage, decide
-from cotenant.manager.published import Owned
+from cotenant.manager.node_slo import LabelledNode, NodeSloObject, NodeSloView, coverage, decide
+from cotenant.manager.published import ExistingObject
 from cotenant.model.intent import Apply
 from cotenant.model.node_policy import decode
 from cotenant.model.slo_config import SloConfig
@@ -66,7 +66,7 @@ CONFIG = SloConfig().updated(TEXTS)
 
 
 def node(name: str, labels: dict[str, str] | None = None, uid: str = "") -> LabelledNode:
-    return LabelledNode(Owned("v1", "Node", name, uid or f"uid-{name}"), labels or {})
+    return LabelledNode(ExistingObject("v1", "Node", name, uid or f"uid-{name}"), labels or {})
 
 
 def stored(intents: Iterable[Any]) -> dict[str, NodeSloObject]:
@@ -83,18 +83,18 @@ NODES = (node("a"), node("b", GPU), node("c"))
 
 
 def test_every_node_gets_the_policy_of_its_entries() -> None:
-    made = decide(Configured(CONFIG, NODES, {}))
+    made = decide(NodeSloView(CONFIG, NODES, {}))
     percents = {i.address.name: decode(i.body["spec"]).thresholds.cpu_suppress_threshold_percent for i in made.intents}
     assert percents == {"a": 65, "b": 50, "c": 65}  # 65 is built in, 50 is of the entry "gpu"
     assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in made.intents] == ["uid-a", "uid-b", "uid-c"]
     assert made.notes == ()
-    assert sorted(coverage(Configured(CONFIG, NODES, {})).values()) == [1, 2]
+    assert sorted(coverage(NodeSloView(CONFIG, NODES, {})).values()) == [1, 2]
 
 
 def test_a_nodes_annotated_bandwidth_beats_the_configured_one() -> None:
     texts = {**TEXTS, SloKey.SYSTEM.value: json.dumps({"clusterStrategy": {"totalNetworkBandwidth": "1G"}})}
     nodes = [replace(node(name), bandwidth=text) for name, text in (("a", ""), ("b", "25G"), ("c", "fast"))]
-    decision = decide(Configured(SloConfig().updated(texts), tuple(nodes), {}))
+    decision = decide(NodeSloView(SloConfig().updated(texts), tuple(nodes), {}))
     systems = [decode(i.body["spec"]).system for i in decision.intents]
     assert [s.total_network_bandwidth for s in systems] == ["1G", "25G", "1G"]
     assert len({s.min_free_kbytes_factor for s in systems}) == 1
@@ -102,48 +102,48 @@ def test_a_nodes_annotated_bandwidth_beats_the_configured_one() -> None:
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:
-    there = stored(decide(Configured(CONFIG, NODES, {})).intents)
-    assert decide(Configured(CONFIG, NODES, there)).intents == ()
+    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    assert decide(NodeSloView(CONFIG, NODES, there)).intents == ()
 
 
 def test_only_nodes_with_another_rendering_are_written_again() -> None:
-    there = stored(decide(Configured(CONFIG, NODES, {})).intents)
+    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     other = json.loads(TEXTS[SloKey.THRESHOLDS.value])
     other["nodeStrategies"][0]["cpuSuppressThresholdPercent"] = 40
     config = CONFIG.updated({**TEXTS, SloKey.THRESHOLDS.value: json.dumps(other)})
-    made = decide(Configured(config, NODES, there))
+    made = decide(NodeSloView(config, NODES, there))
     assert [(i.address.name, i.why) for i in made.intents] == [("b", "the configuration changed")]
 
 
 def test_a_changed_value_is_put_right_and_an_added_field_is_left_alone() -> None:
-    there = stored(decide(Configured(CONFIG, NODES, {})).intents)
+    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     there["a"] = changed(there["a"], extensions={"vendor": 1})
     there["b"] = changed(there["b"], hostApplications=[])
-    made = decide(Configured(CONFIG, NODES, there))
+    made = decide(NodeSloView(CONFIG, NODES, there))
     assert [(i.address.name, i.why) for i in made.intents] == [("b", "somebody changed it")]
 
 
 def test_a_new_node_of_the_same_name_owns_its_own() -> None:
-    there = stored(decide(Configured(CONFIG, NODES, {})).intents)
-    made = decide(Configured(CONFIG, (node("a", uid="new"),), there))
+    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    made = decide(NodeSloView(CONFIG, (node("a", uid="new"),), there))
     assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in made.intents] == ["new"]
 
 
 def test_another_managers_objects_are_left_alone_and_told_once() -> None:
-    there = stored(decide(Configured(CONFIG, NODES, {})).intents)
+    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     for one in there.values():
         one.metadata.labels = None
-    made = decide(Configured(CONFIG.updated({}), NODES, there))
+    made = decide(NodeSloView(CONFIG.updated({}), NODES, there))
     assert made.intents == ()
     assert [(n.reason, n.warning) for n in made.notes] == [("NotOurs", True)]
     assert f"{MANAGED_BY_LABEL}={MANAGED_BY}" in made.notes[0].message
 
 
 def test_a_key_that_was_never_good_keeps_what_a_node_has() -> None:
-    there = stored(decide(Configured(CONFIG, NODES, {})).intents)
+    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     # the manager begins anew, and meanwhile somebody broke one key
     config = SloConfig().updated({**TEXTS, SloKey.THRESHOLDS.value: "{"})
-    made = decide(Configured(config, (*NODES, node("new")), there))
+    made = decide(NodeSloView(config, (*NODES, node("new")), there))
     assert [i.address.name for i in made.intents] == ["new"]  # only it gets the built-in thresholds
     assert made.intents[0].body["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
     assert [(n.reason, n.warning) for n in made.notes] == [("InvalidConfig", True)]
@@ -151,9 +151,9 @@ def test_a_key_that_was_never_good_keeps_what_a_node_has() -> None:
 
 
 def test_a_key_that_breaks_later_is_told_and_changes_no_node() -> None:
-    there = stored(decide(Configured(CONFIG, NODES, {})).intents)
+    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     broken = CONFIG.updated({**TEXTS, SloKey.THRESHOLDS.value: '{"clusterStrategy": {"enable": "yes"}}'})
-    made = decide(Configured(broken, NODES, there))
+    made = decide(NodeSloView(broken, NODES, there))
     assert made.intents == ()
     assert "$.clusterStrategy.enable: 'yes' is not true or false" in made.notes[0].message
     assert "last good value" in made.notes[0].message
@@ -166,8 +166,8 @@ LABELS = st.dictionaries(st.sampled_from(["pool", "zone"]), st.sampled_from(["gp
 @settings(max_examples=50)
 def test_rendering_in_groups_is_rendering_each_node_alone(labels: list[dict[str, str]]) -> None:
     nodes = tuple(node(f"n{i}", one) for i, one in enumerate(labels))
-    together = {i.address.name: i.body for i in decide(Configured(CONFIG, nodes, {})).intents}
-    alone = {n.owned.name: decide(Configured(CONFIG, (n,), {})).intents[0] for n in nodes}
+    together = {i.address.name: i.body for i in decide(NodeSloView(CONFIG, nodes, {})).intents}
+    alone = {n.owned.name: decide(NodeSloView(CONFIG, (n,), {})).intents[0] for n in nodes}
     assert together == {name: intent.body for name, intent in alone.items() if isinstance(intent, Apply)}
 
 
@@ -178,16 +178,16 @@ def test_the_api_server_takes_what_is_rendered_and_gives_it_back_unchanged(contr
     own = node("slo-1", GPU, body["metadata"]["uid"])
     client = control_plane.client(account(control_plane, "cotenant-manager"))
     writer = Writer(client, FIELD_MANAGER)  # field validation is Strict there
-    for intent in decide(Configured(CONFIG, (own,), {})).intents:
+    for intent in decide(NodeSloView(CONFIG, (own,), {})).intents:
         writer.send(intent)
     held = api.get("/apis/slo.koordinator.sh/v1alpha1/nodeslos/slo-1")
     there = msgspec.json.decode(json.dumps(held), type=NodeSloObject)
-    assert decide(Configured(CONFIG, (own,), {"slo-1": there})).intents == ()
+    assert decide(NodeSloView(CONFIG, (own,), {"slo-1": there})).intents == ()
     policy = decode(held["spec"])
     assert policy.thresholds.cpu_suppress_threshold_percent == 50
     assert policy.classes.be_class.network_qos.ingress_limit == "50M"
     # a field that the configuration no longer sets is taken back, whatever the API server merges
     less = CONFIG.updated({**TEXTS, SloKey.SYSTEM.value: "{}"})
-    for intent in decide(Configured(less, (own,), {"slo-1": there})).intents:
+    for intent in decide(NodeSloView(less, (own,), {"slo-1": there})).intents:
         writer.send(intent)
     assert "schedFeatures" not in api.get("/apis/slo.koordinator.sh/v1alpha1/nodeslos/slo-1")["spec"]["systemStrategy"]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cotenant.edges.kube import connect
-from cotenant.manager.feature import Standing
+from cotenant.manager.feature import ControllerCondition
 from cotenant.settings.kube import KubeSettings
 from cotenant.sim.api_server import EmbeddedServer
 from tests.contract.target import embedded_target
@@ -47,7 +47,7 @@ def test_the_manager_does_its_work_on_the_embedded_server(small: Scene) -> None:
         manager.settle()
     finally:
         manager.stop()
-    assert {state.standing for state in manager.board.states.values()} == {Standing.UP}
+    assert {state.standing for state in manager.board.states.values()} == {ControllerCondition.UP}
     assert small.lent(["n1"])
     assert small.api.exists(f"{SLO}/nodeslos/n1")
     assert small.api.exists(f"{FORECASTS}/n1")

@@ -7,22 +7,22 @@ from dataclasses import replace
 import pytest
 
 from cotenant.manager.contract import MANAGED_BY, MANAGED_BY_LABEL
-from cotenant.manager.plans import Planned, decide
+from cotenant.manager.plans import PlanView, decide
 from cotenant.model.identity import WorkloadRef
 from cotenant.model.intent import Apply
 from cotenant.model.plan import (
     PLAN_LABEL,
     Approval,
+    OccurrenceProgress,
     Plan,
+    PlanOwner,
     PlanPhase,
     PlanStatus,
-    Progress,
     Proposal,
-    Source,
     Span,
-    Workload,
+    WindowSource,
 )
-from cotenant.model.plan import Decision as Verdict
+from cotenant.model.plan import PlanDecision as Verdict
 from cotenant.model.plan_desk import EDITED_LABEL
 from cotenant.model.reservation import Phase, Reference, Reservation, ReservationStatus
 from cotenant.settings.plans import PlanSettings
@@ -41,10 +41,10 @@ def spec_written(now: float, labels: dict[str, str]) -> bool:
         start_seconds=int(SIX), wanted=(0, 0, 4, 4), median=(0, 0, 0, 0), levels=(0.9,), ladder=((0, 0, 4, 4),),
     )  # fmt: skip
     plan = Plan(
-        "shop", "deployment-web", Source.FORECAST, Workload("Deployment", "web"), {"cpu": 1000}, 2,
+        "shop", "deployment-web", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {"cpu": 1000}, 2,
         window=Span(SIX, SIX + HOUR), labels={MANAGED_BY_LABEL: MANAGED_BY, **labels},
     )  # fmt: skip
-    made = decide(Planned((plan,), proposals=(proposal,)), now, PlanSettings())
+    made = decide(PlanView((plan,), proposals=(proposal,)), now, PlanSettings())
     return any("spec" in intent.body for intent in made.intents if hasattr(intent, "body"))
 
 
@@ -57,16 +57,20 @@ def held(name: str, node: str, millicores: int, used: bool = False) -> Reservati
 def test_of_what_batch_has_in_a_nodes_held_room_a_plan_has_its_share() -> None:
     window = Span(SIX, SIX + HOUR)
     status = PlanStatus(
-        PlanPhase.HELD, window, count=2, progress=Progress(as_of_seconds=SIX, changed_at_seconds=SIX), lead_seconds=60
+        PlanPhase.HELD,
+        window,
+        count=2,
+        progress=OccurrenceProgress(as_of_seconds=SIX, changed_at_seconds=SIX),
+        lead_seconds=60,
     )
     plan = Plan(
-        "shop", "peak", Source.MANUAL, Workload("Deployment", "web"), {"cpu": 2000}, 2, window=window, status=status,
-        approval=Approval(Verdict.APPROVED),
+        "shop", "peak", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 2000}, 2, window=window,
+        status=status, approval=Approval(Verdict.APPROVED),
     )  # fmt: skip
     name = unit_name(plan, window, 0).removesuffix("0")
     there = (held(f"{name}0", "n1", 2000), held(f"{name}1", "n2", 2000, used=True), held("another", "n1", 1000))
     # n1: 3 of the 10 cores that are offered are held; batch has 8.5 of them, so 1.5 in held room, 2/3 of it this plan's
-    view = Planned((plan,), reservations=there, batch={"n1": (8.5, 10.0)})
+    view = PlanView((plan,), reservations=there, batch={"n1": (8.5, 10.0)})
     made = decide(view, SIX + 600, PlanSettings())
     written = next(i.body["status"] for i in made.intents if isinstance(i, Apply) and i.subresource == "status")
     assert written["progress"]["lentCoreSeconds"] == 600 * 1.0

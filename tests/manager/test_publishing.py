@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cotenant.edges.store import Store
-from cotenant.manager.feature import Standing
+from cotenant.manager.feature import ControllerCondition
 from cotenant.manager.loop import AlwaysLeads
 from cotenant.manager.pipeline import Pipeline
 from cotenant.manager.results import RunResults
@@ -41,7 +41,7 @@ def publish(scene: Scene, results: RunResults) -> dict[str, int]:
         sent = manager.settle()
     finally:
         manager.stop()
-    assert {state.standing for state in manager.board.states.values()} == {Standing.UP}
+    assert {state.standing for state in manager.board.states.values()} == {ControllerCondition.UP}
     other = re.compile(rf"recommendations/(?!{scene.namespace}/)")
     ours = {f: [row for row in rows if not other.match(row["object"])] for f, rows in sent.items()}
     return {feature: len(rows) for feature, rows in ours.items() if feature != "status"}

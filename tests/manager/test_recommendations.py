@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.manager.published import Owned
+from cotenant.manager.published import ExistingObject
 from cotenant.manager.recommendations import (
     EVIDENCE_ANNOTATION,
     STATE_LABEL,
     RecommendationObject,
-    Recommended,
+    RecommendationView,
     decide,
     object_name,
 )
@@ -30,7 +30,7 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NOW = 1_790_000_000
 SETTINGS = ManagerSettings()
 WEB = WorkloadRef("shop", "Deployment", "web")
-OWNER = Owned("apps/v1", "Deployment", "web", "u-1")
+OWNER = ExistingObject("apps/v1", "Deployment", "web", "u-1")
 
 
 def advice(ref: WorkloadRef = WEB, cpu: int | None = 200, **changes: Any) -> WorkloadAdvice:
@@ -50,8 +50,8 @@ def advice(ref: WorkloadRef = WEB, cpu: int | None = 200, **changes: Any) -> Wor
     return msgspec.structs.replace(made, **changes)
 
 
-def owner(ref: WorkloadRef, uid: str = "u-1") -> Owned:
-    return Owned("apps/v1", ref.kind, ref.name, uid)
+def owner(ref: WorkloadRef, uid: str = "u-1") -> ExistingObject:
+    return ExistingObject("apps/v1", ref.kind, ref.name, uid)
 
 
 def merged(
@@ -74,14 +74,16 @@ def objects(held: dict[tuple[str, str], dict[str, Any]]) -> dict[tuple[str, str]
 def settle(
     workloads: list[WorkloadAdvice],
     held: dict[tuple[str, str], dict[str, Any]] | None = None,
-    owners: dict[WorkloadRef, Owned] | None = None,
+    owners: dict[WorkloadRef, ExistingObject] | None = None,
     now: float = NOW,
 ) -> tuple[dict[tuple[str, str], dict[str, Any]], list[int]]:
     """Rounds until nothing is left to write; what is held then, and how many were written in each round."""
     held, written = held or {}, []
     known = {w.ref: owner(w.ref) for w in workloads} if owners is None else owners
     for _ in range(4):
-        made = decide(Recommended(RunResults(NOW, tuple(workloads)), objects(held), known), now, SETTINGS).intents
+        made = decide(
+            RecommendationView(RunResults(NOW, tuple(workloads)), objects(held), known), now, SETTINGS
+        ).intents
         if not made:
             return held, written
         held = merged(held, made)
@@ -204,7 +206,7 @@ def test_a_workload_made_anew_takes_its_object_over() -> None:
 def test_an_object_of_somebody_else_is_left_alone_and_noted() -> None:
     held, _ = settle([advice()])
     held["shop", "deployment-web"]["metadata"] = {"name": "deployment-web", "namespace": "shop"}
-    made = decide(Recommended(RunResults(NOW, (advice(cpu=900),)), objects(held), {WEB: OWNER}), NOW, SETTINGS)
+    made = decide(RecommendationView(RunResults(NOW, (advice(cpu=900),)), objects(held), {WEB: OWNER}), NOW, SETTINGS)
     assert made.intents == ()
     assert [note.reason for note in made.notes] == ["NotOurs"]
 

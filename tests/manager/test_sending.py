@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.manager.feature import Standing, standing_of
+from cotenant.manager.feature import ControllerCondition, standing_of
 from cotenant.manager.loop import AlwaysLeads, Unled
 from cotenant.manager.sending import FIRST_REFUSAL_SECONDS, LONGEST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
 from cotenant.model.errors import (
@@ -111,7 +111,7 @@ def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, wa
     found = sender.send(sender.due(intents))
     # "b" would be refused like "a", so it is not sent
     assert [(o.intent.address.name, type(o.error)) for o in found] == [("a", ClusterNamespaceGone), ("x", type(None))]
-    assert standing_of(found[0].error or Exception()) is Standing.DEGRADED
+    assert standing_of(found[0].error or Exception()) is ControllerCondition.DEGRADED
     assert [i.address.name for i in sender.due(intents)] == ["b"]  # "a" rests, "x" is awaited
 
 
@@ -121,7 +121,7 @@ def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(scene: Scene, fa
     intents = [status_of("deleted-meanwhile"), status_of(node)]
     found = sender.send(sender.due(intents))
     assert [type(o.error) for o in found] == [ClusterObjectGone, type(None)]
-    assert standing_of(found[0].error or Exception()) is Standing.DEGRADED
+    assert standing_of(found[0].error or Exception()) is ControllerCondition.DEGRADED
     assert sender.due(intents) == []  # the first rests, the second is awaited
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.change import Change, ChangeState, Standing, Write
+from cotenant.model.change import Change, ChangeState, ChangeStatus, Write
 from cotenant.model.changes import CHANGES, ENTRIES, changes_table, entries_table, moved, moves, overridden
-from cotenant.model.desk import Told
+from cotenant.model.desk import LedgerEntry
 from cotenant.model.intent import Address
 
 BASE = "/spec/template/spec/containers/0"
@@ -51,8 +51,8 @@ def test_many_pods_that_move_alike_are_one_line() -> None:
 
 def test_rows_are_the_newest_first_and_say_what_was_passed_over() -> None:
     rules = {"history": "pass", "cpu-step": "overridden: cut by 40%", "autoscaler": "warn: follows"}
-    old = Standing(change(guardrails=rules, cluster="prod-1"), ChangeState.VERIFIED, 10.0, 50.0, "bob", "fine")
-    new = Standing(change(), ChangeState.UNKNOWN, 20.0, 20.0, "ann")
+    old = ChangeStatus(change(guardrails=rules, cluster="prod-1"), ChangeState.VERIFIED, 10.0, 50.0, "bob", "fine")
+    new = ChangeStatus(change(), ChangeState.UNKNOWN, 20.0, 20.0, "ann")
     table = changes_table([old, new])
     first, second = table.rows()
     assert (first["state"], first["verdict"], second["verdict"]) == ("unknown", "", "held")
@@ -62,7 +62,7 @@ def test_rows_are_the_newest_first_and_say_what_was_passed_over() -> None:
 
 
 def test_the_ledgers_rows_keep_their_order_and_every_field() -> None:
-    rows = [Told(n, float(n), "ann", "applied", f"c{n}", "{}", f"h{n}") for n in (1, 2)]
+    rows = [LedgerEntry(n, float(n), "ann", "applied", f"c{n}", "{}", f"h{n}") for n in (1, 2)]
     table = entries_table(rows)
     assert list(table.rows())[1] == {
         "seq": 2, "time": 2.0, "actor": "ann", "event": "applied", "subject": "c2", "body": "{}", "hash": "h2",

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.model.errors import UsageError
-from cotenant.model.quota_tree import Quota, QuotaTree, amounts_of, total
+from cotenant.model.quota_tree import QuotaNode, QuotaTree, amounts_of, total
 
 P = "quota.scheduling.koordinator.sh/"
 
 
 def tree(**parents: str) -> QuotaTree:
-    return QuotaTree({name: Quota(name, parent=parent) for name, parent in parents.items()})
+    return QuotaTree({name: QuotaNode(name, parent=parent) for name, parent in parents.items()})
 
 
 def test_a_quota_is_read_from_its_object() -> None:
-    found = Quota.parse(
+    found = QuotaNode.parse(
         {
             "metadata": {
                 "name": "a",
@@ -38,7 +38,7 @@ def test_a_quota_is_read_from_its_object() -> None:
 
 
 def test_a_quota_without_anything_hangs_under_the_root() -> None:
-    found = Quota.parse({"metadata": {"name": "a"}})
+    found = QuotaNode.parse({"metadata": {"name": "a"}})
     assert (found.parent, found.is_parent, found.minimum) == ("koordinator-root-quota", False, {})
 
 
@@ -55,7 +55,7 @@ def test_a_quota_without_anything_hangs_under_the_root() -> None:
 )
 def test_what_cannot_be_read_is_named_by_its_field(body: dict[str, Any], field: str) -> None:
     with pytest.raises(UsageError) as refused:
-        Quota.parse(body)
+        QuotaNode.parse(body)
     assert field in refused.value.message and refused.value.fix
 
 
@@ -76,9 +76,9 @@ def test_ancestors_end_at_the_root_a_missing_parent_or_where_they_have_been() ->
 
 def test_a_quota_of_the_namespaces_own_name_comes_before_one_that_names_the_namespace() -> None:
     quotas = {
-        "shop": Quota("shop", namespace="shop"),
-        "lab": Quota("lab", namespace="elsewhere"),
-        "a": Quota("a", namespaces=("shop", "lab")),
+        "shop": QuotaNode("shop", namespace="shop"),
+        "lab": QuotaNode("lab", namespace="elsewhere"),
+        "a": QuotaNode("a", namespaces=("shop", "lab")),
     }
     names = [getattr(QuotaTree(quotas).of_pod(n, labels), "name", None) for n, labels in (
         ("shop", {}), ("lab", {}), ("shop", {P + "name": "a"}), ("elsewhere", {}),
@@ -87,7 +87,7 @@ def test_a_quota_of_the_namespaces_own_name_comes_before_one_that_names_the_name
 
 
 def test_a_pod_uses_the_quota_of_its_label_else_of_its_namespace() -> None:
-    found = QuotaTree({"a": Quota("a", namespaces=("shop",)), "b": Quota("b")})
+    found = QuotaTree({"a": QuotaNode("a", namespaces=("shop",)), "b": QuotaNode("b")})
     assert getattr(found.of_pod("shop", {P + "name": "b"}), "name", None) == "b"
     assert getattr(found.of_pod("shop", {P + "name": "gone"}), "name", None) == "a"
     assert getattr(found.of_pod("shop", {}), "name", None) == "a"

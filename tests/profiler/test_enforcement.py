@@ -9,8 +9,8 @@ import pytest
 
 from cotenant.edges.telemetry import Metrics
 from cotenant.manager.gathering_child import with_lanes
-from cotenant.model.enforcement import NUMBERS, Act, Found, Lane, LaneSample
-from cotenant.model.enforcement_tables import Keep
+from cotenant.model.enforcement import NUMBERS, AgentAction, EnforcementHistory, Lane, LaneSample
+from cotenant.model.enforcement_tables import Retention
 from cotenant.model.errors import SourceError
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.settings.root import Settings
@@ -72,17 +72,17 @@ def test_what_an_agent_measured_comes_back_in_millicores_minute_by_minute(server
 
 def test_only_nodes_that_did_something_are_asked_for(server: Server) -> None:
     settings = Settings(profiler=ProfilerSettings(prometheus=PrometheusSettings(url=server.url)))
-    found = Found((Act(END - 100, "n2", Lane.SUPPRESS, "Suppressed"),))
-    assert [lane.node for lane in with_lanes(found, settings, Keep(END)).lanes] == ["n2"]
-    assert with_lanes(Found(), settings, Keep(END)).lanes == ()
+    found = EnforcementHistory((AgentAction(END - 100, "n2", Lane.SUPPRESS, "Suppressed"),))
+    assert [lane.node for lane in with_lanes(found, settings, Retention(END)).lanes] == ["n2"]
+    assert with_lanes(EnforcementHistory(), settings, Retention(END)).lanes == ()
 
 
 def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
     dead = PrometheusSettings(url="http://127.0.0.1:9", retries=0, connect_timeout_seconds=1.0)
     with pytest.raises(SourceError):
         lanes(dead, ["n1"], END - 600, END)
-    found = Found((Act(END - 100, "n1", Lane.SUPPRESS, "Suppressed"),))
-    kept = with_lanes(found, Settings(profiler=ProfilerSettings(prometheus=dead)), Keep(END))
+    found = EnforcementHistory((AgentAction(END - 100, "n1", Lane.SUPPRESS, "Suppressed"),))
+    kept = with_lanes(found, Settings(profiler=ProfilerSettings(prometheus=dead)), Retention(END))
     assert kept.acts == found.acts and kept.lanes == ()
     assert "no CPU over time" in kept.gathering.notes[0]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.cli.probes import metrics
-from cotenant.cli.probes.finding import Finding, State
+from cotenant.cli.probes.finding import ProbeFinding, ProbeState
 from cotenant.edges.clock import FixedClock
 from cotenant.model.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.settings.profiler import ProfilerSettings, PrometheusSettings
@@ -68,7 +68,7 @@ def test_victoria_metrics_gives_the_same_answers(tmp_path: Path) -> None:
             assert outcome.row(variant) in PAGE.read_text()
 
 
-def doctor_of(scene: Scene, variant: Variant) -> list[Finding]:
+def doctor_of(scene: Scene, variant: Variant) -> list[ProbeFinding]:
     server = PrometheusSettings(url=scene.url, labels={LABEL: variant.name})
     clock = FixedClock(END + variant.late_seconds)
     return list(metrics.probes(ProfilerSettings(window_days=2, prometheus=server), clock))
@@ -88,7 +88,7 @@ def test_the_doctor_passes_where_a_scan_does_and_says_what_lags(
     variant = replace(next(v for v in TESTED if v.name == name), late_seconds=late_seconds)
     findings = doctor_of(scene, variant)
     assert [f for f in findings if f.fatal] == []
-    assert any(says in f.found for f in findings if f.state is State.WARNING)
+    assert any(says in f.found for f in findings if f.state is ProbeState.WARNING)
     (answered,) = (f.found for f in findings if f.probe == "prometheus usage")
     assert " 0 values" not in answered
     outcome = scene.outcome(variant, store_in(tmp_path))
@@ -107,11 +107,11 @@ def test_the_doctor_looks_at_the_chosen_cluster_alone(scene: Scene) -> None:
     # Other clusters of this server have kube-state-metrics.
     assert "every pod counts as a bare pod" in missing.found
     (whole,) = (f for f in doctor_of(scene, TESTED[0]) if f.probe == "prometheus metrics")
-    assert whole.state is State.OK
+    assert whole.state is ProbeState.OK
 
 
 @pytest.mark.parametrize("variant", [v for v in TESTED if not v.same], ids=lambda variant: variant.name)
 def test_the_doctor_says_what_a_scan_would_refuse(scene: Scene, variant: Variant) -> None:
     refused = next(f for f in doctor_of(scene, variant) if variant.says in f.found)
-    assert refused.state in (State.WARNING, State.FAILED)
+    assert refused.state in (ProbeState.WARNING, ProbeState.FAILED)
     assert refused.fix

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.model.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload, pod_amount
-from cotenant.model.finding import FINDING_SENTENCES, Finding, FindingKind
+from cotenant.model.finding import FINDING_SENTENCES, ClusterFinding, FindingKind
 from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.model.qos import QosClass
 from cotenant.model.recommendation import Severity
@@ -109,7 +109,7 @@ def pod(name: str, kind: str, start: int = 0, end: int | None = None) -> Pod:
     return Pod("shop", name, WorkloadRef("shop", kind, name), "n1", start, end)
 
 
-def idle(nodes: list[Node], pods: list[Pod], millicores: float = 100, slots: int = WEEK) -> list[Finding]:
+def idle(nodes: list[Node], pods: list[Pod], millicores: float = 100, slots: int = WEEK) -> list[ClusterFinding]:
     values = np.full((len(nodes), WEEK), np.nan, dtype=np.float32)
     values[:, WEEK - slots :] = millicores
     refs = tuple(NodeRef(n.name) for n in nodes)
@@ -148,7 +148,7 @@ def test_a_node_whose_daemons_work_or_which_is_young_or_unmeasured_or_the_contro
 # --- missing requests and limits ---
 
 
-def kinds(found: list[Finding]) -> list[tuple[str, Severity]]:
+def kinds(found: list[ClusterFinding]) -> list[tuple[str, Severity]]:
     return [(f"{f.kind}: {f.evidence['missing']}", f.severity) for f in found]
 
 
@@ -302,7 +302,7 @@ def test_the_most_severe_comes_first_and_every_row_is_unique_and_readable() -> N
 
 
 def test_a_nodes_row_has_the_node_where_a_workloads_has_its_name() -> None:
-    (row,) = rows([Finding(FindingKind.IDLE_NODE, NodeRef("n1"), Severity.WARNING, {"days": 7.25})])
+    (row,) = rows([ClusterFinding(FindingKind.IDLE_NODE, NodeRef("n1"), Severity.WARNING, {"days": 7.25})])
     assert row == {
         "finding": "idle-node", "severity": "warning", "namespace": "", "kind": "Node", "workload": "n1",
         "container": "", "evidence": "days 7.25",

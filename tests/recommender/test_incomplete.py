@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotenant.model.finding import Finding, FindingKind
+from cotenant.model.finding import ClusterFinding, FindingKind
 from cotenant.model.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.model.reasons import Reason
 from cotenant.model.reclaimable import Band, Reclaimable
@@ -63,8 +63,8 @@ def test_a_request_that_moves_with_an_autoscaler_is_withheld_as_a_pair() -> None
     assert value.reason is Reason.HISTORY_INCOMPLETE
 
 
-def finding(kind: FindingKind) -> Finding:
-    return Finding(kind, NodeRef("n"), Severity.WARNING, {"days": 14})
+def finding(kind: FindingKind) -> ClusterFinding:
+    return ClusterFinding(kind, NodeRef("n"), Severity.WARNING, {"days": 14})
 
 
 @pytest.mark.parametrize(

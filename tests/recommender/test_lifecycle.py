@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cotenant.model.change import TRANSITIONS, Change, ChangeState, Happened, Standing, after, folded
+from cotenant.model.change import TRANSITIONS, Change, ChangeEvent, ChangeState, ChangeStatus, after, folded
 from cotenant.model.errors import UsageError
 from recommender.lifecycle import Due, Pace, Regressed, due, next_seconds, regressed
 
@@ -21,11 +21,11 @@ def change(id_: str, batch: str = "b", wave: int = 0) -> Change:
     return Change(id_, batch, "shop", "Deployment", id_, "ann", (), "template", "d@0", (), wave=wave)
 
 
-def standing(id_: str, state: ChangeState, wave: int = 0, since: float = 0.0, **more: object) -> Standing:
-    return replace(Standing(change(id_, wave=wave), state, 0.0, since, "ann"), **more)  # type: ignore[arg-type]
+def standing(id_: str, state: ChangeState, wave: int = 0, since: float = 0.0, **more: object) -> ChangeStatus:
+    return replace(ChangeStatus(change(id_, wave=wave), state, 0.0, since, "ann"), **more)  # type: ignore[arg-type]
 
 
-def steps(*found: Standing, now: float = 0.0, pace: Pace = PACE) -> list[tuple[Due, str]]:
+def steps(*found: ChangeStatus, now: float = 0.0, pace: Pace = PACE) -> list[tuple[Due, str]]:
     return [(step.due, step.standing.change.id) for step in due(found, now, pace)]
 
 
@@ -89,15 +89,15 @@ class AnyHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
-        self.events: list[tuple[str, Happened, float, str, Change | None, str]] = []
+        self.events: list[tuple[str, ChangeEvent, float, str, Change | None, str]] = []
         for id_, wave in (("a", 0), ("b", 0), ("c", 1)):
-            self.events.append((id_, Happened.ACCEPTED, 0.0, "ann", change(id_, wave=wave), ""))
-        self.events.append(("c", Happened.WAITING, 0.0, "ann", None, ""))
+            self.events.append((id_, ChangeEvent.ACCEPTED, 0.0, "ann", change(id_, wave=wave), ""))
+        self.events.append(("c", ChangeEvent.WAITING, 0.0, "ann", None, ""))
 
-    def standings(self) -> dict[str, Standing]:
+    def standings(self) -> dict[str, ChangeStatus]:
         return folded(self.events)
 
-    def tell(self, id_: str, happened: Happened) -> None:
+    def tell(self, id_: str, happened: ChangeEvent) -> None:
         after(self.standings()[id_].state, happened)
         self.events.append((id_, happened, self.seconds, "ann", None, ""))
 
@@ -109,9 +109,9 @@ class AnyHistory(RuleBasedStateMachine):
     def the_cluster_answers(self, id_: str, good: bool) -> None:
         state = self.standings()[id_].state
         if state is ChangeState.UNKNOWN:
-            self.tell(id_, Happened.APPLIED if good else Happened.REFUSED)
+            self.tell(id_, ChangeEvent.APPLIED if good else ChangeEvent.REFUSED)
         elif state is ChangeState.ROLLBACK_UNKNOWN:
-            self.tell(id_, Happened.ROLLED_BACK if good else Happened.ROLLBACK_REFUSED)
+            self.tell(id_, ChangeEvent.ROLLED_BACK if good else ChangeEvent.ROLLBACK_REFUSED)
 
     @rule(good=st.booleans())
     def the_watcher_takes_a_step(self, good: bool) -> None:
@@ -119,33 +119,33 @@ class AnyHistory(RuleBasedStateMachine):
         for step in found[:1]:
             told = {
                 Due.SETTLE: None,
-                Due.VERIFY: Happened.VERIFIED if good else Happened.REGRESSED,
-                Due.RESUME: Happened.RESUMED,
-                Due.CANCEL: Happened.CANCELLED,
-                Due.ROLL_BACK: Happened.ROLLBACK_ACCEPTED,
+                Due.VERIFY: ChangeEvent.VERIFIED if good else ChangeEvent.REGRESSED,
+                Due.RESUME: ChangeEvent.RESUMED,
+                Due.CANCEL: ChangeEvent.CANCELLED,
+                Due.ROLL_BACK: ChangeEvent.ROLLBACK_ACCEPTED,
             }[step.due]
             if told is None:
                 self.settled(step.standing, good)
             else:
                 self.tell(step.standing.change.id, told)  # never one that cannot happen
 
-    def settled(self, one: Standing, good: bool) -> None:
+    def settled(self, one: ChangeStatus, good: bool) -> None:
         back = one.state is ChangeState.ROLLBACK_UNKNOWN
         choices = {
-            (False, True): Happened.APPLIED,
-            (False, False): Happened.WAITING if one.change.wave else Happened.REFUSED,
-            (True, True): Happened.ROLLED_BACK,
-            (True, False): Happened.ROLLBACK_LOST,
+            (False, True): ChangeEvent.APPLIED,
+            (False, False): ChangeEvent.WAITING if one.change.wave else ChangeEvent.REFUSED,
+            (True, True): ChangeEvent.ROLLED_BACK,
+            (True, False): ChangeEvent.ROLLBACK_LOST,
         }
         self.tell(one.change.id, choices[back, good])
 
     @invariant()
     def the_rest_is_only_done_after_all_of_the_first_were_good(self) -> None:
         names = [(id_, happened) for id_, happened, *_ in self.events]
-        if ("c", Happened.RESUMED) in names:
-            until = names[: names.index(("c", Happened.RESUMED))]
-            assert all((id_, Happened.VERIFIED) in until for id_ in "ab")
-        assert not (("c", Happened.APPLIED) in names and ("c", Happened.RESUMED) not in names)
+        if ("c", ChangeEvent.RESUMED) in names:
+            until = names[: names.index(("c", ChangeEvent.RESUMED))]
+            assert all((id_, ChangeEvent.VERIFIED) in until for id_ in "ab")
+        assert not (("c", ChangeEvent.APPLIED) in names and ("c", ChangeEvent.RESUMED) not in names)
 
     @invariant()
     def steps_go_on_until_nothing_is_due(self) -> None:
@@ -160,7 +160,7 @@ TestAnyHistory = AnyHistory.TestCase
 def test_what_cannot_happen_is_refused_before_it_is_written() -> None:
     states = [None, *ChangeState]
     for state in states:
-        for happened in Happened:
+        for happened in ChangeEvent:
             if (state, happened) in TRANSITIONS:
                 assert isinstance(after(state, happened), ChangeState)
             else:

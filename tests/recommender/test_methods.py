@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.model.annotated import RESOURCES_ANNOTATION, RESOURCES_LABEL, Swap, decoded
+from cotenant.model.annotated import RESOURCES_ANNOTATION, RESOURCES_LABEL, ResourceSwap, decoded
 from cotenant.model.cluster import ContainerRole
-from cotenant.model.desk import Form, Method, Moved
+from cotenant.model.desk import BundleForm, FieldMove, Method
 from cotenant.model.identity import ContainerRef, WorkloadRef
 from cotenant.model.reasons import Reason
 from cotenant.model.recommendation import Action, Field, Recommendation, Value
@@ -169,7 +169,7 @@ def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
     made = applied(body, write.operations)
     assert made["spec"] == body["spec"]
     swap = decoded(made["metadata"]["annotations"][RESOURCES_ANNOTATION])["app"]
-    assert swap == Swap(OLD, {**OLD, "requests": {"cpu": swap.after["requests"]["cpu"], "memory": "1Gi"}})
+    assert swap == ResourceSwap(OLD, {**OLD, "requests": {"cpu": swap.after["requests"]["cpu"], "memory": "1Gi"}})
     back = applied(made, inverse(write, made, "c1-undone"))
     for key in (RESOURCES_ANNOTATION, RESOURCES_LABEL):
         for where in ("labels", "annotations"):
@@ -191,13 +191,13 @@ def test_what_admission_adds_is_told_from_what_was_sent() -> None:
     met["metadata"]["labels"] = {"policy": "a"}
     target = "deployments/shop/web"
     assert added(live(), met, write) == [
-        Moved(target, "/spec/template/spec/containers/2", "", '{"name":"side"}'),
-        Moved(target, "/metadata/labels", "", '{"policy":"a"}'),
+        FieldMove(target, "/spec/template/spec/containers/2", "", '{"name":"side"}'),
+        FieldMove(target, "/metadata/labels", "", '{"policy":"a"}'),
     ]
 
 
-@pytest.mark.parametrize("form", list(Form))
-def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: Form) -> None:
+@pytest.mark.parametrize("form", list(BundleForm))
+def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: BundleForm) -> None:
     rules = (Guardrail("cool-down", Outcome.FAIL, "changed 2 hours ago | <b>x</b>"),)
     found = bundle([Judged(WEB, (recommendation(monthly_saving=12.5),), rules)], form, PatchSettings(), "EUR")
     text = found[PULL_REQUEST]
@@ -205,11 +205,11 @@ def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: Form) -> 
     assert "0.40 cores" in text and "12.50 EUR a month" in text
     assert "| app | cpu request | 1 cores | 0.8 cores | 0.64 cores |" in text and "(14 days of history)" in text
     assert "- fail: cool-down: changed 2 hours ago \\| \\<b\\>x\\</b\\>" in text
-    assert len(found) >= 2 and (COMMANDS in found) is (form is Form.KUBECTL)
+    assert len(found) >= 2 and (COMMANDS in found) is (form is BundleForm.KUBECTL)
 
 
 def test_what_cannot_be_written_is_named_in_the_text() -> None:
     odd = recommendation(role=ContainerRole.INJECTED)
-    found = bundle([Judged(WEB, (odd,), (), "the cluster is silent")], Form.SSA, PatchSettings())
+    found = bundle([Judged(WEB, (odd,), (), "the cluster is silent")], BundleForm.SSA, PatchSettings())
     assert set(found) == {PULL_REQUEST} and "Not in the files: app" in found[PULL_REQUEST]
     assert "Not checked against the cluster: the cluster is silent" in found[PULL_REQUEST]

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from cotenant.model.change import Change, ChangeState, Happened, Standing
+from cotenant.model.change import Change, ChangeEvent, ChangeState, ChangeStatus
 from cotenant.model.errors import UsageError
 from recommender.lifecycle import Due, Pace, due, same_person, why_not_confirm
 
 DAY = 86_400.0
 PACE = Pace(soak_seconds=1800.0, verify_seconds=DAY, confirm_seconds=DAY)
 CHANGE = Change("a", "b", "shop", "Deployment", "web", "ada@example.com", (), "template", "d@0", ())
-AWAITING = Standing(CHANGE, ChangeState.AWAITING, 0.0, 0.0, "ada@example.com")
+AWAITING = ChangeStatus(CHANGE, ChangeState.AWAITING, 0.0, 0.0, "ada@example.com")
 
 
 def test_somebody_else_may_confirm_until_the_time_is_over() -> None:
@@ -54,15 +54,15 @@ def test_what_nobody_confirms_is_cancelled_after_its_time_with_all_of_its_batch(
 
 
 def test_what_is_confirmed_soaks_from_then_on() -> None:
-    confirmed = AWAITING.moved(Happened.CONFIRMED, 500.0, "bea")
+    confirmed = AWAITING.moved(ChangeEvent.CONFIRMED, 500.0, "bea")
     assert (confirmed.state, confirmed.begun_seconds) == (ChangeState.UNKNOWN, 500.0)
-    applied = confirmed.moved(Happened.APPLIED, 501.0, "bea")
+    applied = confirmed.moved(ChangeEvent.APPLIED, 501.0, "bea")
     # 500 + 1800 s of soaking; by its acceptance at 0 it would have been due at 1800.
     assert due([applied], 2299.0, PACE) == [] and due([applied], 2300.0, PACE)[0].due is Due.VERIFY
 
 
 def test_nothing_is_applied_or_confirmed_twice_around_the_wait() -> None:
     with pytest.raises(UsageError):
-        AWAITING.moved(Happened.APPLIED, 1.0, "ada")
+        AWAITING.moved(ChangeEvent.APPLIED, 1.0, "ada")
     with pytest.raises(UsageError):
-        AWAITING.moved(Happened.CONFIRMED, 1.0, "bea").moved(Happened.CONFIRMED, 2.0, "cem")
+        AWAITING.moved(ChangeEvent.CONFIRMED, 1.0, "bea").moved(ChangeEvent.CONFIRMED, 2.0, "cem")

@@ -10,7 +10,7 @@ import pytest
 
 from cotenant.model.errors import SettingsError
 from cotenant.model.people import Role
-from cotenant.settings.access import Mode, Unlisted
+from cotenant.settings.access import AccessMode, Unlisted
 from cotenant.settings.load import load
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "access.md"
@@ -19,7 +19,7 @@ HEAD = "apiVersion: cotenant.dev/v1alpha1\nkind: Settings\n"
 
 def test_by_default_nothing_is_done_and_strangers_are_refused() -> None:
     access = load(None, {}, {}).settings.access
-    assert (access.read_only, access.mode, access.anonymous) == (True, Mode.NONE, Unlisted.REFUSED)
+    assert (access.read_only, access.mode, access.anonymous) == (True, AccessMode.NONE, Unlisted.REFUSED)
     assert access.roles == [] and access.proxy.trusted == []
 
 
@@ -61,4 +61,4 @@ def test_every_example_of_the_page_is_a_settings_file(number: int, tmp_path: Pat
     file.write_text(HEAD + examples[number])
     found = load(file, {}, {}).settings
     assert len(examples) == 4 and not found.access.read_only
-    assert found.access.mode is (Mode.NONE, Mode.NONE, Mode.PROXY, Mode.OIDC)[number]
+    assert found.access.mode is (AccessMode.NONE, AccessMode.NONE, AccessMode.PROXY, AccessMode.OIDC)[number]

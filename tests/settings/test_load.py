@@ -15,7 +15,7 @@ from cotenant.model.errors import SettingsError
 from cotenant.settings.base import NotNegative, Section, setting
 from cotenant.settings.catalogue import catalogue
 from cotenant.settings.document import parse
-from cotenant.settings.load import Loaded, Origin, Source, join, load, value_at
+from cotenant.settings.load import Loaded, SettingOrigin, SettingSource, join, load, value_at
 from cotenant.settings.root import Settings
 
 
@@ -66,10 +66,10 @@ def test_later_sources_win_and_each_value_knows_who_set_it() -> None:
     env = {"COTENANT_KITCHEN__DEGREES": "200", "COTENANT_KITCHEN__LOW": "2", "HOME": "/root"}
     loaded = joined(text, env, {"kitchen.degrees": "300"})
     assert (loaded.settings.kitchen.degrees, loaded.settings.kitchen.low, loaded.settings.kitchen.high) == (300.0, 2, 5)
-    assert loaded.origins["kitchen.degrees"] == Origin(Source.FLAG, "flag kitchen.degrees")
-    assert loaded.origins["kitchen.low"] == Origin(Source.ENV, "COTENANT_KITCHEN__LOW")
-    assert loaded.origins["kitchen.high"] == Origin(Source.FILE, "s.yaml line 4")
-    assert loaded.origins["kitchen.clean"] == Origin(Source.DEFAULT)
+    assert loaded.origins["kitchen.degrees"] == SettingOrigin(SettingSource.FLAG, "flag kitchen.degrees")
+    assert loaded.origins["kitchen.low"] == SettingOrigin(SettingSource.ENV, "COTENANT_KITCHEN__LOW")
+    assert loaded.origins["kitchen.high"] == SettingOrigin(SettingSource.FILE, "s.yaml line 4")
+    assert loaded.origins["kitchen.clean"] == SettingOrigin(SettingSource.DEFAULT)
 
 
 def test_text_becomes_the_declared_type_from_every_source() -> None:
@@ -220,7 +220,7 @@ def test_any_text_for_any_setting_is_a_value_or_a_settings_error(env: dict[str, 
     except SettingsError as error:
         assert any(path in error.message for path in (*env, *flags)) or "fit together" in error.message
     else:
-        assert {p for p, o in loaded.origins.items() if o.source is not Source.DEFAULT} == {*env, *flags}
+        assert {p for p, o in loaded.origins.items() if o.source is not SettingSource.DEFAULT} == {*env, *flags}
 
 
 def test_every_default_lies_in_its_own_domain() -> None:

@@ -14,7 +14,7 @@ from cotenant.model.errors import ClusterAbsent
 from cotenant.model.resource import Resource
 from cotenant.settings.kube import KubeSettings
 from cotenant.sim import agent, present
-from cotenant.sim.agent import Agent, Pace
+from cotenant.sim.agent import NodeAgents, ReportPace
 from cotenant.sim.api_server import EmbeddedServer
 from cotenant.sim.resident import as_it_stands, resident
 from profiler.node_metric.turn import ReportContext, unreported
@@ -55,9 +55,9 @@ def pod(api: Api, name: str, on: str) -> None:
     api.create("/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
 
 
-def made(client: KubeClient, now_seconds: float = NOW, **pace: float) -> Agent:
+def made(client: KubeClient, now_seconds: float = NOW, **pace: float) -> NodeAgents:
     standing = as_it_stands(resident(SPEC, agent.nodes_of(client)), "test", NOW)
-    return Agent(client, present.curves(standing), FixedClock(now_seconds), Pace(**pace))
+    return NodeAgents(client, present.curves(standing), FixedClock(now_seconds), ReportPace(**pace))
 
 
 def test_only_nodes_that_no_kubelet_runs_are_reported(api: Api, client: KubeClient) -> None:
@@ -130,7 +130,7 @@ def test_time_may_run_faster_than_reports(api: Api, client: KubeClient) -> None:
 
     clock = Clock()
     standing = as_it_stands(resident(SPEC, agent.nodes_of(client)), "test", NOW)
-    fast = Agent(client, present.curves(standing), clock, Pace(5.0, 60.0))
+    fast = NodeAgents(client, present.curves(standing), clock, ReportPace(5.0, 60.0))
     clock.seconds += 10
     # ten seconds of the clock are ten minutes of the day, and the report's time is the clock's
     assert fast.round().of_day_seconds == NOW + 600

@@ -16,11 +16,11 @@ from cotenant.manager.results import RunResults
 from cotenant.model.cluster import Inventory
 from cotenant.model.errors import UsageError
 from cotenant.model.identity import WorkloadRef
-from cotenant.model.plan import Approval, Decision, Plan, PlanPhase, Scope, Span
+from cotenant.model.plan import Approval, DecisionScope, Plan, PlanDecision, PlanPhase, Span
 from cotenant.model.usage import TimeGrid
 from cotenant.settings.root import Settings
-from cotenant.sim.cluster import DemoCluster, Story, evening_of
-from cotenant.sim.scaling import Demand
+from cotenant.sim.cluster import DemoCluster, DemoScenario, evening_of
+from cotenant.sim.scaling import CpuDemand
 from profiler.synthetic import SyntheticSpec, generate
 
 MINUTE = 60.0
@@ -34,7 +34,7 @@ def inventory() -> Inventory:
     return generate(SyntheticSpec(nodes=12, workloads=60, days=1, rush=True)).inventory
 
 
-def rising(inventory: Inventory) -> Demand:
+def rising(inventory: Inventory) -> CpuDemand:
     """Demand that is flat, and after 18:00 two pods' worth higher for an hour."""
     rank = next(w for w in inventory.workloads if w.ref == RANK)
     scaler = rank.autoscaler
@@ -43,12 +43,12 @@ def rising(inventory: Inventory) -> Demand:
     begin = inventory.time_seconds  # 12:00
     level = np.full((1, 72), (scaler.min_replicas - 0.5) * per_pod)
     level[0, 37:43] += 2 * per_pod  # slots of ten minutes: from 18:10 to 19:00, rising from 18:00 on
-    return Demand({RANK: 0}, TimeGrid(begin, 600, 72), level)
+    return CpuDemand({RANK: 0}, TimeGrid(begin, 600, 72), level)
 
 
 @pytest.fixture
 def cluster(inventory: Inventory, tmp_path: Path) -> Iterator[DemoCluster]:
-    story = Story(inventory, RunResults(inventory.time_seconds), rising(inventory))
+    story = DemoScenario(inventory, RunResults(inventory.time_seconds), rising(inventory))
     with DemoCluster(story, Settings(), tmp_path) as made:
         yield made
 
@@ -78,7 +78,7 @@ def planned(client: KubeClient, cluster: DemoCluster, begin: float, end: float) 
     writer = Writer(client, "tests")
     writer.send(plans.created(client, wanted))
     one = plans.plan(client, "feed", "evening")
-    approval = Approval(Decision.APPROVED, Scope.ONCE, "tests", cluster.clock.now_seconds())
+    approval = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "tests", cluster.clock.now_seconds())
     writer.send(plans.decided(one, approval))
     return one
 

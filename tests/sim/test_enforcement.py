@@ -11,12 +11,12 @@ import pytest
 
 from cotenant.edges.store import Store
 from cotenant.model.cluster import Inventory
-from cotenant.model.enforcement import REASON_SENTENCES, Act, Found, Gathering, Lane, NodeLanes
-from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Keep, lanes_of
+from cotenant.model.enforcement import REASON_SENTENCES, AgentAction, EnforcementHistory, Gathering, Lane, NodeLanes
+from cotenant.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Retention, lanes_of
 from cotenant.model.progress import Silent
 from cotenant.pipeline.enforcement import DOCUMENT, keep
 from cotenant.sim import demo
-from cotenant.sim.enforced_node import TIER, Actor, Machine, Wanted
+from cotenant.sim.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
 from cotenant.sim.enforcement import LATE_SECONDS, SECONDS, hill, scenario
 from enforcer.changes import Write
 from enforcer.contract import Knob, Level
@@ -31,20 +31,20 @@ def inventory() -> Inventory:
 
 
 @pytest.fixture(scope="module")
-def found(inventory: Inventory) -> Found:
+def found(inventory: Inventory) -> EnforcementHistory:
     return scenario(inventory, END)
 
 
-def of(found: Found, number: int) -> tuple[NodeLanes, list[Act]]:
+def of(found: EnforcementHistory, number: int) -> tuple[NodeLanes, list[AgentAction]]:
     lanes = found.lanes[number]
     return lanes, [act for act in found.acts if act.node == lanes.node]
 
 
-def when(acts: list[Act], reason: str) -> list[float]:
+def when(acts: list[AgentAction], reason: str) -> list[float]:
     return sorted(act.time_seconds for act in acts if act.reason == reason)
 
 
-def test_a_spike_is_suppressed_then_helped_and_nobody_is_evicted(found: Found) -> None:
+def test_a_spike_is_suppressed_then_helped_and_nobody_is_evicted(found: EnforcementHistory) -> None:
     lanes, acts = of(found, 0)
     rise = lanes.start_seconds + 120
     suppressed, granted, eased = (when(acts, r) for r in ("Suppressed", "BurstGranted", "SuppressionEased"))
@@ -56,7 +56,7 @@ def test_a_spike_is_suppressed_then_helped_and_nobody_is_evicted(found: Found) -
     assert not [act for act in acts if act.lane is Lane.EVICTION]
 
 
-def test_best_effort_stays_below_its_limit_and_the_limit_follows_the_target(found: Found) -> None:
+def test_best_effort_stays_below_its_limit_and_the_limit_follows_the_target(found: EnforcementHistory) -> None:
     lanes, _ = of(found, 0)
     used, limit, target = (np.array(lanes.values[n][2:]) for n in ("best_effort", "limit", "target"))
     # A limit set in one second binds in the next: the quota shrinks at once.
@@ -66,7 +66,9 @@ def test_best_effort_stays_below_its_limit_and_the_limit_follows_the_target(foun
     assert len(lanes.values["others"]) == SECONDS
 
 
-def test_a_noisy_neighbour_is_found_held_back_and_evicted_before_the_load_takes_another(found: Found) -> None:
+def test_a_noisy_neighbour_is_found_held_back_and_evicted_before_the_load_takes_another(
+    found: EnforcementHistory,
+) -> None:
     lanes, acts = of(found, 1)
     suffering, evicted = when(acts, "Interference"), [act for act in acts if act.lane is Lane.EVICTION]
     assert evicted[0].strategy == "Interference"
@@ -78,7 +80,7 @@ def test_a_noisy_neighbour_is_found_held_back_and_evicted_before_the_load_takes_
     assert all(act.pod and act.warning for act in evicted)
 
 
-def test_a_dry_run_says_what_it_would_do_and_holds_nobody(found: Found) -> None:
+def test_a_dry_run_says_what_it_would_do_and_holds_nobody(found: EnforcementHistory) -> None:
     lanes, acts = of(found, 2)
     done = [act for act in acts if act.lane in (Lane.SUPPRESS, Lane.BURST, Lane.EVICTION)]
     assert done and all(act.dry for act in done) and lanes.dry
@@ -87,14 +89,16 @@ def test_a_dry_run_says_what_it_would_do_and_holds_nobody(found: Found) -> None:
     assert min(lanes.values["best_effort"][top]) > max(lanes.values["target"][top])
 
 
-def test_every_act_has_an_identity_of_its_own_and_a_reason_with_a_sentence(found: Found) -> None:
+def test_every_act_has_an_identity_of_its_own_and_a_reason_with_a_sentence(found: EnforcementHistory) -> None:
     assert len({act.id for act in found.acts}) == len(found.acts)
     assert {act.reason for act in found.acts} <= REASON_SENTENCES.keys()
     assert all(act.why for act in found.acts)
     assert {act.lane for act in found.acts} == set(Lane)
 
 
-def test_the_same_seed_gives_the_same_story_and_another_one_another(inventory: Inventory, found: Found) -> None:
+def test_the_same_seed_gives_the_same_story_and_another_one_another(
+    inventory: Inventory, found: EnforcementHistory
+) -> None:
     few = replace(inventory, nodes=tuple(n for n in inventory.nodes if n.name == found.lanes[0].node))
     shift = 2 * LATE_SECONDS  # the others begin later
     again = scenario(few, END - shift)
@@ -107,18 +111,18 @@ def test_a_cluster_without_nodes_has_no_story(inventory: Inventory) -> None:
     assert (nothing.acts, nothing.lanes, nothing.gathering.agents) == ((), (), 0)
 
 
-def test_pods_of_the_story_run_on_its_node(inventory: Inventory, found: Found) -> None:
+def test_pods_of_the_story_run_on_its_node(inventory: Inventory, found: EnforcementHistory) -> None:
     real = {f"{pod.namespace}/{pod.name}": pod.node for pod in inventory.pods}
     named = Counter(act.pod in real for act in found.acts if act.pod)
     assert named[True] > named[False]
     assert all(real[act.pod] == act.node for act in found.acts if act.pod in real)
 
 
-def test_the_demo_s_store_holds_the_story_once(tmp_path: Path, inventory: Inventory, found: Found) -> None:
+def test_the_demo_s_store_holds_the_story_once(tmp_path: Path, inventory: Inventory, found: EnforcementHistory) -> None:
     store = Store(tmp_path.as_uri(), "demo")
     demo.spikes(store, inventory, 7, Silent())
     first = store.read_document(DOCUMENT, Gathering)
-    keep(store, replace(found, gathering=Gathering(END + 1.0)), Keep(END + 1.0))
+    keep(store, replace(found, gathering=Gathering(END + 1.0)), Retention(END + 1.0))
     acts, lanes = store.read_table(ENFORCEMENT), list(store.read_table(ENFORCEMENT_LANES).rows())
     assert set(acts.columns["id"]) == {act.id for act in found.acts} and len(acts) == len(found.acts)
     kept = {row["node"]: lanes_of(row).values["others"] for row in lanes}
@@ -126,7 +130,7 @@ def test_the_demo_s_store_holds_the_story_once(tmp_path: Path, inventory: Invent
     told = store.read_document(DOCUMENT, Gathering)
     assert told is not None and first is not None and told.agents == first.agents == len(inventory.nodes)
     # A look that brings nothing new is told by its time alone.
-    quiet = keep(store, Found(gathering=Gathering(END + 60.0)), Keep(END + 60.0))
+    quiet = keep(store, EnforcementHistory(gathering=Gathering(END + 60.0)), Retention(END + 60.0))
     assert (quiet.revision, quiet.gathered_seconds) == (told.revision, END + 60.0)
 
 
@@ -139,22 +143,22 @@ def test_online_pods_come_first_and_best_effort_shares_what_is_left() -> None:
         Actor("b", "one", False, 1000, 1000),
         Actor("b", "two", False, 3000, 3000),
     ]
-    machine = Machine("n", 4, actors)
-    seen = machine.look(Wanted({"web": 5000.0, "one": 1000.0, "two": 3000.0}, 200.0), 0.0, 0.0)
+    machine = SimulatedNode("n", 4, actors)
+    seen = machine.look(SecondDemand({"web": 5000.0, "one": 1000.0, "two": 3000.0}, 200.0), 0.0, 0.0)
     used = {p.spec.name: p.group.cpu.millicores for p in seen.pods if p.group}
     # web is capped at its limit of 3 cores; 4 - 3 - 0.2 = 0.8 cores are left, shared 1 : 3.
     assert used == {"web": 3000.0, "one": pytest.approx(200.0), "two": pytest.approx(600.0)}
     assert seen.node.cpu.millicores == pytest.approx(4000.0)
     machine.obey([Write(TIER, Knob.CPU_QUOTA, 40_000, Level.QOS, "t", "")])
-    held = machine.look(Wanted({"one": 1000.0, "two": 3000.0}, 0.0), 1.0, 1.0)
+    held = machine.look(SecondDemand({"one": 1000.0, "two": 3000.0}, 0.0), 1.0, 1.0)
     assert sum(p.group.cpu.millicores or 0 for p in held.pods if p.group) == pytest.approx(400.0)
 
 
 def test_a_dismissed_pod_leaves_after_a_while() -> None:
-    machine = Machine("n", 4, [Actor("b", "one", False, 1000, 1000)])
+    machine = SimulatedNode("n", 4, [Actor("b", "one", False, 1000, 1000)])
     machine.dismiss("one", 10.0)
-    assert [p.spec.deleting for p in machine.look(Wanted({}, 0.0), 11.0, 0.0).pods] == [True]
-    assert machine.look(Wanted({}, 0.0), 20.0, 0.0).pods == ()
+    assert [p.spec.deleting for p in machine.look(SecondDemand({}, 0.0), 11.0, 0.0).pods] == [True]
+    assert machine.look(SecondDemand({}, 0.0), 20.0, 0.0).pods == ()
 
 
 def test_the_load_rises_once_and_falls_again() -> None:

@@ -17,14 +17,14 @@ from cotenant.model.pod_request import requests_of
 from cotenant.model.usage import TimeGrid
 from cotenant.sim.api_server import ADMINISTRATOR
 from cotenant.sim.api_server.refusal import Refusal
-from cotenant.sim.api_server.routing import Api, Request
-from cotenant.sim.api_server.state import State
+from cotenant.sim.api_server.routing import Api, EmbeddedRequest
+from cotenant.sim.api_server.state import ObjectState
 from cotenant.sim.clock import SteeredClock
-from cotenant.sim.hand import Hand
-from cotenant.sim.living import Living
+from cotenant.sim.hand import LocalClient
+from cotenant.sim.living import ClusterControllers
 from cotenant.sim.population import HASH_LABEL, stocked, template_hash
 from cotenant.sim.rollouts import is_ready, turn
-from cotenant.sim.scaling import NOTHING, Demand, scaled
+from cotenant.sim.scaling import NOTHING, CpuDemand, scaled
 from profiler.synthetic import SyntheticSpec, generate
 
 Json = dict[str, Any]
@@ -34,16 +34,16 @@ STEP_SECONDS = 10.0
 class World:
     """A living cluster and its clock."""
 
-    def __init__(self, inventory: Inventory, demand: Demand = NOTHING) -> None:
-        self.state = State()
+    def __init__(self, inventory: Inventory, demand: CpuDemand = NOTHING) -> None:
+        self.state = ObjectState()
         for collection, item in stocked(inventory, inventory.time_seconds):
             self.state.put(collection, (item["metadata"].get("namespace", ""), item["metadata"]["name"]), item)
         self.clock = SteeredClock(float(inventory.time_seconds), lambda: 0.0)
         self.api = Api(self.state, self.clock)
-        self.living = Living(self.state, Hand(self.api), demand)
+        self.living = ClusterControllers(self.state, LocalClient(self.api), demand)
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "") -> Any:
-        return self.api.answer(Request(method, path, ADMINISTRATOR, {}, kind, body)).body
+        return self.api.answer(EmbeddedRequest(method, path, ADMINISTRATOR, {}, kind, body)).body
 
     def patch(self, path: str, *steps: Json) -> Any:
         return self.ask("PATCH", path, list(steps), "application/json-patch+json")
@@ -226,7 +226,7 @@ def test_an_autoscaler_follows_the_demand_up_at_once_and_down_after_five_minutes
     begin = inventory.time_seconds
     # 5 slots of 600 s: 4 pods' worth, then 6, then little.
     per_pod = 1_200.0
-    demand = Demand({owner: 0}, TimeGrid(begin, 600, 6), per_pod * np.array([[4, 6, 6, 1, 1, 4]]))
+    demand = CpuDemand({owner: 0}, TimeGrid(begin, 600, 6), per_pod * np.array([[4, 6, 6, 1, 1, 4]]))
     world = World(inventory, demand)
     request = requests_of(world.ask("GET", CHECKOUT)["spec"]["template"]["spec"])["cpu"]
     spec = {
@@ -316,5 +316,5 @@ def test_an_autoscaler_stays_within_its_bounds(used: float, present: int, least:
     }
     metric = {"resource": {"name": "cpu", "target": {"averageUtilization": 60}}}
     scaler: Json = {"spec": {"minReplicas": least, "maxReplicas": least + more, "metrics": [metric]}}
-    demand = Demand({WorkloadRef("n", "Deployment", "d"): 0}, TimeGrid(0, 300, 1), np.array([[used]]))
+    demand = CpuDemand({WorkloadRef("n", "Deployment", "d"): 0}, TimeGrid(0, 300, 1), np.array([[used]]))
     assert least <= scaled(scaler, controller, demand, 0.0) <= least + more

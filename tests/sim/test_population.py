@@ -11,9 +11,9 @@ from cotenant.edges.clock import FixedClock
 from cotenant.model.cluster import ContainerRole, Inventory
 from cotenant.sim.api_server import ADMINISTRATOR
 from cotenant.sim.api_server.kinds import built_in
-from cotenant.sim.api_server.routing import Api, Request
+from cotenant.sim.api_server.routing import Api, EmbeddedRequest
 from cotenant.sim.api_server.schema import unknown_fields
-from cotenant.sim.api_server.state import State
+from cotenant.sim.api_server.state import ObjectState
 from cotenant.sim.api_server.validation import violations, wrong_types
 from cotenant.sim.population import KINDS, stocked, template_hash, template_of
 from profiler.synthetic import SyntheticSpec, generate
@@ -75,15 +75,15 @@ def test_containers_stand_where_their_role_puts_them(inventory: Inventory) -> No
 
 
 def test_the_server_takes_and_serves_it(objects: list[Any]) -> None:
-    state = State()
+    state = ObjectState()
     for collection, item in objects:
         state.put(collection, (item["metadata"].get("namespace", ""), item["metadata"]["name"]), item)
     api = Api(state, FixedClock(1_795_089_600.0))
-    listed: Any = api.answer(Request("GET", "/api/v1/nodes", ADMINISTRATOR)).body
+    listed: Any = api.answer(EmbeddedRequest("GET", "/api/v1/nodes", ADMINISTRATOR)).body
     assert len(listed["items"]) == 6
     one = next(i for (_, plural), i in objects if plural == "deployments")
     path = f"/apis/apps/v1/namespaces/{one['metadata']['namespace']}/deployments/{one['metadata']['name']}"
     step = [{"op": "replace", "path": "/spec/replicas", "value": 9}]
-    patched = Request("PATCH", path, ADMINISTRATOR, content_type="application/json-patch+json", body=step)
+    patched = EmbeddedRequest("PATCH", path, ADMINISTRATOR, content_type="application/json-patch+json", body=step)
     changed: Any = api.answer(patched).body
     assert (changed["spec"]["replicas"], changed["metadata"]["generation"]) == (9, 2)

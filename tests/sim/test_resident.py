@@ -15,7 +15,7 @@ from cotenant.model.resource import GIB, Resource
 from cotenant.model.usage import DAY_SECONDS, Signal
 from cotenant.sim import present
 from cotenant.sim.objects import WORKLOAD_LABEL, workload_label
-from cotenant.sim.present import Curves, Moment
+from cotenant.sim.present import Curves, DemoMoment
 from cotenant.sim.resident import BINDING, PREFIX, as_it_stands, resident
 from profiler.synthetic import SyntheticCluster, SyntheticSpec
 from profiler.synthetic.spec import DEFAULT_END_SECONDS
@@ -41,9 +41,9 @@ def curves(standing: SyntheticCluster) -> Curves:
     return present.curves(standing)
 
 
-def moment(standing: SyntheticCluster, later_seconds: float = 0.0) -> Moment:
+def moment(standing: SyntheticCluster, later_seconds: float = 0.0) -> DemoMoment:
     end = float(standing.inventory.time_seconds)
-    return Moment(end, end + later_seconds, CollectPolicy())
+    return DemoMoment(end, end + later_seconds, CollectPolicy())
 
 
 def pod(standing: SyntheticCluster, node: str, name: str = "x") -> ObservedPod:

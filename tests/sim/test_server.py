@@ -16,7 +16,7 @@ from cotenant.edges.kube import Writer, access_review, connect
 from cotenant.model.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, ClusterUnreachable, StoreCorrupt
 from cotenant.model.intent import Address, Apply, Delete, Patch
 from cotenant.settings.kube import KubeSettings
-from cotenant.sim.api_server import Account, EmbeddedServer, Rule
+from cotenant.sim.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster import binaries
 from tests.cluster.api import ApiError
 from tests.contract.target import embedded_api
@@ -61,7 +61,7 @@ def test_objects_carry_the_clocks_time(server: EmbeddedServer, tmp_path: Path) -
 
 
 def test_an_account_may_do_what_its_rules_say(server: EmbeddedServer, tmp_path: Path) -> None:
-    reader = Account("reader", (Rule(("get", "list"), ("",), ("configmaps",)),))
+    reader = Account("reader", (AccessRule(("get", "list"), ("",), ("configmaps",)),))
     client = client_of(server, tmp_path, server.account("reader", reader))
     assert client.list("/api/v1/configmaps") == []
     assert access_review(client, "list", "configmaps")

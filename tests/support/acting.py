@@ -27,7 +27,7 @@ from cotenant.edges.clock import Clock, FixedClock
 from cotenant.edges.kube import KubeClient, connect, send_all
 from cotenant.edges.store import Store
 from cotenant.model.cluster import Event, Inventory, Pod
-from cotenant.model.desk import Wanted
+from cotenant.model.desk import ChangeRequest
 from cotenant.model.identity import PodContainerRef, WorkloadRef
 from cotenant.model.intent import Apply, Intent
 from cotenant.model.people import Grant, Role, Someone
@@ -116,7 +116,7 @@ class Scene:
     def acceptable(self) -> tuple[WorkloadRef, ...]:
         """Those of `workloads` that pass every guardrail now."""
         someone = Someone("test", grants=(Grant(Role.ADMIN),))
-        found = self.desk().review(someone, Wanted(self.workloads))
+        found = self.desk().review(someone, ChangeRequest(self.workloads))
         return tuple(one.workload for one in found if not one.error and not one.blocked(()))
 
     def live(self, ref: WorkloadRef) -> dict[str, Any]:

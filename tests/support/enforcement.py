@@ -6,28 +6,28 @@ import math
 from typing import Any
 
 from cotenant.edges.store import Store
-from cotenant.model.enforcement import Act, Found, Gathering, NodeLanes, lane_of
-from cotenant.model.enforcement_tables import Keep
+from cotenant.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes, lane_of
+from cotenant.model.enforcement_tables import Retention
 from cotenant.pipeline.enforcement import keep
 
 TIER = "kubepods/besteffort"
 NASTY = "<img src=x onerror=alert(1)>"
 
 
-def act(at: float, node: str, strategy: str, reason: str, **more: Any) -> Act:
+def act(at: float, node: str, strategy: str, reason: str, **more: Any) -> AgentAction:
     """One act; what a test does not name is as of suppression by quota."""
     lane = more.pop("lane", lane_of(strategy, reason))
-    return Act(at, node, lane, reason, more.pop("why", f"because of {reason}"), strategy, **more)
+    return AgentAction(at, node, lane, reason, more.pop("why", f"because of {reason}"), strategy, **more)
 
 
-def quota(at: float, node: str, before: int, after: int, **more: Any) -> Act:
+def quota(at: float, node: str, before: int, after: int, **more: Any) -> AgentAction:
     """A quota of best effort, in cores."""
     reason = "Suppressed" if after < before else "SuppressionEased"
     said = {"subject": TIER, "knob": "cpu.quota", "before": str(100_000 * before), "after": str(100_000 * after)}
     return act(at, node, "cpu-suppress", reason, **{"outcome": "written", **said, **more})
 
 
-def acts(end: float) -> list[Act]:
+def acts(end: float) -> list[AgentAction]:
     """node-000: suppress, burst, eviction, interference; node-001: a dry run; node-002: one act with markup in it."""
     dry = {"outcome": "would-write", "dry": True}
     burst = {"subject": "kubepods/a", "knob": "cpu.quota", "before": "100000", "after": "120000", "outcome": "written"}
@@ -62,4 +62,4 @@ def fill(store: Store, end: float, **told: Any) -> None:
     """Keep all of it in a store."""
     gathering = Gathering(end, sources=("Events of the cluster",), **{"agents": 3, "dry_agents": 1, **told})
     both = (lanes(end), lanes(end, "node-001", dry=True))
-    keep(store, Found(tuple(acts(end)), both, gathering), Keep(end))
+    keep(store, EnforcementHistory(tuple(acts(end)), both, gathering), Retention(end))

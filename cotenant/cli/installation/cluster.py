@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.cli.installation.manifests import Manifest
-from cotenant.cli.installation.plan import Seen, Step, is_ours
+from cotenant.cli.installation.plan import InstallStep, ObservedManifest, is_ours
 from cotenant.edges.kube import KubeClient, Writer
 from cotenant.model.errors import ClusterAbsent, ClusterError, ClusterForbidden, ClusterInvalid
 from cotenant.model.intent import Apply
@@ -20,11 +20,11 @@ WAIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
 
 
-def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress) -> list[Seen]:
+def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress) -> list[ObservedManifest]:
     """Each shipped object as it is, and as it would be; nothing is written."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     progress.stage("looking at the cluster", len(shipped))
-    observations: list[Seen] = []
+    observations: list[ObservedManifest] = []
     absent: set[str] = set()
     for manifest in shipped:
         observation = _seen(writer, manifest, absent)
@@ -35,7 +35,7 @@ def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress)
     return observations
 
 
-def install(client: KubeClient, steps: Sequence[Step], progress: Progress) -> None:
+def install(client: KubeClient, steps: Sequence[InstallStep], progress: Progress) -> None:
     """Send every step that writes, then wait until the API serves the new kinds."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     writing = [step for step in steps if step.writes]
@@ -73,7 +73,7 @@ def await_served(client: KubeClient, manifest: Manifest) -> None:
 
 
 def wait_until(met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Look again and again; ClusterError when it does not come true in time."""
+    """Poll until it is true; ClusterError when the time is over."""
     end = time.monotonic() + seconds
     while not met():
         if time.monotonic() > end:
@@ -81,12 +81,12 @@ def wait_until(met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS
         time.sleep(_PAUSE_SECONDS)
 
 
-def _seen(writer: Writer, manifest: Manifest, absent: set[str]) -> Seen:
+def _seen(writer: Writer, manifest: Manifest, absent: set[str]) -> ObservedManifest:
     """One object; in a namespace that is to be created yet, the server cannot try it."""
     try:
         live = writer.client.get(manifest.address.path)
         if (live is not None and not is_ours(live)) or manifest.address.namespace in absent:
-            return Seen(manifest, live)
-        return Seen(manifest, live, writer.send(intent(manifest), dry_run=True))
+            return ObservedManifest(manifest, live)
+        return ObservedManifest(manifest, live, writer.send(intent(manifest), dry_run=True))
     except (ClusterForbidden, ClusterInvalid, ClusterAbsent) as error:
-        return Seen(manifest, None, refusal=f"{error.message.rstrip('.')}. {error.fix}".strip())
+        return ObservedManifest(manifest, None, refusal=f"{error.message.rstrip('.')}. {error.fix}".strip())

@@ -30,7 +30,7 @@ STEPS: Final = Schema(
 )
 
 
-class State(StrEnum):
+class StepState(StrEnum):
     """What becomes of one object."""
 
     CREATE = "create"
@@ -45,7 +45,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedManifest:
     """What is known of one object: as it is (None when absent), as it would be after an apply, or why it would not."""
 
     manifest: Manifest
@@ -55,17 +55,17 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class InstallStep:
     """What an installation does to one object."""
 
     manifest: Manifest
-    state: State
+    state: StepState
     note: str = ""
 
     @property
     def writes(self) -> bool:
         """Whether it sends anything."""
-        return self.state in (State.CREATE, State.CHANGE)
+        return self.state in (StepState.CREATE, StepState.CHANGE)
 
     def row(self) -> dict[str, str]:
         """Cells of `STEPS`."""
@@ -78,18 +78,20 @@ class Step:
         }
 
 
-def judged(observed: Seen) -> Step:
+def judged(observed: ObservedManifest) -> InstallStep:
     """What to do with one object."""
     manifest, live = observed.manifest, observed.live
     if live is not None and not is_ours(live):
         lacks = needs(manifest, live)
-        return Step(manifest, State.LACKING if lacks else State.FOREIGN, shortened(lacks) or "not ours, left alone")
+        return InstallStep(
+            manifest, StepState.LACKING if lacks else StepState.FOREIGN, shortened(lacks) or "not ours, left alone"
+        )
     if observed.refusal:
-        return Step(manifest, State.REFUSED, observed.refusal)
+        return InstallStep(manifest, StepState.REFUSED, observed.refusal)
     if live is None:
-        return Step(manifest, State.CREATE)
+        return InstallStep(manifest, StepState.CREATE)
     changed = list(differences(own_part(live), own_part(observed.preview or live)))
-    return Step(manifest, State.CHANGE if changed else State.UNCHANGED, shortened(changed))
+    return InstallStep(manifest, StepState.CHANGE if changed else StepState.UNCHANGED, shortened(changed))
 
 
 def is_ours(body: Mapping[str, Any]) -> bool:

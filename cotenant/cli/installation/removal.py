@@ -69,14 +69,14 @@ class Removal:
         }
 
 
-class _Named(msgspec.Struct):
+class _ObjectMeta(msgspec.Struct):
     name: str
     namespace: str = ""
     labels: dict[str, str] | None = None
 
 
-class _Object(msgspec.Struct):
-    metadata: _Named
+class _HeldObject(msgspec.Struct):
+    metadata: _ObjectMeta
     type: str = ""
 
 
@@ -90,7 +90,7 @@ class _NodeMeta(msgspec.Struct, rename="camel"):
     managed_fields: list[_ManagedField] | None = None
 
 
-class _Node(msgspec.Struct):
+class _WrittenNode(msgspec.Struct):
     metadata: _NodeMeta
 
 
@@ -185,14 +185,14 @@ def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
     """How many objects of a definition are stored."""
     spec = definition["spec"]
     served = next(version["name"] for version in spec["versions"] if version["served"])
-    return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _Object))
+    return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _HeldObject))
 
 
 def _held(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
     """What is to be kept in a namespace of ours, as resource/name: what other people have there, and the audit log."""
     names = []
     for resource in _HOLDINGS:
-        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _Object):
+        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _HeldObject):
             name = f"{resource}/{item.metadata.name}"
             if name == f"{AUDIT_LOG.resource}/{AUDIT_LOG.name}" and namespace == AUDIT_LOG.namespace:
                 names += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
@@ -209,6 +209,6 @@ def _written(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
     removals = [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
     return removals + [
         Removal("nodes", Address("v1", "nodes", node.metadata.name), Fate.GIVE_BACK, "extended resources")
-        for node in client.list("/api/v1/nodes", _Node)
+        for node in client.list("/api/v1/nodes", _WrittenNode)
         if any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ())
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
+from cotenant.cli.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.model.errors import ClusterForbidden
 from cotenant.settings.kube import KubeSettings
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cotenant.edges.kube import KubeClient
 
 
-def probes(settings: KubeSettings) -> Iterator[Finding]:
+def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
     """Kubeconfig, then the API, then rights; each only when the one before went well."""
     from cotenant.edges.kube import connect
 
@@ -22,12 +22,12 @@ def probes(settings: KubeSettings) -> Iterator[Finding]:
         lambda: described(clients, connect(settings))
     )
     yield finding
-    if finding.state is not State.OK:
+    if finding.state is not ProbeState.OK:
         return
     try:
         answer = Probe("kubernetes api", f"GET /version at {clients[0].access.server}").run(lambda: version(clients[0]))
         yield answer
-        if answer.state is State.OK:
+        if answer.state is ProbeState.OK:
             yield Probe("kubernetes rights", "list one object of each kind that a scan reads").run(
                 lambda: rights(clients[0])
             )
@@ -36,25 +36,25 @@ def probes(settings: KubeSettings) -> Iterator[Finding]:
         clients[0].close()
 
 
-def described(clients: list[KubeClient], client: KubeClient) -> Outcome:
+def described(clients: list[KubeClient], client: KubeClient) -> ProbeOutcome:
     """Which cluster we would ask; keeps the client for the next probes."""
     clients.append(client)
     access = client.access
     description = f"{access.cluster} at {access.server}"
     if not access.verify:
-        return Outcome(
-            State.WARNING, f"{description}, its certificate is not verified", "Give certificate-authority-data."
+        return ProbeOutcome(
+            ProbeState.WARNING, f"{description}, its certificate is not verified", "Give certificate-authority-data."
         )
-    return Outcome(State.OK, description)
+    return ProbeOutcome(ProbeState.OK, description)
 
 
-def version(client: KubeClient) -> Outcome:
+def version(client: KubeClient) -> ProbeOutcome:
     """The API server answers and says its version."""
     answer = client.get("/version") or {}
-    return Outcome(State.OK, f"answers, version {answer.get('gitVersion', 'unknown')}")
+    return ProbeOutcome(ProbeState.OK, f"answers, version {answer.get('gitVersion', 'unknown')}")
 
 
-def rights(client: KubeClient) -> Outcome:
+def rights(client: KubeClient) -> ProbeOutcome:
     """What may be listed in all namespaces; one object is asked of each kind."""
     read = needed()
     refused = []
@@ -64,9 +64,9 @@ def rights(client: KubeClient) -> Outcome:
         except ClusterForbidden:
             refused.append(kind)
     if not refused:
-        return Outcome(State.OK, f"may list {', '.join(read)}")
+        return ProbeOutcome(ProbeState.OK, f"may list {', '.join(read)}")
     fix = f'Apply deploy/rbac/reader.yaml, or grant verbs ["list"] on {", ".join(refused)} in a ClusterRole.'
-    return Outcome(State.WARNING, f"may not list {', '.join(refused)}", fix)
+    return ProbeOutcome(ProbeState.WARNING, f"may not list {', '.join(refused)}", fix)
 
 
 def needed() -> dict[str, str]:
@@ -84,13 +84,13 @@ def kind_of(path: str) -> str:
     return resource if path.startswith("/api/") else f"{resource}.{group}"
 
 
-def discovered(client: KubeClient) -> Outcome:
+def discovered(client: KubeClient) -> ProbeOutcome:
     """Prometheus-compatible servers of the cluster, best first."""
     from cotenant.edges.kube.discovery import find_prometheus
 
     servers = find_prometheus(client)
     if not servers:
         fix = "Name one by --prometheus, or label its Service as its chart does."
-        return Outcome(State.WARNING, "no Service looks like Prometheus", fix)
+        return ProbeOutcome(ProbeState.WARNING, "no Service looks like Prometheus", fix)
     descriptions = (f"{c.flavour} {c.namespace}/{c.service}:{c.port}" for c in servers)
-    return Outcome(State.OK, ", ".join(descriptions))
+    return ProbeOutcome(ProbeState.OK, ", ".join(descriptions))

@@ -9,7 +9,7 @@ from enum import StrEnum
 from cotenant.cli.extras import in_words
 
 
-class State(StrEnum):
+class ProbeState(StrEnum):
     """How a probe ended. Only a failed required probe makes `cotenant doctor` fail."""
 
     OK = "ok"
@@ -19,20 +19,20 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """What a probe found, in one sentence; `fix` is one sentence or command, empty when all is well."""
 
-    state: State
+    state: ProbeState
     found: str
     fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeFinding:
     """A probe and its outcome."""
 
     probe: str
-    state: State
+    state: ProbeState
     required: bool
     tried: str
     found: str
@@ -41,7 +41,7 @@ class Finding:
     @property
     def fatal(self) -> bool:
         """Whether nothing works before this is mended."""
-        return self.required and self.state is State.FAILED
+        return self.required and self.state is ProbeState.FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,19 @@ class Probe:
     tried: str
     required: bool = False
 
-    def run(self, look: Callable[[], Outcome]) -> Finding:
+    def run(self, look: Callable[[], ProbeOutcome]) -> ProbeFinding:
         """Look; an error of ours is a finding with the error's own fix, any other one too: a doctor does not faint."""
         try:
             outcome = look()
         except Exception as error:  # noqa: BLE001 - reported as a finding
             outcome = self._troubled(error)
-        return Finding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)
+        return ProbeFinding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)
 
-    def _troubled(self, error: Exception) -> Outcome:
+    def _troubled(self, error: Exception) -> ProbeOutcome:
         translated = in_words(error)
         if translated is None:
             fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
-            return Outcome(State.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
-        return Outcome(State.FAILED if self.required else State.WARNING, translated.message, translated.fix)
+            return ProbeOutcome(ProbeState.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
+        return ProbeOutcome(
+            ProbeState.FAILED if self.required else ProbeState.WARNING, translated.message, translated.fix
+        )

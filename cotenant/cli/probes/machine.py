@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 
 from cotenant.cli.extras import PACKAGES, installed
-from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
-from cotenant.settings.load import Loaded, Source
+from cotenant.cli.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
+from cotenant.settings.load import Loaded, SettingSource
 from cotenant.settings.root import Settings
 
 OLDEST_PYTHON = (3, 11)
 
 
-def probes(load: Callable[[], Loaded[Settings]]) -> Iterator[Finding]:
+def probes(load: Callable[[], Loaded[Settings]]) -> Iterator[ProbeFinding]:
     """Python, packages, settings; `load` reads the settings as every command does."""
     yield Probe("python", "the interpreter's version", required=True).run(python)
     yield Probe("packages", "the installed packages of every extra", required=True).run(packages)
@@ -23,27 +23,29 @@ def probes(load: Callable[[], Loaded[Settings]]) -> Iterator[Finding]:
     )
 
 
-def python() -> Outcome:
+def python() -> ProbeOutcome:
     """Python is new enough."""
     interpreter = f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}"
     if sys.version_info < OLDEST_PYTHON:
-        return Outcome(State.FAILED, interpreter, "Install Python 3.11 or newer.")
-    return Outcome(State.OK, interpreter)
+        return ProbeOutcome(ProbeState.FAILED, interpreter, "Install Python 3.11 or newer.")
+    return ProbeOutcome(ProbeState.OK, interpreter)
 
 
-def packages() -> Outcome:
+def packages() -> ProbeOutcome:
     """Every extra is whole; a missing one only takes its commands away."""
     missing = {extra: [n for n in names if installed(n) is None] for extra, names in PACKAGES.items()}
     lacking = {extra: names for extra, names in missing.items() if names}
     if not lacking:
-        return Outcome(State.OK, f"complete: {', '.join(PACKAGES)}")
+        return ProbeOutcome(ProbeState.OK, f"complete: {', '.join(PACKAGES)}")
     detail = "; ".join(f"{extra} lacks {', '.join(names)}" for extra, names in lacking.items())
-    state = State.FAILED if {"base", "cli"} & set(lacking) else State.WARNING
-    return Outcome(state, detail, f'Install them: pip install "cotenant[{",".join(lacking)}]".')
+    state = ProbeState.FAILED if {"base", "cli"} & set(lacking) else ProbeState.WARNING
+    return ProbeOutcome(state, detail, f'Install them: pip install "cotenant[{",".join(lacking)}]".')
 
 
-def settings(loaded: Loaded[Settings]) -> Outcome:
+def settings(loaded: Loaded[Settings]) -> ProbeOutcome:
     """The settings load; says who set how many."""
-    counts = {s: sum(o.source is s for o in loaded.origins.values()) for s in Source if s is not Source.DEFAULT}
+    counts = {
+        s: sum(o.source is s for o in loaded.origins.values()) for s in SettingSource if s is not SettingSource.DEFAULT
+    }
     detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
-    return Outcome(State.OK, f"{len(loaded.origins)} settings: {detail}")
+    return ProbeOutcome(ProbeState.OK, f"{len(loaded.origins)} settings: {detail}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
+from cotenant.cli.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.edges.clock import Clock
 from cotenant.model.progress import Silent
 from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
@@ -23,7 +23,7 @@ _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SE
 """How much usage is asked for on trial, by a signal's step: at least one whole slot."""
 
 
-def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
+def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
     """Without an address nothing is tried; without an answer nothing further is asked.
 
     It looks where a scan looks: over the window, and at the newest sample where the server lags behind.
@@ -32,7 +32,7 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
     if not settings.prometheus.url:
         fix = "Name one: cotenant doctor --prometheus http://localhost:9090, or setting profiler.prometheus.url."
-        yield reach.run(lambda: Outcome(State.SKIPPED, "no address is set", fix))
+        yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, "no address is set", fix))
         return
     now = int(clock.now_seconds())
     names: set[str] = set()
@@ -48,7 +48,7 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[Finding]:
         source.close()
 
 
-def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_seconds: int) -> Iterator[Finding]:
+def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_seconds: int) -> Iterator[ProbeFinding]:
     """Probes of what is read; one source, so that the survey is asked for once."""
     window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
     yield Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
@@ -65,7 +65,7 @@ def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_second
     )
 
 
-def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> Outcome:
+def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> ProbeOutcome:
     """The server answers us; fills `names` with the metrics of the window."""
     from profiler.prometheus.promql import of_labels, selector
 
@@ -77,24 +77,24 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
         client.close()
     if not names:
         problem = f"{client.url} answers, but holds no metric of the last {settings.window_days} days"
-        return Outcome(State.FAILED, problem, "Check the address and the tenant.")
-    return Outcome(State.OK, f"{client.url} answers, {len(names)} metrics")
+        return ProbeOutcome(ProbeState.FAILED, problem, "Check the address and the tenant.")
+    return ProbeOutcome(ProbeState.OK, f"{client.url} answers, {len(names)} metrics")
 
 
-def present(names: set[str]) -> Outcome:
+def present(names: set[str]) -> ProbeOutcome:
     """Which needed metrics are missing, and what is lost without them."""
     from profiler.prometheus.parts import CPU
     from profiler.prometheus.survey import NEEDED
 
     missing = {metric: loss for metric, loss in NEEDED.items() if metric not in names}
     if not missing:
-        return Outcome(State.OK, f"all {len(NEEDED)} are there")
+        return ProbeOutcome(ProbeState.OK, f"all {len(NEEDED)} are there")
     detail = "; ".join(f"{metric}: {loss}" for metric, loss in missing.items())
-    state = State.FAILED if CPU in missing else State.WARNING  # a scan without CPU usage ends with an error
-    return Outcome(state, detail, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
+    state = ProbeState.FAILED if CPU in missing else ProbeState.WARNING  # a scan without CPU usage ends with an error
+    return ProbeOutcome(state, detail, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
 
 
-def interval(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
+def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     """The scrape interval that scan would work with, and how many containers it would read."""
     survey = source.survey(window)
     containers = sum(survey.population.containers.values())
@@ -102,25 +102,25 @@ def interval(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
         f"{survey.rates.scrape_seconds} s, {containers} containers in {len(survey.population.containers)} namespaces"
     )
     if not containers:
-        return Outcome(
-            State.FAILED, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
+        return ProbeOutcome(
+            ProbeState.FAILED, "no container has a CPU metric", "Check profiler.prometheus.labels and relabelling."
         )
     if survey.rates.scrape_seconds >= SLOW_SCRAPE_SECONDS:
-        return Outcome(State.WARNING, detail, "Scrape the kubelet every 60 s or faster to see short peaks.")
-    return Outcome(State.OK, detail)
+        return ProbeOutcome(ProbeState.WARNING, detail, "Scrape the kubelet every 60 s or faster to see short peaks.")
+    return ProbeOutcome(ProbeState.OK, detail)
 
 
-def freshness(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
+def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     """How far usage and kube-state-metrics lag behind; a scan reads the inventory of then, so it is no failure."""
     inventory = source.inventory(window[1], window)
     if source.lateness:
         fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads what is there up to then."
-        return Outcome(State.WARNING, "; ".join(source.lateness), fix)
+        return ProbeOutcome(ProbeState.WARNING, "; ".join(source.lateness), fix)
     running = sum(pod.running for pod in inventory.pods)
-    return Outcome(State.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
+    return ProbeOutcome(ProbeState.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
 
 
-def usage(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
+def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     """Whether the server answers every usage question of a scan, for a few slots."""
     from profiler.history import SignalSpan
 
@@ -131,12 +131,12 @@ def usage(source: PrometheusSource, window: tuple[int, int]) -> Outcome:
     values = sum(series.values.size for block in blocks for _, series in block.usage)
     if errors:
         lost = {hole.signal for block in blocks for hole in block.holes}
-        state = State.FAILED if Signal.CPU_USAGE_MEAN in lost else State.WARNING
-        return Outcome(state, "; ".join(error.message for error in errors), errors[0].fix)
-    return Outcome(State.OK, f"all are answered, {values} values")
+        state = ProbeState.FAILED if Signal.CPU_USAGE_MEAN in lost else ProbeState.WARNING
+        return ProbeOutcome(state, "; ".join(error.message for error in errors), errors[0].fix)
+    return ProbeOutcome(ProbeState.OK, f"all are answered, {values} values")
 
 
-def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int, int]) -> Outcome:
+def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int, int]) -> ProbeOutcome:
     """On how many days of the window that scan asks for the CPU metric is there."""
     from profiler.prometheus.decode import described
     from profiler.prometheus.survey import containers
@@ -151,8 +151,10 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int
     days_covered = max((len(values) for _, values in described(answer)), default=0)
     detail = f"containers are seen at {days_covered} of {days} daily looks"
     if days_covered < days:
-        return Outcome(State.WARNING, detail, "Recommendations rest on less history; raise Prometheus' retention.")
-    return Outcome(State.OK, detail)
+        return ProbeOutcome(
+            ProbeState.WARNING, detail, "Recommendations rest on less history; raise Prometheus' retention."
+        )
+    return ProbeOutcome(ProbeState.OK, detail)
 
 
 def _newest(source: PrometheusSource, window: tuple[int, int]) -> int:

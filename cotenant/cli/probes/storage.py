@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from cotenant.cli.probes.finding import Finding, Outcome, Probe, State
+from cotenant.cli.probes.finding import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.edges.clock import Clock
 from cotenant.model.errors import StoreError
 from cotenant.model.quantity import human_bytes
@@ -20,7 +20,7 @@ OLD_SECONDS: Final = DAY_SECONDS
 """History older than this is worth a hint; the dashboard's own marks come much earlier."""
 
 
-def probes(url: str, clock: Clock) -> Iterator[Finding]:
+def probes(url: str, clock: Clock) -> Iterator[ProbeFinding]:
     """The store as a place, then the history of every cluster in it."""
     folder = local_folder(url)
     if folder is None:
@@ -40,7 +40,7 @@ def local_folder(url: str) -> Path | None:
     return None if "://" in url else Path(url)
 
 
-def writable(folder: Path) -> Outcome:
+def writable(folder: Path) -> ProbeOutcome:
     """A file can be made where the store is, or will be made: nothing is created but that file, and it is removed."""
     place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     try:
@@ -51,28 +51,34 @@ def writable(folder: Path) -> Outcome:
         raise StoreError(f"{place} cannot be written: {error.strerror}", fix=fix) from error
     detail = f"{folder} {'is' if place == folder else 'will be made and is'} writable, {human_bytes(free)} free"
     if free < LITTLE_ROOM_BYTES:
-        return Outcome(State.WARNING, detail, "Make room: 1,000 workloads over 14 days need some hundred MiB.")
-    return Outcome(State.OK, detail)
+        return ProbeOutcome(
+            ProbeState.WARNING, detail, "Make room: 1,000 workloads over 14 days need some hundred MiB."
+        )
+    return ProbeOutcome(ProbeState.OK, detail)
 
 
-def listed(url: str) -> Outcome:
+def listed(url: str) -> ProbeOutcome:
     """A remote store answers a listing; writing is not tried there, because an object may cost or be kept for ever."""
     from cotenant.edges.store import Store
 
-    return Outcome(State.OK, f"{url} answers, {len(Store.clusters(url))} clusters; writing was not tried")
+    return ProbeOutcome(ProbeState.OK, f"{url} answers, {len(Store.clusters(url))} clusters; writing was not tried")
 
 
-def history(url: str, now_seconds: float) -> Outcome:
+def history(url: str, now_seconds: float) -> ProbeOutcome:
     """How much history each cluster has, how old it is, what was lost and what the last pull complained about."""
     from cotenant.edges.store import Store
 
     names = Store.clusters(url)
     if not names:
-        return Outcome(State.SKIPPED, "nothing is stored yet", "Run cotenant scan --prometheus URL, or cotenant demo.")
+        return ProbeOutcome(
+            ProbeState.SKIPPED, "nothing is stored yet", "Run cotenant scan --prometheus URL, or cotenant demo."
+        )
     described = [describe(Store(url, name), now_seconds) for name in names]
     troubled = any(trouble for _, trouble in described)
     fix = "Run cotenant scan again; what it says about the source names the cause." if troubled else ""
-    return Outcome(State.WARNING if troubled else State.OK, "; ".join(line for line, _ in described), fix)
+    return ProbeOutcome(
+        ProbeState.WARNING if troubled else ProbeState.OK, "; ".join(line for line, _ in described), fix
+    )
 
 
 def describe(store: object, now_seconds: float) -> tuple[str, bool]:

@@ -7,7 +7,7 @@ one, on purpose: CEL rules and formats, defaults of built-in kinds, admission bu
 controllers, graceful deletion.
 """
 
-from cotenant.sim.api_server.rights import ADMINISTRATOR, Account, Rule
+from cotenant.sim.api_server.rights import ADMINISTRATOR, AccessRule, Account
 from cotenant.sim.api_server.server import EmbeddedServer
 
-__all__ = ["ADMINISTRATOR", "Account", "EmbeddedServer", "Rule"]
+__all__ = ["ADMINISTRATOR", "AccessRule", "Account", "EmbeddedServer"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from cotenant.sim.api_server.schema import ANY, Schema
+from cotenant.sim.api_server.schema import ANY, FieldSchema
 
 _FIELD: Final = re.compile(r"([\w$]+)(<>|\[[^\]]*\])?([#%@?]|:\w+)?")
 _SCALARS: Final = {"": "string", "#": "integer", "%": "boolean", "@": "quantity"}
@@ -25,41 +25,41 @@ class BuiltIn:
         """Reads the table; types are built when asked for."""
         text = re.sub(r"\n +", " ", _TABLE.strip())
         self._lines = dict(line.split(" = ") for line in text.splitlines())
-        self._types: dict[str, Schema] = {}
+        self._types: dict[str, FieldSchema] = {}
 
-    def type(self, name: str) -> Schema:
+    def type(self, name: str) -> FieldSchema:
         """A type of the table."""
         if name not in self._types:
             atomic = f"{name}!" in self._lines
             fields = [self._field(word) for word in self._lines[f"{name}!" if atomic else name].split()]
-            self._types[name] = Schema("object", fields=dict(fields), atomic=atomic)
+            self._types[name] = FieldSchema("object", fields=dict(fields), atomic=atomic)
         return self._types[name]
 
-    def kind(self, name: str) -> Schema:
+    def kind(self, name: str) -> FieldSchema:
         """A kind's objects: its type with apiVersion, kind and metadata."""
-        text = Schema("scalar", "string")
+        text = FieldSchema("scalar", "string")
         head = {"apiVersion": text, "kind": text, "metadata": self.type("ObjectMeta")}
-        return Schema("object", fields={**head, **self.type(name).fields})
+        return FieldSchema("object", fields={**head, **self.type(name).fields})
 
-    def _field(self, word: str) -> tuple[str, Schema]:
+    def _field(self, word: str) -> tuple[str, FieldSchema]:
         match = _FIELD.fullmatch(word)
         assert match, f"{word!r} is not in the table's notation"
         name, container, kind = match[1], match[2] or "", match[3] or ""
         inner = self._inner(kind)
         if container == "<>":
-            return name, Schema("object", values=inner)
+            return name, FieldSchema("object", values=inner)
         return name, _listed(container[1:-1], inner) if container else inner
 
-    def _inner(self, kind: str) -> Schema:
+    def _inner(self, kind: str) -> FieldSchema:
         if kind == "?":
             return ANY
-        return self.type(kind[1:]) if kind.startswith(":") else Schema("scalar", _SCALARS[kind])
+        return self.type(kind[1:]) if kind.startswith(":") else FieldSchema("scalar", _SCALARS[kind])
 
 
-def _listed(keys: str, items: Schema) -> Schema:
+def _listed(keys: str, items: FieldSchema) -> FieldSchema:
     if keys in ("", "*"):
-        return Schema("list", items=items, is_set=keys == "*")
-    return Schema("list", items=items, keys=tuple(_key(part) for part in keys.split(",")))
+        return FieldSchema("list", items=items, is_set=keys == "*")
+    return FieldSchema("list", items=items, keys=tuple(_key(part) for part in keys.split(",")))
 
 
 def _key(part: str) -> tuple[str, Any]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cotenant.sim.api_server.kinds import Kind
+from cotenant.sim.api_server.kinds import ApiKind
 from cotenant.sim.api_server.schema import Json
-from cotenant.sim.api_server.verbs import Call
+from cotenant.sim.api_server.verbs import ApiCall
 from cotenant.sim.api_server.watching import Stream
 
 CORE_NAMES: Final[Mapping[str, str]] = {
@@ -28,12 +28,12 @@ CORE_NAMES: Final[Mapping[str, str]] = {
 EVENTS_NAMES: Final = {core: name for name, core in CORE_NAMES.items()}
 
 
-def is_core_event(kind: Kind) -> bool:
+def is_core_event(kind: ApiKind) -> bool:
     """Whether a kind is the view that this module gives."""
     return (kind.group, kind.plural) == ("", "events")
 
 
-def to_events_group(call: Call, kind: Kind) -> Call:
+def to_events_group(call: ApiCall, kind: ApiKind) -> ApiCall:
     """The call on `v1` as one on `events.k8s.io/v1`, whose kind is given."""
     selector = call.query.get("fieldSelector", "")
     for core, name in EVENTS_NAMES.items():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from cotenant.sim.api_server.schema import ANY, Json, Schema, canonical
+from cotenant.sim.api_server.schema import ANY, FieldSchema, Json, canonical
 
 Element: TypeAlias = tuple[str, str]
 Path: TypeAlias = tuple[Element, ...]
@@ -20,12 +20,12 @@ EMPTY: Final[FieldSet] = frozenset()
 _MISSING: Final = object()
 
 
-def fields_of(schema: Schema, value: Any) -> FieldSet:
+def fields_of(schema: FieldSchema, value: Any) -> FieldSet:
     """All fields that an applied configuration speaks of."""
     return frozenset(_fields(schema, value, ()))
 
 
-def _fields(schema: Schema, value: Any, at: Path) -> Iterator[Path]:
+def _fields(schema: FieldSchema, value: Any, at: Path) -> Iterator[Path]:
     if schema.merges_map(value):
         for name, child in value.items():
             here = (*at, ("f", name))
@@ -50,14 +50,14 @@ class Difference:
     modified: set[Path] = field(default_factory=set)
 
 
-def difference(schema: Schema, old: Any, new: Any) -> Difference:
+def difference(schema: FieldSchema, old: Any, new: Any) -> Difference:
     """What changed from `old` to `new`; containers that came or went count beside their content."""
     changes = Difference()
     _compare(schema, old, new, (), changes)
     return changes
 
 
-def _compare(schema: Schema, old: Any, new: Any, at: Path, changes: Difference) -> None:
+def _compare(schema: FieldSchema, old: Any, new: Any, at: Path, changes: Difference) -> None:
     before_parts, after_parts = _parts(schema, old, new), _parts(schema, new, old)
     atomic = before_parts is None or after_parts is None
     if atomic and (_MISSING in (old, new) or old != new or isinstance(old, bool) != isinstance(new, bool)):
@@ -70,7 +70,7 @@ def _compare(schema: Schema, old: Any, new: Any, at: Path, changes: Difference) 
         _note(old, new, at, changes)
 
 
-def _parts(schema: Schema, value: Any, other: Any) -> list[tuple[Element, Any]] | None:
+def _parts(schema: FieldSchema, value: Any, other: Any) -> list[tuple[Element, Any]] | None:
     """As `_children`; what is missing or null is an empty container when its counterpart is a container."""
     if value is _MISSING or value is None:
         return None if _children(schema, other) is None else []
@@ -81,7 +81,7 @@ def _note(old: Any, new: Any, at: Path, changes: Difference) -> None:
     (changes.added if old is _MISSING else changes.removed if new is _MISSING else changes.modified).add(at)
 
 
-def _children(schema: Schema, value: Any) -> list[tuple[Element, Any]] | None:
+def _children(schema: FieldSchema, value: Any) -> list[tuple[Element, Any]] | None:
     """A mergeable value's parts; None for a value that is merged whole."""
     if schema.merges_map(value):
         return [(("f", name), child) for name, child in value.items()]
@@ -90,12 +90,12 @@ def _children(schema: Schema, value: Any) -> list[tuple[Element, Any]] | None:
     return None
 
 
-def without(schema: Schema, value: Any, paths: Iterable[Path]) -> Any:
+def without(schema: FieldSchema, value: Any, paths: Iterable[Path]) -> Any:
     """The value without the given fields; a container that becomes empty becomes null."""
     return _without(schema, value, _trie(paths))
 
 
-def _without(schema: Schema, value: Any, trie: Trie) -> Any:
+def _without(schema: FieldSchema, value: Any, trie: Trie) -> Any:
     children = _children(schema, value)
     if not children:
         return value
@@ -116,7 +116,7 @@ def _without(schema: Schema, value: Any, trie: Trie) -> Any:
     )
 
 
-def with_parents(schema: Schema, paths: Iterable[Path]) -> FieldSet:
+def with_parents(schema: FieldSchema, paths: Iterable[Path]) -> FieldSet:
     """The paths and every declared field above them."""
     field_set = set()
     for path in paths:

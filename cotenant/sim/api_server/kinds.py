@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotenant.sim.api_server.builtin import BuiltIn
-from cotenant.sim.api_server.schema import Json, Schema, from_openapi
+from cotenant.sim.api_server.schema import FieldSchema, Json, from_openapi
 from cotenant.sim.api_server.state import Collection
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ApiKind:
     """One served kind in one version."""
 
     group: str
     version: str
     plural: str
     name: str
-    schema: Schema = field(compare=False)
+    schema: FieldSchema = field(compare=False)
     namespaced: bool = True
     subresources: tuple[str, ...] = ()
     generations: bool = False
@@ -69,7 +69,7 @@ apiextensions.k8s.io/v1 customresourcedefinitions=CustomResourceDefinition*+ sta
 """
 
 
-def built_in() -> Iterator[Kind]:
+def built_in() -> Iterator[ApiKind]:
     """The kinds served from the start."""
     types = BuiltIn()
     for line in _SERVED.strip().splitlines():
@@ -77,7 +77,7 @@ def built_in() -> Iterator[Kind]:
         group, _, version = api_version.rpartition("/")
         plural, _, marked = resource.partition("=")
         name, _, source = marked.rstrip("*+").partition("@")
-        yield Kind(
+        yield ApiKind(
             *(group, version, plural, name, types.kind(source or name)),
             namespaced="*" not in marked,
             subresources=tuple(word for word in rest if not word.startswith(",")),
@@ -86,13 +86,13 @@ def built_in() -> Iterator[Kind]:
         )
 
 
-def of_definition(definition: Json) -> Iterator[Kind]:
+def of_definition(definition: Json) -> Iterator[ApiKind]:
     """The kinds that a CustomResourceDefinition's served versions add."""
     spec, metadata = definition["spec"], BuiltIn().type("ObjectMeta")
     names = spec["names"]
     for version in spec["versions"]:
         if version.get("served"):
-            yield Kind(
+            yield ApiKind(
                 *(spec["group"], version["name"], names["plural"], names["kind"]),
                 from_openapi((version.get("schema") or {}).get("openAPIV3Schema") or {}, metadata),
                 namespaced=spec["scope"] == "Namespaced",

@@ -22,7 +22,7 @@ from cotenant.sim.api_server.fields import (
     with_parents,
     without,
 )
-from cotenant.sim.api_server.schema import ANY, Schema
+from cotenant.sim.api_server.schema import ANY, FieldSchema
 
 _SERVERS_OWN: Final = ("name", "namespace", "creationTimestamp", "resourceVersion", "uid", "selfLink", "generation")
 _UNOWNED: Final[FieldSet] = frozenset(
@@ -35,7 +35,7 @@ _OF_STATUS: Final = (_STATUS, ("f", "metadata"))
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Manager:
+class FieldManager:
     """One entry of managedFields."""
 
     name: str
@@ -50,30 +50,30 @@ class Manager:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedFields:
     """An entry's fields and when they last changed."""
 
     fields: FieldSet
     time: str
 
 
-Owners = dict[Manager, Owned]
+Owners = dict[FieldManager, OwnedFields]
 
 
 class FieldConflict(Exception):
     """Fields that others own, by manager."""
 
-    def __init__(self, conflicts: Mapping[Manager, FieldSet]) -> None:
+    def __init__(self, conflicts: Mapping[FieldManager, FieldSet]) -> None:
         super().__init__("conflict")
         self.conflicts = conflicts
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class ManagedWrite:
     """One write: who, when, and which fields it may own (None = all)."""
 
-    schema: Schema
-    manager: Manager
+    schema: FieldSchema
+    manager: FieldManager
     time: str
     force: bool = False
 
@@ -87,13 +87,13 @@ class Write:
         )
 
 
-def applied(write: Write, live: Any, configuration: Any, owners: Owners) -> tuple[Any, Owners]:
+def applied(write: ManagedWrite, live: Any, configuration: Any, owners: Owners) -> tuple[Any, Owners]:
     """The object and its owners after a server-side apply; FieldConflict when not forced."""
     schema, before = write.schema, owners.get(write.manager)
     merged_object = merged(schema, live, configuration)
     last = before.fields if before else EMPTY
     mine = write.may_own(fields_of(schema, configuration))
-    claimed = {**owners, write.manager: Owned(mine, write.time)}
+    claimed = {**owners, write.manager: OwnedFields(mine, write.time)}
     if last:
         merged_object = _given_up(schema, merged_object, last, (owned.fields for owned in claimed.values()))
     after = _contested(write, live, merged_object, claimed)
@@ -104,20 +104,22 @@ def applied(write: Write, live: Any, configuration: Any, owners: Owners) -> tupl
     return merged_object, after
 
 
-def updated(write: Write, old: Any, new: Any, owners: Owners) -> Owners:
+def updated(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
     """The owners after any other write: its manager owns what it changed."""
     changes = difference(write.schema, old, new)
     others = _contested(replace(write, force=True), old, new, owners)
-    before = others.get(write.manager, Owned(EMPTY, write.time))
+    before = others.get(write.manager, OwnedFields(EMPTY, write.time))
     mine = write.may_own((before.fields - changes.removed) | changes.modified | changes.added)
     if mine:
-        others[write.manager] = before if mine == before.fields and not changes.modified else Owned(mine, write.time)
+        others[write.manager] = (
+            before if mine == before.fields and not changes.modified else OwnedFields(mine, write.time)
+        )
     else:
         others.pop(write.manager, None)
     return others
 
 
-def _contested(write: Write, old: Any, new: Any, owners: Owners) -> Owners:
+def _contested(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
     """Others lose what this write changed or removed; without force a change of theirs is a conflict."""
     changes = difference(write.schema, old, new)
     taken = write.may_own(changes.modified | changes.added)
@@ -130,7 +132,7 @@ def _contested(write: Write, old: Any, new: Any, owners: Owners) -> Owners:
     return {m: o for m, o in {**remaining, **mine}.items() if o.fields}
 
 
-def _given_up(schema: Schema, value: Any, last: FieldSet, claimed: Iterable[FieldSet]) -> Any:
+def _given_up(schema: FieldSchema, value: Any, last: FieldSet, claimed: Iterable[FieldSet]) -> Any:
     """Without the fields of the last apply that nobody claims any more."""
     everything = with_parents(schema, fields_of(schema, value))
     rest = without(schema, value, with_parents(schema, last))
@@ -142,7 +144,7 @@ def _given_up(schema: Schema, value: Any, last: FieldSet, claimed: Iterable[Fiel
     return without(schema, value, abandoned & with_parents(schema, last))
 
 
-def merged(schema: Schema, live: Any, config: Any) -> Any:
+def merged(schema: FieldSchema, live: Any, config: Any) -> Any:
     """The live value with what the configuration says."""
     if schema.merges_map(config) and schema.merges_map(live):
         both = {name: merged(schema.child(name), live[name], config[name]) for name in config if name in live}
@@ -152,7 +154,7 @@ def merged(schema: Schema, live: Any, config: Any) -> Any:
     return config
 
 
-def _merged_list(schema: Schema, live: list[Any], config: list[Any]) -> list[Any]:
+def _merged_list(schema: FieldSchema, live: list[Any], config: list[Any]) -> list[Any]:
     mine = {schema.element(item): item for item in config}
     theirs = {schema.element(item): item for item in live}
     rest = iter(theirs)
@@ -196,8 +198,8 @@ def managed_fields(owners: Owners) -> list[dict[str, Any]]:
 def owners_of(item: Any) -> Owners:
     """The owners that an object's managedFields record."""
     return {
-        Manager(entry["manager"], entry["operation"], entry.get("subresource", ""), entry["apiVersion"]): Owned(
-            from_fields_v1(entry["fieldsV1"]), entry["time"]
-        )
+        FieldManager(
+            entry["manager"], entry["operation"], entry.get("subresource", ""), entry["apiVersion"]
+        ): OwnedFields(from_fields_v1(entry["fieldsV1"]), entry["time"])
         for entry in item["metadata"].get("managedFields", [])
     }

@@ -11,7 +11,7 @@ from cotenant.sim.api_server.schema import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AccessRule:
     """Verbs on resources of API groups; "*" is all. A subresource is named as `pods/resize`."""
 
     verbs: tuple[str, ...]
@@ -32,7 +32,7 @@ class Account:
     """A user and what they may do."""
 
     name: str
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AccessRule, ...] = ()
     groups: tuple[str, ...] = ()
 
     def allows(self, verb: str, group: str, resource: str, namespace: str = "") -> bool:
@@ -42,11 +42,11 @@ class Account:
 
 AUTHENTICATED: Final = "system:authenticated"
 """Group of everybody who has a token."""
-ADMINISTRATOR = Account("administrator", (Rule(("*",), ("*",), ("*",)),))
+ADMINISTRATOR = Account("administrator", (AccessRule(("*",), ("*",), ("*",)),))
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AccessRequest:
     """What is asked to be allowed."""
 
     verb: str

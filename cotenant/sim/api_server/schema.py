@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Schema:
+class FieldSchema:
     """One field's type.
 
     shape: "object", "list", "scalar" or "any" (nothing known: maps merge key by key, lists are one value).
@@ -24,9 +24,9 @@ class Schema:
 
     shape: str = "any"
     scalar: str = ""
-    fields: Mapping[str, Schema] = field(default_factory=dict)
-    values: Schema | None = None
-    items: Schema | None = None
+    fields: Mapping[str, FieldSchema] = field(default_factory=dict)
+    values: FieldSchema | None = None
+    items: FieldSchema | None = None
     atomic: bool = False
     keys: tuple[tuple[str, Any], ...] = ()
     is_set: bool = False
@@ -34,7 +34,7 @@ class Schema:
     required: tuple[str, ...] = ()
     limits: Mapping[str, Any] = field(default_factory=dict)
 
-    def child(self, name: str) -> Schema:
+    def child(self, name: str) -> FieldSchema:
         """Type of a field or of a map's value; ANY where nothing is declared."""
         return self.fields.get(name) or self.values or ANY
 
@@ -63,7 +63,7 @@ class Schema:
         return "k", canonical(keys)
 
 
-ANY: Final = Schema()
+ANY: Final = FieldSchema()
 
 
 def canonical(value: Any) -> str:
@@ -71,7 +71,7 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def from_openapi(node: Json, metadata: Schema | None = None) -> Schema:
+def from_openapi(node: Json, metadata: FieldSchema | None = None) -> FieldSchema:
     """A CRD's openAPIV3Schema; `metadata` is the type of the root's metadata."""
     fields = {name: from_openapi(child) for name, child in (node.get("properties") or {}).items()}
     if metadata:
@@ -81,7 +81,7 @@ def from_openapi(node: Json, metadata: Schema | None = None) -> Schema:
     names = node.get("x-kubernetes-list-map-keys", ()) if list_type == "map" else ()
     of_items = (items or {}).get("properties") or {}
     is_open = bool(node.get("x-kubernetes-preserve-unknown-fields")) or extra is True
-    return Schema(
+    return FieldSchema(
         shape=_shape(node),
         scalar="" if node.get("x-kubernetes-int-or-string") else node.get("type", ""),
         fields=fields,
@@ -96,7 +96,7 @@ def from_openapi(node: Json, metadata: Schema | None = None) -> Schema:
     )
 
 
-_STRING: Final = Schema("scalar", "string")
+_STRING: Final = FieldSchema("scalar", "string")
 _LIMITS: Final = (
     *("enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "nullable", "default"),
 )
@@ -112,7 +112,7 @@ def _shape(node: Json) -> str:
     return "scalar" if kind or node.get("x-kubernetes-int-or-string") else "any"
 
 
-def unknown_fields(schema: Schema, value: Any, at: str = "") -> Iterator[str]:
+def unknown_fields(schema: FieldSchema, value: Any, at: str = "") -> Iterator[str]:
     """Paths that the schema does not declare, as `spec.template.spec.containers[0].nme`."""
     if isinstance(value, dict):
         for name, child in value.items():
@@ -126,7 +126,7 @@ def unknown_fields(schema: Schema, value: Any, at: str = "") -> Iterator[str]:
             yield from unknown_fields(schema.items, item, f"{at}[{index}]")
 
 
-def pruned(schema: Schema, value: Any) -> Any:
+def pruned(schema: FieldSchema, value: Any) -> Any:
     """The value without undeclared fields, and with declared defaults, which also replace nulls."""
     if isinstance(value, dict) and schema.shape == "object":
         declared = {name: pruned(schema.child(name), child) for name, child in value.items() if schema.declares(name)}
@@ -136,7 +136,7 @@ def pruned(schema: Schema, value: Any) -> Any:
     return value
 
 
-def compacted(schema: Schema, value: Any) -> Any:
+def compacted(schema: FieldSchema, value: Any) -> Any:
     """The value without nulls, empty lists and empty maps, which built-in kinds do not keep; empty objects stay."""
     if isinstance(value, dict):
         children = ((name, schema.child(name), compacted(schema.child(name), child)) for name, child in value.items())
@@ -146,11 +146,11 @@ def compacted(schema: Schema, value: Any) -> Any:
     return value
 
 
-def _dropped(schema: Schema, value: Any) -> bool:
+def _dropped(schema: FieldSchema, value: Any) -> bool:
     return value == [] or (value == {} and schema.values is not None)
 
 
-def _with_defaults(schema: Schema, declared: Json) -> Json:
+def _with_defaults(schema: FieldSchema, declared: Json) -> Json:
     for name, child in schema.fields.items():
         if "default" in child.limits and (name not in declared or declared[name] is None):
             declared[name] = pruned(child, json.loads(json.dumps(child.limits["default"])))

@@ -26,9 +26,9 @@ from cotenant.model.errors import StoreCorrupt
 from cotenant.sim.api_server.certificate import loopback
 from cotenant.sim.api_server.refusal import Refusal
 from cotenant.sim.api_server.rights import ADMINISTRATOR, Account
-from cotenant.sim.api_server.routing import Answer, Api, Request
+from cotenant.sim.api_server.routing import Api, ApiAnswer, EmbeddedRequest
 from cotenant.sim.api_server.schema import Json
-from cotenant.sim.api_server.state import KEEP, State
+from cotenant.sim.api_server.state import KEEP, ObjectState
 from cotenant.sim.api_server.verbs import APPLY, JSON_PATCH
 from cotenant.sim.api_server.watching import Stream
 
@@ -43,14 +43,14 @@ class EmbeddedServer:
         self, port: int = 0, clock: Clock | None = None, keep: int = KEEP, snapshot: Path | None = None
     ) -> None:
         """Binds at once. `keep`: changes that watches can go back to. `snapshot`: a file of `save` to begin with."""
-        self.state = State(keep)
+        self.state = ObjectState(keep)
         if snapshot and snapshot.exists():
             self.state.restore(*_loaded(snapshot))
         self.token = secrets.token_urlsafe(24)
         self.accounts: dict[str, Account] = {self.token: ADMINISTRATOR}
         self.api = Api(self.state, clock or SystemClock(), self.accounts.values)
-        handler = type("BoundHandler", (_Handler,), {"api": self.api, "accounts": self.accounts})
-        self._server = _Server(("127.0.0.1", port), handler)
+        handler = type("BoundHandler", (_ApiHandler,), {"api": self.api, "accounts": self.accounts})
+        self._server = _ApiHttpServer(("127.0.0.1", port), handler)
         self.authority, context = loopback()
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="api-server", daemon=True)
@@ -123,7 +123,7 @@ def _loaded(path: Path) -> tuple[int, dict[tuple[str, str], list[Json]]]:
         raise StoreCorrupt(f"{path} is no snapshot of the embedded API server: {error}") from error
 
 
-class _Server(ThreadingHTTPServer):
+class _ApiHttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
@@ -143,7 +143,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """No further question on what is still connected: its thread would go on answering whoever keeps it open."""
+        """Close open connections: their threads would go on answering clients that keep them."""
         with self._changing:
             for request in self._open:
                 with contextlib.suppress(OSError):
@@ -154,7 +154,7 @@ class _Server(ThreadingHTTPServer):
         """A client that hangs up is no error of ours."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ApiHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     api: ClassVar[Api]
@@ -172,22 +172,22 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             answer = self.api.answer(self._request())
         except Refusal as error:
-            answer = Answer(error.code, error.status())
+            answer = ApiAnswer(error.code, error.status())
         except Exception as error:  # noqa: BLE001 - whatever a request breaks, its client hears of it
-            answer = Answer(500, Refusal(500, f"{type(error).__name__}: {error}").status())
+            answer = ApiAnswer(500, Refusal(500, f"{type(error).__name__}: {error}").status())
         if isinstance(answer.body, dict):
             self._send(answer.code, json.dumps(answer.body).encode(), warnings=answer.warnings)
         else:
             self._stream(answer.body)
 
-    def _request(self) -> Request:
+    def _request(self) -> EmbeddedRequest:
         text = self._body()
         split = urlsplit(self.path)
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token not in self.accounts:
             raise Refusal(401, "Unauthorized")
         content_type = self.headers.get("Content-Type", "").partition(";")[0].strip()
-        return Request(
+        return EmbeddedRequest(
             *(self.command, split.path, self.accounts[token], dict(parse_qsl(split.query)), content_type),
             _parsed(text, content_type),
             self.headers.get("User-Agent", "unknown").partition("/")[0],

@@ -23,7 +23,7 @@ KEEP: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoredChange:
     """One write: `before` is None for a creation, `after` None for a deletion."""
 
     version: int
@@ -33,11 +33,11 @@ class Change:
     after: Json | None
 
 
-Feed: TypeAlias = "SimpleQueue[Change | None]"
+Feed: TypeAlias = "SimpleQueue[StoredChange | None]"
 """Changes in order; None ends it."""
 
 
-class State:
+class ObjectState:
     """All objects of one server."""
 
     def __init__(self, keep: int = KEEP) -> None:
@@ -45,7 +45,7 @@ class State:
         self.lock = threading.RLock()
         self.version = 1
         self._objects: dict[Collection, dict[Key, Json]] = {}
-        self._history: deque[Change] = deque()
+        self._history: deque[StoredChange] = deque()
         self._changed: dict[Collection, int] = {}
         self._keep = keep
         self._oldest = 1
@@ -69,7 +69,7 @@ class State:
             self.version += 1
             stored = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
             objects = self._objects.setdefault(collection, {})
-            self._record(Change(self.version, collection, key, objects.get(key), stored))
+            self._record(StoredChange(self.version, collection, key, objects.get(key), stored))
             objects[key] = stored
             return stored
 
@@ -78,7 +78,7 @@ class State:
         with self.lock:
             self.version += 1
             removed = self._objects[collection].pop(key)
-            self._record(Change(self.version, collection, key, removed, None))
+            self._record(StoredChange(self.version, collection, key, removed, None))
 
     def at(self, collection: Collection, version: int) -> dict[Key, Json]:
         """The collection as it was at a version; 410 when that is no longer known."""
@@ -134,7 +134,7 @@ class State:
         if version < self._oldest:
             raise expired(version, self._oldest)
 
-    def _since(self, version: int) -> Iterator[Change]:
+    def _since(self, version: int) -> Iterator[StoredChange]:
         later = []
         for change in reversed(self._history):
             if change.version <= version:
@@ -142,7 +142,7 @@ class State:
             later.append(change)
         return reversed(later)
 
-    def _record(self, change: Change) -> None:
+    def _record(self, change: StoredChange) -> None:
         self._history.append(change)
         self._changed[change.collection] = change.version
         while len(self._history) > self._keep:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from cotenant.sim.api_server.schema import ANY, Schema, canonical
+from cotenant.sim.api_server.schema import ANY, FieldSchema, canonical
 
 _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str),
@@ -21,7 +21,7 @@ _LARGER: Final[dict[str, Callable[[Any], float]]] = {"minimum": float, "minLengt
 _SMALLER: Final[dict[str, Callable[[Any], float]]] = {"maximum": float, "maxLength": len, "maxItems": len}
 
 
-def wrong_types(schema: Schema, value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+def wrong_types(schema: FieldSchema, value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     """(path, what is wrong) of values that are not of the declared type; null passes as "not set"."""
     expected = {"object": "object", "list": "array"}.get(schema.shape, schema.scalar)
     if value is not None and expected and not _TYPES[expected](value):
@@ -34,7 +34,7 @@ def wrong_types(schema: Schema, value: Any, at: str = "") -> Iterator[tuple[str,
             yield from wrong_types(schema.items, item, f"{at}[{index}]")
 
 
-def violations(schema: Schema, value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+def violations(schema: FieldSchema, value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     """(path, what is wrong) of values of the right type that break a rule of the schema."""
     yield from _broken_limits(schema, value, at)
     if isinstance(value, dict):
@@ -48,10 +48,10 @@ def violations(schema: Schema, value: Any, at: str = "") -> Iterator[tuple[str, 
     elif isinstance(value, list):
         yield from _duplicates(schema, value, at)
         for index, item in enumerate(value):
-            yield from violations(schema.items or Schema(), item, f"{at}[{index}]")
+            yield from violations(schema.items or FieldSchema(), item, f"{at}[{index}]")
 
 
-def _broken_limits(schema: Schema, value: Any, at: str) -> Iterator[tuple[str, str]]:
+def _broken_limits(schema: FieldSchema, value: Any, at: str) -> Iterator[tuple[str, str]]:
     limits = schema.limits
     if value is None or not limits:
         return
@@ -68,7 +68,7 @@ def _broken_limits(schema: Schema, value: Any, at: str) -> Iterator[tuple[str, s
             yield at, f"Invalid value: {canonical(value)}: {at} in body should be at most {limits[name]}"
 
 
-def _duplicates(schema: Schema, value: list[Any], at: str) -> Iterator[tuple[str, str]]:
+def _duplicates(schema: FieldSchema, value: list[Any], at: str) -> Iterator[tuple[str, str]]:
     if schema.merges_list(value):
         elements = set()
         for index, item in enumerate(value):

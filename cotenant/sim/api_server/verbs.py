@@ -1,7 +1,7 @@
 """The verbs on objects: get, list, create, apply, patch, replace, delete. No others are served.
 
-A `Call` is a request after routing and authorisation; each verb reads the state, lets `writes` and `ownership` decide
-what the object becomes, and stores it, or with dryRun=All does not.
+An `ApiCall` is a request after routing and authorisation. Each verb reads the state, lets `writes` and `ownership`
+decide what the object becomes, and stores it, or with dryRun=All does not.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cotenant.edges.clock import Clock
 from cotenant.model.pod_request import added
 from cotenant.sim.api_server import admission
 from cotenant.sim.api_server.fields import shown
-from cotenant.sim.api_server.kinds import Kind
+from cotenant.sim.api_server.kinds import ApiKind
 from cotenant.sim.api_server.ownership import (
     FieldConflict,
-    Manager,
+    FieldManager,
+    ManagedWrite,
     Owners,
-    Write,
     applied,
     managed_fields,
     owners_of,
@@ -30,18 +30,18 @@ from cotenant.sim.api_server.ownership import (
 from cotenant.sim.api_server.refusal import Refusal, conflict, expired, not_found
 from cotenant.sim.api_server.schema import Json
 from cotenant.sim.api_server.selectors import by_fields, by_labels
-from cotenant.sim.api_server.state import Key, State
-from cotenant.sim.api_server.writes import Desk, timestamp
+from cotenant.sim.api_server.state import Key, ObjectState
+from cotenant.sim.api_server.writes import KindWriter, timestamp
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
 
 
 @dataclass(slots=True)
-class Call:
+class ApiCall:
     """One request for one kind's objects."""
 
-    kind: Kind
+    kind: ApiKind
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -55,10 +55,10 @@ class Call:
         """Where the object is."""
         return self.namespace, self.name
 
-    def manager(self, operation: str) -> Manager:
+    def manager(self, operation: str) -> FieldManager:
         """Who owns what this call writes."""
         name = self.query.get("fieldManager") or self.agent
-        return Manager(name, operation, self.subresource, self.kind.api_version)
+        return FieldManager(name, operation, self.subresource, self.kind.api_version)
 
     def selects(self) -> Callable[[Json], bool]:
         """Whether an object is among those asked for."""
@@ -73,27 +73,27 @@ class Call:
         )
 
 
-Stored = Callable[[Kind, Json | None, Json | None], None]
-"""Told (kind, before, after) of every stored change, under the state's lock."""
+Stored = Callable[[ApiKind, Json | None, Json | None], None]
+"""Called with (kind, before, after) for every stored change, under the state's lock."""
 
 
 class Verbs:
     """Acts on one state."""
 
-    def __init__(self, state: State, clock: Clock, stored: Stored) -> None:
+    def __init__(self, state: ObjectState, clock: Clock, stored: Stored) -> None:
         """Nothing happens yet."""
         self.state = state
         self._clock = clock
         self._stored = stored
 
-    def get(self, call: Call) -> Json:
+    def get(self, call: ApiCall) -> Json:
         """One object; 404."""
         item = self.state.get(call.kind.collection, call.key)
         if item is None:
             raise not_found(call.kind.resource, call.name)
         return _versioned(call.kind, item)
 
-    def list(self, call: Call) -> Json:
+    def list(self, call: ApiCall) -> Json:
         """A page of a collection: all pages of one list show one moment; 410 when that is forgotten."""
         limit = int(call.query.get("limit") or 0)
         with self.state.lock:
@@ -114,7 +114,7 @@ class Verbs:
             "items": [_versioned(call.kind, items[key]) for key in page],
         }
 
-    def create(self, call: Call) -> Json:
+    def create(self, call: ApiCall) -> Json:
         """POST: 409 when it exists."""
         body = _object(call, call.body)
         metadata = body["metadata"]
@@ -127,10 +127,10 @@ class Verbs:
                 raise Refusal(409, f'{call.kind.resource} "{call.name}" already exists', reason="AlreadyExists")
             desk = self._desk(call)
             created = desk.created({**body, "metadata": {**metadata, "managedFields": []}})
-            write = Write(call.kind.schema, call.manager("Update"), desk.now)
+            write = ManagedWrite(call.kind.schema, call.manager("Update"), desk.now)
             return self._put(call, None, created, updated(write, _bare(created), created, {}))
 
-    def apply(self, call: Call, subject: Callable[[], None]) -> tuple[Json, bool]:
+    def apply(self, call: ApiCall, subject: Callable[[], None]) -> tuple[Json, bool]:
         """Server-side apply; the object and whether it is new. `subject` refuses who may patch but not create."""
         body = _object(call, call.body)
         if not call.query.get("fieldManager"):
@@ -144,13 +144,13 @@ class Verbs:
             desk = self._desk(call)
             desk.checked(body, partial=True)
             force = call.query.get("force") == "true"
-            write = Write(call.kind.schema, call.manager("Apply"), desk.now, force)
+            write = ManagedWrite(call.kind.schema, call.manager("Apply"), desk.now, force)
             if live is None:
                 subject()
                 return self._applied_first(call, desk, write, body), True
             return self._applied(call, desk, write, live, body), False
 
-    def _applied_first(self, call: Call, desk: Desk, write: Write, body: Json) -> Json:
+    def _applied_first(self, call: ApiCall, desk: KindWriter, write: ManagedWrite, body: Json) -> Json:
         if call.subresource:
             raise not_found(call.kind.resource, call.name)
         if body["metadata"].get("uid"):
@@ -159,7 +159,7 @@ class Verbs:
         _, owners = applied(write, _bare(body), body, {})
         return self._put(call, None, desk.created(body), owners)
 
-    def _applied(self, call: Call, desk: Desk, write: Write, live: Json, body: Json) -> Json:
+    def _applied(self, call: ApiCall, desk: KindWriter, write: ManagedWrite, live: Json, body: Json) -> Json:
         config = {
             **body,
             "metadata": {k: v for k, v in body["metadata"].items() if k not in ("resourceVersion", "uid")},
@@ -171,7 +171,7 @@ class Verbs:
         condition = {name: body["metadata"][name] for name in ("resourceVersion", "uid") if name in body["metadata"]}
         return self._change(call, desk, live, {**result, "metadata": {**result["metadata"], **condition}}, owners)
 
-    def patch(self, call: Call) -> Json:
+    def patch(self, call: ApiCall) -> Json:
         """RFC 6902: all operations or none."""
         from jsonpatch import JsonPatch, JsonPatchException
         from jsonpointer import JsonPointerException
@@ -187,22 +187,25 @@ class Verbs:
                 raise Refusal(422, message) from error
             return self._update(call, live, new)
 
-    def replace(self, call: Call) -> Json:
+    def replace(self, call: ApiCall) -> Json:
         """PUT."""
         body = _object(call, call.body)
         _named_alike(call, body["metadata"])
         with self.state.lock:
             return self._update(call, self.get(call), body)
 
-    def _update(self, call: Call, live: Json, new: Json) -> Json:
+    def _update(self, call: ApiCall, live: Json, new: Json) -> Json:
         desk = self._desk(call)
         changed = desk.changed(live, new, call.subresource)
         owners = updated(
-            Write(call.kind.schema, call.manager("Update"), desk.now), _plain(live), _plain(changed), owners_of(live)
+            ManagedWrite(call.kind.schema, call.manager("Update"), desk.now),
+            _plain(live),
+            _plain(changed),
+            owners_of(live),
         )
         return self._put(call, live, changed, owners)
 
-    def bind(self, call: Call) -> Json:
+    def bind(self, call: ApiCall) -> Json:
         """POST pods/NAME/binding: the pod's node, once and for all; 409 when it has one or is another pod."""
         body = call.body if isinstance(call.body, dict) else {}
         node, uid = (body.get("target") or {}).get("name"), (body.get("metadata") or {}).get("uid")
@@ -222,13 +225,13 @@ class Verbs:
                 self._store(call, live, {**live, "spec": {**live["spec"], "nodeName": node}})
         return _done()
 
-    def evict(self, call: Call) -> Json:
+    def evict(self, call: ApiCall) -> Json:
         """POST pods/NAME/eviction: delete the pod; budgets are not looked at."""
         body = call.body if isinstance(call.body, dict) else {}
         self.delete(replace(call, body=body.get("deleteOptions") or {}))
         return _done()
 
-    def delete(self, call: Call) -> Json:
+    def delete(self, call: ApiCall) -> Json:
         """Remove an object, or mark it while finalizers hold it; 409 when a precondition does not hold."""
         with self.state.lock:
             live = self.get(call)
@@ -247,10 +250,10 @@ class Verbs:
             self._stored(call.kind, live, None)
             return _deleted(call, live)
 
-    def _change(self, call: Call, desk: Desk, live: Json, new: Json, owners: Owners) -> Json:
+    def _change(self, call: ApiCall, desk: KindWriter, live: Json, new: Json, owners: Owners) -> Json:
         return self._put(call, live, desk.changed(live, new, call.subresource), owners)
 
-    def _put(self, call: Call, live: Json | None, item: Json, owners: Owners) -> Json:
+    def _put(self, call: ApiCall, live: Json | None, item: Json, owners: Owners) -> Json:
         if live is None and call.kind.namespaced:
             self._require_namespace(call)
         if call.kind.resource == "pods" and (live is None or call.subresource == "resize"):
@@ -265,7 +268,7 @@ class Verbs:
                 return live
         return new if _dry(call) else self._store(call, live, new)
 
-    def _admitted(self, call: Call, live: Json | None, pod: Json) -> Json:
+    def _admitted(self, call: ApiCall, live: Json | None, pod: Json) -> Json:
         """The pod as LimitRanges make it; 403 when it breaks one or passes a quota, which counts it unless dry."""
         ranges = self._inside("limitranges", call.namespace)
         pod = admission.defaulted(pod, ranges) if live is None else pod
@@ -288,7 +291,7 @@ class Verbs:
     def _inside(self, plural: str, namespace: str) -> tuple[Json, ...]:
         return tuple(item for (place, _), item in self.state.items(("", plural)) if place == namespace)
 
-    def _store(self, call: Call, live: Json | None, new: Json) -> Json:
+    def _store(self, call: ApiCall, live: Json | None, new: Json) -> Json:
         stored = self.state.put(call.kind.collection, call.key, new)
         self._stored(call.kind, live, stored)
         if stored["metadata"].get("deletionTimestamp") and not stored["metadata"].get("finalizers"):
@@ -296,24 +299,24 @@ class Verbs:
             self._stored(call.kind, stored, None)
         return stored
 
-    def _require_namespace(self, call: Call) -> None:
+    def _require_namespace(self, call: ApiCall) -> None:
         if self.state.get(("", "namespaces"), ("", call.namespace)) is None:
             raise not_found("namespaces", call.namespace)
 
-    def _desk(self, call: Call) -> Desk:
+    def _desk(self, call: ApiCall) -> KindWriter:
         strict = call.query.get("fieldValidation") == "Strict"
-        return Desk(call.kind, timestamp(self._clock.now_seconds()), strict, call.warnings)
+        return KindWriter(call.kind, timestamp(self._clock.now_seconds()), strict, call.warnings)
 
 
 def _done() -> Json:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-def _dry(call: Call) -> bool:
+def _dry(call: ApiCall) -> bool:
     return call.query.get("dryRun") == "All"
 
 
-def _object(call: Call, body: Any) -> Json:
+def _object(call: ApiCall, body: Any) -> Json:
     """The body as an object of the call's kind; 400 otherwise."""
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
         raise Refusal(400, "the body is not an object")
@@ -332,7 +335,7 @@ def _object(call: Call, body: Any) -> Json:
     }
 
 
-def _named_alike(call: Call, metadata: Json) -> None:
+def _named_alike(call: ApiCall, metadata: Json) -> None:
     if metadata.get("namespace", "") != call.namespace:
         raise Refusal(400, "the namespace of the provided object does not match the namespace sent on the request")
     if not call.name:
@@ -374,14 +377,14 @@ def _field_conflict(error: FieldConflict) -> Refusal:
     return Refusal(409, f"Apply failed with {summary}: {detail}", causes=listed)
 
 
-def _deleted(call: Call, live: Json) -> Json:
+def _deleted(call: ApiCall, live: Json) -> Json:
     details = {"name": call.name, "kind": call.kind.plural, "uid": live["metadata"]["uid"]}
     if call.kind.group:
         details["group"] = call.kind.group
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def _versioned(kind: Kind, item: Json) -> Json:
+def _versioned(kind: ApiKind, item: Json) -> Json:
     """The object in the version that was asked for."""
     return item if item["apiVersion"] == kind.api_version else {**item, "apiVersion": kind.api_version}
 

@@ -1,7 +1,7 @@
 """A watch: what already is when no version is given, then every change in order, bookmarks, and an end in time.
 
 A bookmark comes two seconds before the watch's time is up and every minute besides, as from the real server, when there
-was a change at all. A change by which an object enters or leaves the selection is told as ADDED or DELETED.
+was a change at all. A change by which an object enters or leaves the selection is sent as ADDED or DELETED.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 from cotenant.sim.api_server.refusal import Refusal
 from cotenant.sim.api_server.schema import Json
-from cotenant.sim.api_server.state import Change, Feed, State
-from cotenant.sim.api_server.verbs import Call
+from cotenant.sim.api_server.state import Feed, ObjectState, StoredChange
+from cotenant.sim.api_server.verbs import ApiCall
 
 Stream: TypeAlias = Iterator[Json | None]
 """Events; None says "nothing yet", so that a client that hung up is noticed."""
@@ -24,7 +24,7 @@ BEFORE_END_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 1.0
 
 
-def watch(state: State, call: Call) -> Stream:
+def watch(state: ObjectState, call: ApiCall) -> Stream:
     """Events of a collection from a version on; a version that is forgotten gives one ERROR with 410."""
     version = call.query.get("resourceVersion", "")
     if version and not version.isdigit():
@@ -51,7 +51,7 @@ class _Line:
         self.begin = self.version = version
 
 
-def _events(call: Call, selects: Callable[[Json], bool], existing: list[Json], line: _Line) -> Stream:
+def _events(call: ApiCall, selects: Callable[[Json], bool], existing: list[Json], line: _Line) -> Stream:
     seconds = float(call.query.get("timeoutSeconds") or DEFAULT_SECONDS)
     begin = time.monotonic()
     marks = call.query.get("allowWatchBookmarks") in ("1", "true")
@@ -89,7 +89,7 @@ def _bookmark_times(begin: float, seconds: float) -> Iterator[float]:
     yield last
 
 
-def _told(call: Call, selects: Callable[[Json], bool], change: Change) -> Json | None:
+def _told(call: ApiCall, selects: Callable[[Json], bool], change: StoredChange) -> Json | None:
     was = change.before is not None and selects(change.before)
     is_ = change.after is not None and selects(change.after)
     if is_ and change.after:
@@ -100,10 +100,10 @@ def _told(call: Call, selects: Callable[[Json], bool], change: Change) -> Json |
     return None
 
 
-def _event(call: Call, kind: str, item: Json) -> Json:
+def _event(call: ApiCall, kind: str, item: Json) -> Json:
     return {"type": kind, "object": {**item, "apiVersion": call.kind.api_version}}
 
 
-def _bookmark(call: Call, version: int) -> Json:
+def _bookmark(call: ApiCall, version: int) -> Json:
     type_meta = {"kind": call.kind.name, "apiVersion": call.kind.api_version}
     return {"type": "BOOKMARK", "object": {**type_meta, "metadata": {"resourceVersion": str(version)}}}

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cotenant.model.pod_qos import pod_qos
-from cotenant.sim.api_server.kinds import Kind, established
+from cotenant.sim.api_server.kinds import ApiKind, established
 from cotenant.sim.api_server.refusal import Refusal, conflict, invalid
 from cotenant.sim.api_server.schema import Json, compacted, pruned, unknown_fields
 from cotenant.sim.api_server.validation import violations, wrong_types
@@ -28,10 +28,10 @@ def timestamp(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class KindWriter:
     """What every write of one kind needs to know."""
 
-    kind: Kind
+    kind: ApiKind
     now: str
     strict: bool
     warnings: list[str]
@@ -92,7 +92,7 @@ class Desk:
         return isolated
 
 
-def _based_on(kind: Kind, old: Json, new: Json) -> None:
+def _based_on(kind: ApiKind, old: Json, new: Json) -> None:
     new_meta, old_meta = new["metadata"], old["metadata"]
     if new_meta.get("resourceVersion", old_meta["resourceVersion"]) not in ("", old_meta["resourceVersion"]):
         why = "the object has been modified; please apply your changes to the latest version and try again"
@@ -103,7 +103,7 @@ def _based_on(kind: Kind, old: Json, new: Json) -> None:
         )
 
 
-def _isolated(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
+def _isolated(kind: ApiKind, old: Json, new: Json, subresource: str) -> Json:
     """Only what the subresource writes; metadata stays, but for its managedFields."""
     if subresource == "resize":
         return {**old, "metadata": _meta_of(old, new), "spec": _resized(old["spec"], new["spec"])}

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from cotenant.model.plan import (
     Approval,
     ApprovalPolicy,
-    Decision,
+    DecisionScope,
     Expected,
     Plan,
+    PlanDecision,
+    PlanOwner,
     PlanPhase,
     Recurrence,
-    Scope,
-    Source,
     Span,
-    Workload,
+    WindowSource,
 )
-from cotenant.model.plan_desk import Verdict
+from cotenant.model.plan_desk import PlanGuardResult
 from cotenant.model.plan_wire import parse_plan, status_body
 from cotenant.settings.plans import PlanSettings
 from recommender.plans.lead import lead
@@ -34,12 +34,12 @@ SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
 """18:00 and 20:00 UTC of a day."""
 OWN = PlanSettings()
 LEAD = lead(900, (), OWN)
-YES = Approval(Decision.APPROVED, by="ann")
+YES = Approval(PlanDecision.APPROVED, by="ann")
 
 
 def plan(**given: object) -> Plan:
-    made = {"source": Source.MANUAL, "window": Span(SIX, EIGHT), "approval": YES, **given}
-    return Plan("shop", "web-peak", owner=Workload("Deployment", "web"), per_pod={"cpu": 500}, count=4, **made)  # type: ignore[arg-type]
+    made = {"source": WindowSource.MANUAL, "window": Span(SIX, EIGHT), "approval": YES, **given}
+    return Plan("shop", "web-peak", owner=PlanOwner("Deployment", "web"), per_pod={"cpu": 500}, count=4, **made)  # type: ignore[arg-type]
 
 
 def seen(held: int = 0, used: int = 0, missed: int = 0, **given: object) -> Seen:
@@ -89,7 +89,7 @@ def test_a_policy_approves_only_what_it_was_told_to(
 
 
 def test_a_guard_that_does_not_pass_is_named_in_the_condition_and_the_window_is_missed() -> None:
-    no = (Verdict("cluster budget", False, "OverBudget", "too much"),)
+    no = (PlanGuardResult("cluster budget", False, "OverBudget", "too much"),)
     held_back, made = after(plan(), (SIX, seen(guards=no)))
     assert (made.status.phase, made.want) == (PlanPhase.APPROVED, 0)
     assert ("Reserved", "OverBudget") in [(c.type, c.reason) for c in made.status.conditions]
@@ -131,7 +131,7 @@ def outlook(*wanted: int) -> Outlook:
 
 
 def test_a_forecast_plan_follows_the_forecast_up_to_what_was_approved() -> None:
-    one = plan(source=Source.FORECAST)
+    one = plan(source=WindowSource.FORECAST)
     held, made = after(one, (SIX - 60, seen(outlook=outlook(0, 0, 2, 3, 9, 9))))
     # 18:00 + lead of 20 min + one slot reaches into 18:30..19:00.
     assert made.want == 3
@@ -142,7 +142,7 @@ def test_a_forecast_plan_follows_the_forecast_up_to_what_was_approved() -> None:
 
 
 def test_a_forecast_that_falls_before_the_window_reserves_nothing_and_counts_as_no_miss() -> None:
-    one = plan(source=Source.FORECAST)
+    one = plan(source=WindowSource.FORECAST)
     flat = seen(outlook=outlook(0, 0, 0, 0, 0, 0))
     held, made = after(one, (SIX - 60, flat))
     assert ("Reserved", "NoDemand") in [(c.type, c.reason) for c in made.status.conditions]
@@ -153,18 +153,18 @@ def test_a_forecast_that_falls_before_the_window_reserves_nothing_and_counts_as_
 def test_an_approval_for_once_ends_with_its_occurrence_and_one_for_the_series_does_not() -> None:
     daily = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
     looks = [(SIX, seen()), (EIGHT, seen()), (EIGHT + 60, seen()), (SIX + 24 * HOUR, seen())]
-    once = replace(YES, scope=Scope.ONCE, at_seconds=SIX - HOUR)
-    _, made = after(plan(source=Source.RECURRING, window=None, recurring=daily, approval=once), *looks)
+    once = replace(YES, scope=DecisionScope.ONCE, at_seconds=SIX - HOUR)
+    _, made = after(plan(source=WindowSource.RECURRING, window=None, recurring=daily, approval=once), *looks)
     assert (made.status.phase, made.want) == (PlanPhase.PROPOSED, 0)
-    _, made = after(plan(source=Source.RECURRING, window=None, recurring=daily), *looks)
+    _, made = after(plan(source=WindowSource.RECURRING, window=None, recurring=daily), *looks)
     assert (made.status.phase, made.want) == (PlanPhase.HELD, 4)
     assert made.status.window == Span(SIX + 24 * HOUR, EIGHT + 24 * HOUR)
 
 
 def test_a_rejection_for_once_ends_with_the_occurrence_that_it_was_about() -> None:
     daily = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
-    no = Approval(Decision.REJECTED, Scope.ONCE, "ann", SIX - HOUR, "holiday")
-    one = plan(source=Source.RECURRING, window=None, recurring=daily, approval=no)
+    no = Approval(PlanDecision.REJECTED, DecisionScope.ONCE, "ann", SIX - HOUR, "holiday")
+    one = plan(source=WindowSource.RECURRING, window=None, recurring=daily, approval=no)
     _, during = after(one, (SIX - HOUR, seen()), (SIX, seen()))
     assert (during.status.phase, during.want) == (PlanPhase.REJECTED, 0)
     _, later = after(one, (SIX, seen()), (EIGHT + 60, seen()))
@@ -175,9 +175,9 @@ def test_a_rejection_for_once_ends_with_the_occurrence_that_it_was_about() -> No
 def test_a_rejected_forecast_is_proposed_again_when_its_window_moved_beyond_what_was_rejected(
     days: int, phase: PlanPhase
 ) -> None:
-    no = Approval(Decision.REJECTED, Scope.ONCE, "ann", SIX - HOUR, "holiday")
+    no = Approval(PlanDecision.REJECTED, DecisionScope.ONCE, "ann", SIX - HOUR, "holiday")
     moved = Span(SIX + 24 * HOUR * days, EIGHT + 24 * HOUR * days)
-    _, made = after(plan(source=Source.FORECAST, window=moved, approval=no), (moved.start_seconds - 60, seen()))
+    _, made = after(plan(source=WindowSource.FORECAST, window=moved, approval=no), (moved.start_seconds - 60, seen()))
     assert made.status.phase is phase
 
 
@@ -206,24 +206,24 @@ def test_whatever_happens_room_is_wanted_only_while_approved_and_each_occurrence
     looks: list[tuple[int, str, int, int, bool]],
 ) -> None:
     daily = Recurrence("0 */6 * * *", "Europe/Berlin", 2 * HOUR)
-    one, now = plan(source=Source.RECURRING, window=None, recurring=daily, approval=None), SIX - 24 * HOUR
+    one, now = plan(source=WindowSource.RECURRING, window=None, recurring=daily, approval=None), SIX - 24 * HOUR
     held: list[float] = []
     for seconds, act, there, used, passes in looks:
         now += seconds
         approvals = {
             "approve": YES,
-            "once": replace(YES, scope=Scope.ONCE, at_seconds=now),
-            "reject": replace(YES, decision=Decision.REJECTED),
+            "once": replace(YES, scope=DecisionScope.ONCE, at_seconds=now),
+            "reject": replace(YES, decision=PlanDecision.REJECTED),
             "withdraw": None,
         }
         one = replace(one, approval=approvals.get(act, one.approval), suspended=act == "suspend" or one.suspended)
         one = replace(one, suspended=one.suspended and act != "resume")
-        guards = () if passes else (Verdict("x", False, "No", "no"),)
+        guards = () if passes else (PlanGuardResult("x", False, "No", "no"),)
         before = one.status
         one, made = after(one, (now, seen(held=there, used=min(used, there), guards=guards)))
         if made.want:
             assert one.approval is not None
-            assert one.approval.decision is Decision.APPROVED
+            assert one.approval.decision is PlanDecision.APPROVED
             assert made.status.window is not None
             assert now >= made.status.window.start_seconds - LEAD.seconds
             if before.window != made.status.window or not (before.phase and before.phase.holds):

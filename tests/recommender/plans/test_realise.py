@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cotenant.model.errors import UsageError
 from cotenant.model.intent import Apply, Delete, Patch
-from cotenant.model.plan import Plan, PlanStatus, Source, Span, Workload
+from cotenant.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.model.reservation import PodIdentity, Reservation
 from recommender.plans.preview import NodeRoom, Place, placed, preview
 from recommender.plans.realise import Owner, buffer, floor, floor_of, reservations, restore
@@ -25,7 +25,7 @@ TEMPLATE = {
 }
 OWNER = Owner(TEMPLATE, {"matchLabels": {"app": "web"}})
 PLAN = Plan(
-    "shop", "web", Source.MANUAL, Workload("Deployment", "web"), {"cpu": 500, "memory": 1 << 30}, 3,
+    "shop", "web", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 500, "memory": 1 << 30}, 3,
     status=PlanStatus(window=Span(SIX, EIGHT)), per_pod_text={"cpu": "500m", "memory": "1Gi"},
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cotenant.model.errors import UsageError
 from cotenant.model.forecast import LEVELS
-from cotenant.model.plan import Source
+from cotenant.model.plan import WindowSource
 from cotenant.settings.plans import PlanSettings
 from recommender.plans.backtest import account, last_week, skill, static
 from recommender.plans.guards import Situation, blocking, judge
@@ -57,13 +57,13 @@ def test_the_lead_is_the_sum_of_what_has_to_happen_first() -> None:
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
-        (Situation(Source.MANUAL, {"cpu": 900}, {}, {"cpu": 10_000}), None),
-        (Situation(Source.MANUAL, {"cpu": 900}, {"cpu": 200}, {"cpu": 10_000}), "OverBudget"),
-        (Situation(Source.MANUAL, {"cpu": 900}), "CapacityUnknown"),
-        (Situation(Source.MANUAL, {"cpu": 900}, {}, {"cpu": 10_000}, {"cpu": 800}), "OverQuota"),
-        (Situation(Source.FORECAST, {"cpu": 900}, {}, {"cpu": 10_000}), "SkillUnknown"),
-        (Situation(Source.FORECAST, {"cpu": 900}, {}, {"cpu": 10_000}, {}, -0.1), "NoSkill"),
-        (Situation(Source.FORECAST, {"cpu": 900}, {}, {"cpu": 10_000}, {}, 0.1), None),
+        (Situation(WindowSource.MANUAL, {"cpu": 900}, {}, {"cpu": 10_000}), None),
+        (Situation(WindowSource.MANUAL, {"cpu": 900}, {"cpu": 200}, {"cpu": 10_000}), "OverBudget"),
+        (Situation(WindowSource.MANUAL, {"cpu": 900}), "CapacityUnknown"),
+        (Situation(WindowSource.MANUAL, {"cpu": 900}, {}, {"cpu": 10_000}, {"cpu": 800}), "OverQuota"),
+        (Situation(WindowSource.FORECAST, {"cpu": 900}, {}, {"cpu": 10_000}), "SkillUnknown"),
+        (Situation(WindowSource.FORECAST, {"cpu": 900}, {}, {"cpu": 10_000}, {}, -0.1), "NoSkill"),
+        (Situation(WindowSource.FORECAST, {"cpu": 900}, {}, {"cpu": 10_000}, {}, 0.1), None),
     ],
 )
 def test_each_guard_stops_what_it_guards_and_says_so(seen: Situation, reason: str | None) -> None:
@@ -73,7 +73,7 @@ def test_each_guard_stops_what_it_guards_and_says_so(seen: Situation, reason: st
 
 
 def test_the_kill_switch_stops_everything() -> None:
-    stopped = blocking(judge(Situation(Source.MANUAL, {}, {}, {"cpu": 1}), PlanSettings(enabled=False)))
+    stopped = blocking(judge(Situation(WindowSource.MANUAL, {}, {}, {"cpu": 1}), PlanSettings(enabled=False)))
     assert stopped is not None
     assert stopped.reason == "SwitchedOff"
 
