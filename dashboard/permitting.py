@@ -32,12 +32,12 @@ SENTENCES: Final[Mapping[Right, str]] = {
 
 
 def place() -> Component:
-    """Where both stand, on their way."""
+    """Containers of both panels until they are evaluated."""
     return html.Div(panels.skeleton(240), id=MATRIX)
 
 
 def register(app: Dash, view: View) -> None:
-    """Ask when the page is there, and with new results."""
+    """Evaluate when the page is shown, and after new results."""
 
     @app.callback(Output(MATRIX, "children"), Input("version", "data"))
     def _ask(_version: str | None) -> Component:

@@ -67,7 +67,7 @@ def _gone(view: View, name: str) -> Component:
 
 
 def _places(view: View) -> list[Component]:
-    """Where a plan would stand: callbacks write there."""
+    """Empty containers that callbacks write to."""
     return reserving.plan_panel(view, None) if view.given.plans else []
 
 

@@ -26,7 +26,7 @@ NOW: Final = "The present occurrence"
 
 
 def follower(view: View) -> list[Component]:
-    """What makes a page follow the plans: a pace, a mark of what is drawn, when somebody acted last."""
+    """Stores that refresh a page of plans: poll interval, mark of the drawn state, time of the last action."""
     if view.given.plans is None:
         return []
     return [
@@ -67,7 +67,7 @@ def _bare(*parts: Component) -> Component:
 
 
 def _says(plan: Plan) -> str:
-    """What the plan asks for, in a line."""
+    """Terms of the plan in one line."""
     ttl = "until its window is over" if plan.ttl_seconds is None else f"for {display.duration(plan.ttl_seconds)}"
     lead = display.duration(plan.lead_seconds)
     once = "one pod each" if plan.allocate_once else "pods may follow"

@@ -82,7 +82,7 @@ def phase_of(plan: Plan) -> PlanPhase:
 
 
 def tone(plan: Plan) -> str:
-    """Colour of its chip; the word stands in it."""
+    """Colour of its chip."""
     return _STATES[phase_of(plan)][1]
 
 
@@ -102,17 +102,17 @@ def by_need(plans: Sequence[Plan]) -> list[Plan]:
 
 
 def there(plan: Plan) -> int:
-    """Reservations that stand."""
+    """Number of available Reservations."""
     return sum(unit.phase in THERE for unit in plan.status.units)
 
 
 def used(plan: Plan) -> int:
-    """Reservations that a pod took."""
+    """Number of Reservations that a pod uses."""
     return sum(bool(unit.used_by) for unit in plan.status.units)
 
 
 def wanted(plan: Plan) -> int:
-    """Pods that room is kept for now, or will be."""
+    """Number of pods for which room is reserved now, or will be."""
     phase = plan.status.phase
     return plan.status.count if phase and (phase.holds or phase.over) and plan.status.count else plan.count
 
@@ -123,7 +123,7 @@ def condition(plan: Plan, kind: str) -> PlanCondition | None:
 
 
 def said(plan: Plan) -> str:
-    """A few words beside its bar."""
+    """Label beside its bar."""
     phase = phase_of(plan)
     if phase.holds:
         return f"{phase.value.lower()}: {there(plan)} of {plan.status.count} there, {used(plan)} used"
@@ -158,7 +158,7 @@ def lasting(plan: Plan) -> bool:
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
-    """Room that is not requested yet: what stands already is in the nodes' requests."""
+    """Room that is still to be reserved: available Reservations are part of the nodes' requests."""
     amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
     if plan.suspended:
         return []

@@ -46,7 +46,7 @@ def why_not(view: View, right: Right, namespace: str = "") -> str:
 
 
 def plan_panel(view: View, plan: Plan | None) -> list[Component]:
-    """Where a plan stands, its buttons, and the place where each opens; None: the places alone."""
+    """Phase of a plan, its buttons, and the containers that they open; None: the containers alone."""
     ref = f"{plan.namespace}/{plan.name}" if plan else ""
     inside = standing(plan, view.now_seconds()) if plan else []
     return [
@@ -267,7 +267,7 @@ def acted(message: str, ref: PlanRef, base: str) -> Component:
 
 
 def refused(message: str, fix: str) -> Component:
-    """Why nothing was done, beside the form that asked for it."""
+    """The error of an action, shown beside its form."""
     return html.Div([html.P(message), html.P(fix, className="panel-note")], className="plan-refused")
 
 

@@ -24,7 +24,7 @@ NONE_YET: Final = "Nothing is selected: tick rows, or press x."
 
 
 def place() -> Sequence[Component]:
-    """Where the bar stands, with what the browser keeps of the selection."""
+    """Container of the bar, with the browser store of the selection."""
     line = html.Div(panels.skeleton(34), id="selection-bar", className="selection-bar", role="region",
                     **{"aria-label": "Selected rows"})  # fmt: skip
     return [dcc.Store(id="selection", data={}), line]

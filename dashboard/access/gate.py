@@ -99,7 +99,7 @@ class Gate:
         self._who: ContextVar[Someone | None] = ContextVar("cotenant_who", default=None)
 
     def people(self) -> Someone:
-        """Who asks, in the request that is being answered; nobody, who may nothing, outside of one."""
+        """The person of the current request; outside of one a person without any right."""
         return self._who.get() or Someone("", (), IdentitySource.PROXY, ())
 
     def located(self, people: Callable[[], Someone]) -> Callable[[], Someone]:

@@ -70,7 +70,7 @@ class Launch:
         return Proof.COOKIE if sealed and self._seals.open(_SEALED, sealed) is True else Proof.NONE
 
     def cookie(self) -> str:
-        """Value of the cookie that stands for the token from the first request on."""
+        """Value of the cookie that replaces the token after the first request."""
         return self._seals.close(_SEALED, True)
 
     @staticmethod

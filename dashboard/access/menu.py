@@ -35,7 +35,7 @@ def initials(name: str) -> str:
 
 
 def roles(grants: Sequence[Grant]) -> list[str]:
-    """Roles in words, the strongest first; being a viewer goes without saying beside another."""
+    """Roles as texts, the strongest first; viewer is left out beside another role."""
     order = list(Role)
     ranked = sorted(grants, key=lambda grant: -order.index(grant.role))
     shown = [grant for grant in ranked if grant.role is not Role.VIEWER] or ranked[:1]

@@ -69,7 +69,7 @@ class Bar:
 
     @property
     def words(self) -> str:
-        """What stands beside its bar."""
+        """Label beside its bar."""
         pods = display.counted(self.pods, "pod")
         note = self.said or ("" if self.reason == "ok" else f"withheld: {self.reason}")
         return f"{pods}, {note}" if note else pods

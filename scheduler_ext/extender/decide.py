@@ -38,7 +38,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """Which rules speak at all, and why not; an empty text: they speak.
+    """Which rules apply, and why not; an empty text: they apply.
 
     yielded: the rule that had no say in one question, for by its estimates no node would have been left; or "".
     """

@@ -1,4 +1,4 @@
-"""Why a node is refused: a small code a node, and words made of few distinct texts. Pure.
+"""Why a node is refused: a small code per node, and texts shared by all nodes with the same reason. Pure.
 
 A refusal of 5,000 nodes has a dozen different texts at most; each is made once and shared by all its nodes.
 """

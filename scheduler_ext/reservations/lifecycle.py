@@ -53,7 +53,7 @@ TAKER_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """What a Reservation needs now. asks: a node on which it must be looked who took the room."""
+    """Writes that a Reservation needs now. asks: a node whose pods must be listed to find who took the room."""
 
     intents: tuple[Intent, ...] = ()
     asks: str = ""
