@@ -34,7 +34,7 @@ HORIZON: Final = DAY_SECONDS // STEP_SECONDS
 PORTRAIT_MODEL: Final = "portrait"
 
 _SERIES_PER_SHARD: Final = 1000
-"""Series that are tested together: bounds memory (about 130 MB of back-tests); their mean is what weights shrink to."""
+"""Series that are tested together: bounds memory (about 100 MB of back-tests); their mean is what weights shrink to."""
 _MEDIAN: Final = LEVELS.index(0.5)
 _UNKNOWN: Final = MeasuredError(float("nan"), float("nan"), 0)
 

@@ -28,15 +28,18 @@ Floats = npt.NDArray[np.float64]
 REHEARSALS: Final = 5
 """Newest back-tests whose mixture is rehearsed from older ones."""
 RATIO_LIMIT: Final = np.log(100.0)
+SERIES_AT_ONCE: Final = 256
+"""Series that a member forecasts together: their working memory stays small and near the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackTests:
     """Every member on every origin; origin 0 is the newest day. The first member is the baseline.
 
-    actual: (K, n, H); forecasts: (M, K, n, H, L); log_ratio: (M, K, n), log of loss / baseline's, NaN where not judged;
-    baseline_loss: (K, n). The near tests stand before the origin itself (0) and before the newest back-tests (1, ...):
-    near_ratio (M, J, n), 0 where not judged; near_forecasts (M, n, N, L) and near_actual (n, N) are those of 0.
+    actual: (K, n, H); forecasts: (M, R, n, H, L), of the R newest origins, at most REHEARSALS of them; log_ratio:
+    (M, K, n), log of loss / baseline's, NaN where not judged; baseline_loss: (K, n). The near tests stand before the
+    origin itself (0) and before the newest back-tests (1, ...): near_ratio (M, J, n), 0 where not judged;
+    near_forecasts (M, n, N, L) and near_actual (n, N) are those of 0.
     """
 
     actual: FloatMatrix
@@ -60,17 +63,24 @@ def back_test(
     day = grid.slots_per_day
     origins = max(0, min(settings.origins, grid.size // day - 1))
     actual = np.empty((origins, len(history), day), dtype=np.float32)
-    forecasts = np.empty((len(members), origins, len(history), day, len(LEVELS)), dtype=np.float32)
+    rehearsed = min(
+        REHEARSALS, origins
+    )  # of older ones the losses are enough, and forecasts are the most of the memory
+    forecasts = np.empty((len(members), rehearsed, len(history), day, len(LEVELS)), dtype=np.float32)
+    loss = np.empty((len(members), origins, len(history)))
     judged = np.empty((origins, len(history)), dtype=bool)
     for origin in range(origins):
         cut = grid.size - (origin + 1) * day
         past = history[:, :cut]
         actual[origin] = history[:, cut : cut + day]
-        forecasts[:, origin] = _ahead(members, past, grid, day)
+        ahead = forecast_ahead(members, past, grid, day)
+        loss[:, origin] = [pinball(actual[origin], one) for one in ahead]
+        if origin < rehearsed:
+            forecasts[:, origin] = ahead
         # Half a day known before and a quarter of a day to compare with, or the comparison says nothing.
         past_count, day_count = (~np.isnan(past)).sum(axis=1), (~np.isnan(actual[origin])).sum(axis=1)
         judged[origin] = (past_count >= day // 2) & (day_count >= day // 4)
-    log_ratio, baseline_loss = _daily(actual, forecasts, judged)
+    log_ratio, baseline_loss = _daily(actual, loss, judged)
     return BackTests(actual, forecasts, log_ratio, baseline_loss, *_near(members, history, grid, origins))
 
 
@@ -130,10 +140,24 @@ def level_of(values: FloatMatrix) -> Floats:
     return np.asarray(total / np.maximum(present.sum(axis=axes), 1) + np.finfo(np.float32).tiny)
 
 
-def _ahead(members: Sequence[Forecaster], past: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-    """Every member's forecast after `past`, which begins where the grid does, (M, n, horizon, L)."""
+def forecast_ahead(
+    members: Sequence[Forecaster],
+    past: FloatMatrix,
+    grid: TimeGrid,
+    horizon: int,
+    series_at_once: int = SERIES_AT_ONCE,
+) -> Array:
+    """Every member's forecast after `past`, which begins where the grid does, (M, n, horizon, L).
+
+    A series' answer depends on that series alone, so some are forecast at a time: what members need meanwhile is small.
+    """
     before = TimeGrid(grid.start_seconds, grid.step_seconds, past.shape[1])
-    return np.stack([member.quantiles(past, before, horizon) for member in members])
+    answer = np.empty((len(members), len(past), horizon, len(LEVELS)), dtype=np.float32)
+    for first in range(0, len(past), series_at_once):
+        rows = slice(first, first + series_at_once)
+        for place, member in enumerate(members):
+            answer[place, rows] = member.quantiles(past[rows], before, horizon)
+    return answer
 
 
 def _near(
@@ -146,7 +170,7 @@ def _near(
     for back in range(ratio.shape[1] - 1, -1, -1):
         cut = grid.size - back * grid.slots_per_day
         actual = history[:, cut - hours : cut]
-        forecasts = _ahead(members, history[:, : cut - hours], grid, hours)
+        forecasts = forecast_ahead(members, history[:, : cut - hours], grid, hours)
         ratio[:, back] = np.nan_to_num(log_loss_ratio(actual, forecasts, level))
     return ratio, forecasts, actual
 
@@ -154,13 +178,8 @@ def _near(
 _NEAR_HOURS: Final = 2
 
 
-def _daily(actual: FloatMatrix, forecasts: Array, judged: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Log ratios (M, K, n) and the baseline's losses (K, n), NaN where not judged."""
-    members, origins, size = forecasts.shape[:3]
-    loss = np.empty((members, origins, size))
-    for member in range(members):
-        for origin in range(origins):
-            loss[member, origin] = pinball(actual[origin], forecasts[member, origin])
+def _daily(actual: FloatMatrix, loss: Floats, judged: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Log ratios (M, K, n) of losses (M, K, n) and the baseline's losses (K, n), NaN where not judged."""
     floor = 1e-6 * level_of(actual)
     ratio = np.clip(np.log((loss + floor) / (loss[:1] + floor)), -RATIO_LIMIT, RATIO_LIMIT)
     return np.where(judged, ratio, np.nan), np.where(judged, loss[0], np.nan)

@@ -22,7 +22,7 @@ from forecasting.base import Array, Forecaster
 from forecasting.booster import SEED, TRAINED_LEVELS, Booster, BoosterInput, feature_names, scale_of, train
 from forecasting.calibration import Rehearsed, daily_classes, lift, lifted
 from forecasting.mixing import booster_share, measure, mixed, rehearse
-from forecasting.selection import BackTests, back_test, combine, level_of, log_loss_ratio, standing
+from forecasting.selection import BackTests, back_test, combine, forecast_ahead, level_of, log_loss_ratio, standing
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -79,7 +79,7 @@ def forecast_shard(
     """Forecast the day after the grid, from half hours (n, grid.size) that are finite and >= 0 or NaN."""
     tests = back_test(members, history, grid, settings)
     shard = _Shard(history, grid, tests, settings, tuple(m.name for m in members))
-    ahead = np.stack([member.quantiles(history, grid, grid.slots_per_day) for member in members])
+    ahead = forecast_ahead(members, history, grid, grid.slots_per_day)
     path, weights = mixed(ahead, tests, 0, settings)
     served = rehearse(tests, settings)
     boosted = _boosted(shard, served, ahead, path)

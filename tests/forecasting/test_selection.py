@@ -13,7 +13,17 @@ from cotenant.model.usage import TimeGrid
 from cotenant.settings.forecasting import ForecastingSettings
 from forecasting.members import MEMBERS
 from forecasting.mixing import booster_share, measure, rehearse
-from forecasting.selection import BackTests, back_test, blend, combine, damped, scores, standing
+from forecasting.selection import (
+    REHEARSALS,
+    BackTests,
+    back_test,
+    blend,
+    combine,
+    damped,
+    forecast_ahead,
+    scores,
+    standing,
+)
 
 DEFAULTS = ForecastingSettings()
 ALONE = msgspec.structs.replace(DEFAULTS, prior_days=0.0)
@@ -149,3 +159,20 @@ def test_two_back_tests_are_needed_for_a_measured_error() -> None:
     (error, _) = measured(back_test(MEMBERS, history, grid_of(history), DEFAULTS))
     assert error.origins == 0
     assert np.isnan(error.relative_wql)
+
+
+def test_series_forecast_some_at_a_time_get_the_same_answers_as_all_at_once() -> None:
+    history = np.concatenate([daily(4, noise=30), walk(3)])
+    history[2, 100:180] = np.nan
+    history[5] = np.nan
+    whole = forecast_ahead(MEMBERS, history, grid_of(history), 48, series_at_once=100)
+    assert whole.shape == (len(MEMBERS), 7, 48, 11)
+    assert np.isfinite(whole).all()
+    np.testing.assert_array_equal(forecast_ahead(MEMBERS, history, grid_of(history), 48, series_at_once=3), whole)
+
+
+def test_forecasts_are_kept_of_the_days_that_are_rehearsed_and_losses_of_all() -> None:
+    history = daily(2, 1)
+    tests = back_test(MEMBERS, history, grid_of(history), DEFAULTS)
+    assert tests.log_ratio.shape[1] == len(tests.actual) == DEFAULTS.origins
+    assert tests.forecasts.shape[1] == tests.rehearsals == REHEARSALS < DEFAULTS.origins
