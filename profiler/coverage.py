@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from cotenant.model.cluster import Inventory
 from cotenant.model.identity import PodContainerRef
-from cotenant.model.usage import DAY_SECONDS, TimeGrid, Usage
+from cotenant.model.sparse_usage import AnyUsage
+from cotenant.model.usage import DAY_SECONDS, TimeGrid
 
 Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
@@ -39,7 +40,7 @@ class _Judged:
     seen_by_slot: Integers
 
 
-def coverage_by_namespace(usage: Usage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
+def coverage_by_namespace(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
     """Rows of `cotenant.model.views.COVERAGE`, sorted by namespace; series without any sample are left out."""
     judged, grid = _judged(usage, inventory), usage.grid
     sampled = np.flatnonzero(judged.last >= 0)
@@ -59,7 +60,7 @@ def coverage_by_namespace(usage: Usage[PodContainerRef], inventory: Inventory) -
     return rows
 
 
-def coverage_by_day(usage: Usage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
+def coverage_by_day(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> list[dict[str, Any]]:
     """Rows of `cotenant.model.views.COVERAGE_BY_DAY`, oldest first; coverage is None on a day when nobody was alive.
 
     A slot is silent when containers were alive and none of them had a sample: the source was down, not one pod.
@@ -81,15 +82,15 @@ def coverage_by_day(usage: Usage[PodContainerRef], inventory: Inventory) -> list
     return rows
 
 
-def _judged(usage: Usage[PodContainerRef], inventory: Inventory) -> _Judged:
+def _judged(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> _Judged:
     """Look at all series, some hundred rows at a time."""
-    count, size = usage.values.shape
+    count, size = len(usage.refs), usage.grid.size
     first, end = _lives(usage, inventory)
     lifetime, samples, longest, last = (np.full(count, fill, dtype=np.int64) for fill in (0, 0, 0, -1))
     by_slot = np.zeros((2, size), dtype=np.int64)
     for begin in range(0, count if size else 0, _CHUNK):
         rows = slice(begin, begin + _CHUNK)
-        present = ~np.isnan(usage.values[rows])
+        present = ~np.isnan(usage.rows(rows))
         alive = _alive(present, first[rows], end[rows])
         lifetime[rows], samples[rows], longest[rows], last[rows] = _per_series(present, alive)
         by_slot += np.stack([alive.sum(axis=0), present.sum(axis=0)])
@@ -123,7 +124,7 @@ def _alive(present: Flags, first: Integers, end: Integers) -> Flags:
     return inside
 
 
-def _lives(usage: Usage[PodContainerRef], inventory: Inventory) -> tuple[Integers, Integers]:
+def _lives(usage: AnyUsage[PodContainerRef], inventory: Inventory) -> tuple[Integers, Integers]:
     """[first, end) slot of each series' pod inside the grid; an empty life where the inventory does not know it."""
     grid: TimeGrid = usage.grid
     pods = {(p.namespace, p.name): p for p in inventory.pods}

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from cotenant.model.cluster import Inventory, Pod
 from cotenant.model.identity import ClusterRef, ContainerRef, NodeRef, PodContainerRef, SeriesRef, WorkloadRef
 from cotenant.model.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.model.sparse_usage import AnyUsage
 from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from profiler.grouping import Rows, reduce_rows
 
@@ -87,14 +88,14 @@ def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> Membe
     return _members(series, inventory, lambda _s, _p: cluster, (cluster,))
 
 
-def total(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
+def total(usage: AnyUsage[Any], members: Members[RefT]) -> Usage[RefT]:
     """Sum per group by the rule above, rows in the order of `members.refs`. Maxima are summed too: an upper bound."""
     sums = np.full((len(members.refs), usage.grid.size), np.nan, dtype=np.float32)
     order = np.argsort(members.rows, kind="stable")
     met, firsts = np.unique(members.rows[order], return_index=True)
     for group, rows in zip(met.tolist(), np.split(order, firsts)[1:], strict=True):
         if group >= 0:
-            sums[group] = _group_total(usage.values[rows], members.pods(rows), usage.grid)
+            sums[group] = _group_total(usage.rows(rows), members.pods(rows), usage.grid)
     return Usage(members.refs, usage.grid, sums, usage.resource, usage.statistic)
 
 
@@ -132,25 +133,43 @@ def _members(
     group_of: Callable[[PodContainerRef, Pod | None], RefT | None],
     refs: Sequence[RefT] | None = None,
 ) -> Members[RefT]:
-    lives: dict[tuple[str, str], list[Pod]] = {}
+    lives: dict[tuple[str, str], _Life] = {}
     for pod in inventory.pods:
-        lives.setdefault((pod.namespace, pod.name), []).append(pod)
-    pods = [sorted(lives.get((s.namespace, s.pod), ()), key=lambda p: p.start_seconds) for s in series]
-    groups = [group_of(s, p[-1] if p else None) for s, p in zip(series, pods, strict=True)]
+        name = (pod.namespace, pod.name)
+        lives[name] = _Life.of(pod, lives.get(name))
+    of_series = [lives.get((s.namespace, s.pod), _UNKNOWN) for s in series]
+    groups = [group_of(s, life.newest) for s, life in zip(series, of_series, strict=True)]
     order = tuple(sorted({g for g in groups if g is not None})) if refs is None else tuple(refs)
     position: dict[RefT | None, int] = {ref: index for index, ref in enumerate(order)}
-    ends = [max((_end(p) for p in same), default=np.inf) for same in pods]
     return Members(
         refs=order,
         rows=np.array([position.get(group, -1) for group in groups], dtype=np.int64),
-        start_seconds=np.array([same[-1].start_seconds if same else np.nan for same in pods], dtype=np.float64),
-        first_seconds=np.array([same[0].start_seconds if same else -np.inf for same in pods], dtype=np.float64),
-        end_seconds=np.array(ends, dtype=np.float64),
+        start_seconds=np.array([life.start for life in of_series], dtype=np.float64),
+        first_seconds=np.array([life.first for life in of_series], dtype=np.float64),
+        end_seconds=np.array([life.end for life in of_series], dtype=np.float64),
     )
 
 
-def _end(pod: Pod) -> float:
-    return np.inf if pod.end_seconds is None else float(pod.end_seconds)
+class _Life(NamedTuple):
+    """Pods of one name: the newest, its start, the oldest one's start, and the last one's end in Unix seconds."""
+
+    newest: Pod | None
+    start: float
+    first: float
+    end: float
+
+    @classmethod
+    def of(cls, pod: Pod, others: _Life | None) -> _Life:
+        end = np.inf if pod.end_seconds is None else float(pod.end_seconds)
+        if others is None:
+            return cls(pod, pod.start_seconds, pod.start_seconds, end)
+        newest = pod if pod.start_seconds >= others.start else others.newest
+        start, first = max(pod.start_seconds, others.start), min(pod.start_seconds, others.first)
+        return cls(newest, start, first, max(end, others.end))
+
+
+_UNKNOWN: Final = _Life(None, np.nan, -np.inf, np.inf)
+"""Of a pod that the inventory does not hold."""
 
 
 def _group_total(values: FloatMatrix, pods: PodLifetimes, grid: TimeGrid) -> Floats:

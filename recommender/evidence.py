@@ -184,12 +184,27 @@ def assemble(
         portraits=portraits,
         portrait_rows={r: _rows_of(containers, p.refs) for r, p in portraits.items()},
         usage=usage,
-        usage_rows={s: np.array([index_of(ref) for ref in u.refs], dtype=np.int64) for s, u in usage.items()},
+        usage_rows=_rows_by_signal(usage, index_of),
         oom_kills=tuple(tuple(k) for k in kills),
         server=server,
         server_rows={pod: index_of(pod) for pod in (server.pods if server else ())},
         inventory=inventory,
     )
+
+
+def _rows_by_signal(
+    usage: Mapping[Signal, Usage[PodContainerRef]], index_of: Callable[[PodContainerRef], int]
+) -> dict[Signal, Integers]:
+    """Container of each row of each signal; most signals have the same series, which are looked up once."""
+    looked_up: list[tuple[tuple[PodContainerRef, ...], Integers]] = []
+    by_signal: dict[Signal, Integers] = {}
+    for signal, series in usage.items():
+        rows = next((rows for refs, rows in looked_up if refs == series.refs), None)
+        if rows is None:
+            rows = np.array([index_of(ref) for ref in series.refs], dtype=np.int64)
+            looked_up.append((series.refs, rows))
+        by_signal[signal] = rows
+    return by_signal
 
 
 def row_maximum(values: FloatMatrix) -> Floats:

@@ -50,15 +50,29 @@ def find(
     own: CotenantSettings,
 ) -> list[ClusterFinding]:
     """Everything found, the most severe first, then by kind and name; `own` says what a leak is."""
-    found = [
-        *idle_workloads(evidence, settings),
-        *idle_nodes(inventory, node_usage, evidence.window, settings),
-        *missing(evidence, settings),
-        *unschedulable(inventory),
-        *uneven(evidence, settings),
-        *leaking(evidence, settings, own),
-    ]
-    return sorted(found, key=lambda f: (-f.severity.rank, f.kind, str(f.subject)))
+    of_nodes = of_cluster(inventory, node_usage, evidence.window, settings)
+    return in_order([*of_containers(evidence, settings, own), *of_nodes])
+
+
+def of_containers(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
+    """What the evidence says of its own containers and workloads, whatever others there are."""
+    yield from idle_workloads(evidence, settings)
+    yield from missing(evidence, settings)
+    yield from uneven(evidence, settings)
+    yield from leaking(evidence, settings, own)
+
+
+def of_cluster(
+    inventory: Inventory, node_usage: Mapping[Signal, Usage[NodeRef]], window: TimeGrid, settings: FindingSettings
+) -> Iterator[ClusterFinding]:
+    """What is said of nodes, and of workloads that fit on none."""
+    yield from idle_nodes(inventory, node_usage, window, settings)
+    yield from unschedulable(inventory)
+
+
+def in_order(findings: Iterable[ClusterFinding]) -> list[ClusterFinding]:
+    """The most severe first, then by kind and name."""
+    return sorted(findings, key=lambda f: (-f.severity.rank, f.kind, str(f.subject)))
 
 
 def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -42,9 +42,8 @@ def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
     return frozenset(workload.ref for workload in inventory.workloads if is_gone(workload))
 
 
-def without_gone(recommendations: Sequence[Recommendation], inventory: Inventory) -> list[Recommendation]:
-    """The recommendations with every value of a workload that is gone withheld."""
-    gone = gone_workloads(inventory)
+def without_gone(recommendations: Sequence[Recommendation], gone: Collection[WorkloadRef]) -> list[Recommendation]:
+    """The recommendations with every value of the workloads that are gone withheld."""
     return [_withheld(one) if one.container.workload in gone else one for one in recommendations]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -157,6 +157,19 @@ class Usage(Generic[RefT]):
     def row_of(self) -> dict[RefT, int]:
         """Row of each series by its name."""
         return {ref: row for row, ref in enumerate(self.refs)}
+
+    def rows(self, index: slice | npt.NDArray[Any]) -> FloatMatrix:
+        """Values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
+        return self.values[index]
+
+    def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
+        """These series alone."""
+        refs = tuple(self.refs[row] for row in np.arange(len(self.refs))[index].tolist())
+        return Usage(refs, self.grid, self.values[index], self.resource, self.statistic)
+
+    def dense(self) -> Usage[RefT]:
+        """The same: every value is stored (`SparseUsage` has others)."""
+        return self
 
     def tail(self, slots: int) -> Usage[RefT]:
         """The same series, the last `slots` slots only (a view)."""

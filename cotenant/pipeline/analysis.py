@@ -16,6 +16,7 @@ from cotenant.model.quality import QualityRecord
 from cotenant.model.reclaimable import Reclaimable
 from cotenant.model.recommendation import Recommendation
 from cotenant.model.resource import Resource
+from cotenant.model.sparse_usage import AnyUsage
 from cotenant.model.usage import Signal, TimeGrid, Usage
 from cotenant.model.week import WeekDecomposition, Weeks
 from forecasting.node_peak import NodePeaks
@@ -28,7 +29,7 @@ class History:
 
     inventory: Inventory
     window: TimeGrid
-    usage: Mapping[Signal, Usage[PodContainerRef]]
+    usage: Mapping[Signal, AnyUsage[PodContainerRef]]
     node_usage: Mapping[Signal, Usage[NodeRef]]
     quality: QualityRecord | None
 
@@ -36,6 +37,18 @@ class History:
     def unread_seconds(self) -> Mapping[Signal, int]:
         """Time that a signal's source failed to answer for; empty where all was read."""
         return self.quality.unread_seconds if self.quality else {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodTotals:
+    """5-minute sums of each node's pods, rows alike.
+
+    prod: of prod and pods without a class; high: of all whose use is never lent; pods: of all.
+    """
+
+    prod: Usage[NodeRef]
+    high: Usage[NodeRef]
+    pods: Usage[NodeRef]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +67,7 @@ class Analysis:
     workloads: tuple[WorkloadRef, ...]
     totals: Mapping[Signal, Usage[WorkloadRef]]
     cluster_totals: Mapping[Resource, Usage[ClusterRef]]
+    pod_totals: Mapping[Resource, PodTotals]
     portraits: Mapping[Resource, Portraits[WorkloadRef]]
     forecasts: Mapping[Resource, Forecasts[WorkloadRef]]
     node_forecasts: Mapping[Resource, Forecasts[NodeRef]]

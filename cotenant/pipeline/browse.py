@@ -13,14 +13,13 @@ import numpy.typing as npt
 from cotenant.model.cluster import EventKind, Node
 from cotenant.model.histogram import HistogramBatch
 from cotenant.model.identity import NodeRef
-from cotenant.model.qos import PriorityClass
 from cotenant.model.recommendation import Field, Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.table import Kind, Table
 from cotenant.model.usage import HOUR_SECONDS, FloatMatrix, Signal, Statistic, TimeGrid, Usage
 from cotenant.model.views import COVERAGE, COVERAGE_BY_DAY, EVENTS, NODE_HISTORY, RECOMMENDATION_LOG, portraits_of
 from cotenant.pipeline.analysis import Analysis
-from cotenant.pipeline.nodes import HIGH, NODE_SIGNAL, POD_SIGNAL, PROD, node_totals, prod_totals
+from cotenant.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, PROD
 from cotenant.settings.recommender import ReclaimableSettings
 from profiler.coverage import coverage_by_day, coverage_by_namespace
 from profiler.pooling import by_workload
@@ -88,7 +87,7 @@ def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
 
 def _requested(analysis: Analysis, resource: Resource, hours: TimeGrid) -> FloatMatrix:
     """Sum of requests over the pods of each workload and hour, (n, hours); NaN where nothing was recorded."""
-    stored = analysis.history.usage[REQUEST_SIGNAL[resource]]
+    stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
     members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)
     sums = np.zeros((len(analysis.workloads), stored.grid.size))
     some = np.zeros_like(sums, dtype=bool)
@@ -180,9 +179,9 @@ def node_history(analysis: Analysis, lines: NodeLines) -> Table:
 def _node_columns(analysis: Analysis, resource: Resource, settings: ReclaimableSettings) -> dict[str, Usage[NodeRef]]:
     """The four lines of every node, hourly, in the inventory's order of nodes."""
     history, nodes = analysis.history, analysis.history.inventory.nodes
-    prod = _hourly(prod_totals(history, resource), Statistic.MEAN)
-    classes = (HIGH, tuple(PriorityClass))
-    high, pods = (_hourly(node_totals(history, resource, c), Statistic.MEAN).values for c in classes)
+    totals = analysis.pod_totals[resource]
+    prod, of_high, of_pods = (_hourly(u, Statistic.MEAN) for u in (totals.prod, totals.high, totals.pods))
+    high, pods = of_high.values, of_pods.values
     node_usage = _in_order(_hourly(history.node_usage[NODE_SIGNAL[resource]], Statistic.MEAN), nodes)
     capacity, allocatable = (_column(nodes, a, resource) for a in ("capacity", "allocatable"))
     percent = settings.cpu_reclaim_percent if resource is Resource.CPU else settings.memory_reclaim_percent

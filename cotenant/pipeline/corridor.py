@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,27 +20,22 @@ from cotenant.model.forecast import Forecasts
 from cotenant.model.identity import ClusterRef, PodContainerRef, WorkloadRef
 from cotenant.model.portrait import Portraits
 from cotenant.model.progress import Progress
-from cotenant.model.recommendation import Recommendation
 from cotenant.model.resource import Resource
 from cotenant.model.server_quantiles import ServerQuantiles
+from cotenant.model.sparse_usage import SparseUsage
 from cotenant.model.table import Schema, Table
 from cotenant.model.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.model.views import RECOMMENDATION_LOG, portraits_of
 from cotenant.pipeline import browse, explain, node_explanations, overview, plans, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, History
+from cotenant.pipeline.containers import judged
 from cotenant.pipeline.node_peaks import prod_node_peaks
-from cotenant.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, prod_totals, reclaimable
+from cotenant.pipeline.nodes import NODE_SIGNAL, POD_SIGNAL, pod_totals, reclaimable
 from cotenant.settings.base import digest
 from cotenant.settings.root import Settings
 from forecasting.engine import forecast
 from profiler import portrait
-from profiler.pooling import Members, by_container, by_workload, demand, total
-from recommender.base import load_strategy, recommend
-from recommender.enrich import enrich
-from recommender.evidence import Evidence, assemble
-from recommender.findings import find
-from recommender.gone import without_gone
-from recommender.incomplete import founded_findings, without_decreases
+from profiler.pooling import Members, by_workload, total
 from recommender.replicas import replica_floors
 
 UNREAD = frozenset({Signal.CPU_PRESSURE_MEAN})
@@ -63,20 +59,17 @@ def analyse(
     clusters = {r: _cluster_total(history, totals, r) for r in Resource}
     forecasts = {r: _forecast(totals[s], portraits[r], settings, progress) for r, s in POD_SIGNAL.items()}
     node_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in nodes.items()}
-    prod = {r: prod_totals(history, r) for r in Resource}
+    sums = {r: pod_totals(history, r) for r in Resource}
+    prod = {r: of_node.prod for r, of_node in sums.items()}
     prod_forecasts = {r: _forecast(u, _portraits(u, settings), lean, progress) for r, u in prod.items()}
     cluster_forecasts = {r: _forecast(u, _portraits(u, settings), settings, progress) for r, u in clusters.items()}
-    progress.stage("Reclaimable and recommendations", 3)
+    progress.stage("Reclaimable and recommendations", 2)
     now_seconds = clock.now_seconds()
     containers = {r: history.usage[s] for r, s in POD_SIGNAL.items()}
     peaks = prod_node_peaks(history, prod, containers, settings.node_peak)
-    lendable = reclaimable(history, peaks, settings.recommender.reclaimable, now_seconds)
+    lendable = reclaimable(history, peaks, sums, settings.recommender.reclaimable, now_seconds)
     progress.advance()
-    evidence = _evidence(history, settings, server)
-    progress.advance()
-    recommendations = _recommended(history, evidence, settings)
-    own = settings.recommender
-    findings = find(history.inventory, evidence, history.node_usage, own.findings, own.cotenant)
+    judgement = judged(history, settings, server)
     progress.advance()
     week = weeks.foreseen(clusters, totals[POD_SIGNAL[Resource.CPU]], settings.forecasting)
     proposals = plans.proposals(history.inventory, totals[POD_SIGNAL[Resource.CPU]], forecasts[Resource.CPU], settings)
@@ -85,6 +78,7 @@ def analyse(
         workloads=workloads,
         totals=totals,
         cluster_totals=clusters,
+        pod_totals=sums,
         portraits=portraits,
         forecasts=forecasts,
         node_forecasts=node_forecasts,
@@ -92,11 +86,11 @@ def analyse(
         prod_peaks=peaks,
         cluster_forecasts=cluster_forecasts,
         reclaimable=lendable,
-        recommendations=recommendations,
-        findings=founded_findings(findings, history.unread_seconds),
+        recommendations=judgement.recommendations,
+        findings=judgement.findings,
         settings_digest=digest(settings),
         computed_seconds=int(now_seconds),
-        replica_floors=tuple(replica_floors(history.inventory.workloads, forecasts, own.replicas)),
+        replica_floors=tuple(replica_floors(history.inventory.workloads, forecasts, settings.recommender.replicas)),
         proposals=proposals,
         weeks=week,
     )
@@ -155,23 +149,39 @@ def load(store: Store, settings: Settings) -> History:
         start // HOUR_SECONDS * HOUR_SECONDS, math.ceil(span[1] / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS
     )
     grids = {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
-    usage = {s: store.read(s, grids[s.spec.step_seconds]) for s in Signal if s not in UNREAD}
+    read = [s for s in Signal if s not in UNREAD]
     quality = store.read_quality()
     return History(
         inventory=inventory,
         window=window,
-        usage={s: u for s, u in usage.items() if not s.spec.per_node},
-        node_usage={s: u for s, u in usage.items() if s.spec.per_node},
+        usage=_usage_of_pods(store, [s for s in read if not s.spec.per_node], grids),
+        node_usage={s: store.read(s, grids[s.spec.step_seconds]) for s in read if s.spec.per_node},
         quality=quality[-1] if quality else None,
     )
+
+
+def _usage_of_pods(
+    store: Store, signals: Iterable[Signal], grids: Mapping[int, TimeGrid]
+) -> dict[Signal, SparseUsage[PodContainerRef]]:
+    """Stored usage on the grid of each signal's step; signals of the same series share one tuple of references."""
+    usage: dict[Signal, SparseUsage[PodContainerRef]] = {}
+    for signal in signals:
+        series = store.read_sparse(signal, grids[signal.spec.step_seconds])
+        same = next((other.refs for other in usage.values() if other.refs == series.refs), series.refs)
+        usage[signal] = dataclasses.replace(series, refs=same)
+    return usage
 
 
 def _totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
     """5-minute sums per workload, for every workload that is known or left usage, in one order."""
     inventory = history.inventory
-    sampled_refs = by_workload(history.usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs
-    refs = tuple(sorted({*sampled_refs, *(w.ref for w in inventory.workloads)}))
-    return refs, {s: total(history.usage[s], by_workload(history.usage[s].refs, inventory, refs)) for s in TOTALS}
+    usage = {s: history.usage[s] for s in TOTALS}
+    cpu = usage[Signal.CPU_USAGE_MEAN].refs
+    refs = tuple(sorted({*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}))
+    members = by_workload(cpu, inventory, refs)
+    return refs, {
+        s: total(u, members if u.refs == cpu else by_workload(u.refs, inventory, refs)) for s, u in usage.items()
+    }
 
 
 def workload_totals(history: History) -> Usage[WorkloadRef]:
@@ -209,26 +219,3 @@ def _forecast(usage: Usage[Any], portraits: Portraits[Any], settings: Settings, 
     forecasts = forecast(usage, portraits, settings.forecasting)
     progress.advance()
     return forecasts
-
-
-def _evidence(history: History, settings: Settings, server: ServerQuantiles | None) -> Evidence:
-    """All that strategies may look at: usage, demand portraits, events, templates."""
-    usage: dict[Signal, Usage[PodContainerRef]] = dict(history.usage)
-    cpu_demand = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
-    of_pods = {Resource.CPU: cpu_demand, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
-    portraits = {}
-    for resource, series in of_pods.items():
-        members = by_container(series.refs, history.inventory)
-        portraits[resource] = portrait.build(
-            members.refs, members.rows, series, settings.portrait, members.start_seconds
-        )
-    return assemble(history.inventory, history.window, usage, portraits, server=server)
-
-
-def _recommended(history: History, evidence: Evidence, settings: Settings) -> tuple[Recommendation, ...]:
-    """What the chosen strategy says, back-tested and priced."""
-    proposed = recommend(load_strategy(settings.recommender.strategy), evidence, settings.recommender)
-    current = without_gone(proposed, history.inventory)
-    scrape = history.quality.scrape_interval_seconds if history.quality else None
-    founded = without_decreases(current, history.unread_seconds)
-    return tuple(enrich(founded, evidence, history.inventory, settings.recommender, scrape_seconds=scrape))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from cotenant.model.cluster import Inventory, Pod
 from cotenant.model.identity import NodeRef, WorkloadRef
 from cotenant.model.resource import Resource
+from cotenant.model.sparse_usage import AnyUsage
 from cotenant.model.usage import DAY_SECONDS, Usage
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.nodes import PROD
@@ -37,7 +38,7 @@ BLOCK_SECONDS = DAY_SECONDS // BLOCKS_PER_DAY
 def prod_node_peaks(
     history: History,
     totals: Mapping[Resource, Usage[NodeRef]],
-    pods: Mapping[Resource, Usage[Any]],
+    pods: Mapping[Resource, AnyUsage[Any]],
     settings: NodePeakSettings,
 ) -> dict[Resource, NodePeaks[NodeRef]]:
     """By resource: peaks of prod's totals at the one risk of the settings. pods: usage of pod containers.
@@ -139,12 +140,12 @@ def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
     )
 
 
-def _pods(history: History, usage: Usage[Any], total: Usage[NodeRef]) -> Floats:
+def _pods(history: History, usage: AnyUsage[Any], total: Usage[NodeRef]) -> Floats:
     """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere."""
     assert total.resource is not None
     members = by_node(usage.refs, history.inventory, total.refs)
     prod = {(p.namespace, p.name) for p in history.inventory.pods if p.running and p.effective_priority in PROD}
     rows = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool) & (members.rows >= 0)
-    peaks = pod_peaks(usage.values[rows], np.zeros(int(rows.sum())), usage.grid.slots_per_day, total.resource)
+    peaks = pod_peaks(usage.rows(rows), np.zeros(int(rows.sum())), usage.grid.slots_per_day, total.resource)
     sums = np.bincount(members.rows[rows], weights=peaks.astype(np.float64), minlength=len(total.refs))
     return sums.astype(np.float64)

@@ -8,14 +8,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.model.cluster import Inventory
 from cotenant.model.identity import NodeRef, PodContainerRef
 from cotenant.model.qos import PriorityClass
 from cotenant.model.reclaimable import Reclaimable
 from cotenant.model.resource import Resource
+from cotenant.model.sparse_usage import AnyUsage
 from cotenant.model.usage import Signal, Usage
-from cotenant.pipeline.analysis import History
+from cotenant.pipeline.analysis import History, PodTotals
 from cotenant.settings.recommender import ReclaimableSettings
 from forecasting.node_peak import FALLBACK, NodePeaks, koordinator_peaks
 from profiler.pooling import by_node, total
@@ -34,23 +36,25 @@ PRESENT_SLOTS: Final = 2
 """A pod's newest sample counts as present when it lies in the last ten minutes."""
 
 
-def prod_totals(history: History, resource: Resource) -> Usage[NodeRef]:
-    """What prod pods (and pods without a class) of each node use together, in the inventory's order of nodes."""
-    return node_totals(history, resource, PROD)
-
-
-def node_totals(history: History, resource: Resource, classes: Collection[PriorityClass]) -> Usage[NodeRef]:
-    """What the pods of some priority classes use together on each node, in the inventory's order of nodes."""
+def pod_totals(history: History, resource: Resource) -> PodTotals:
+    """Totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
     usage = history.usage[POD_SIGNAL[resource]]
     members = by_node(usage.refs, history.inventory, tuple(NodeRef(n.name) for n in history.inventory.nodes))
-    chosen = _pods_of(history.inventory, classes)
-    owns = np.array([(ref.namespace, ref.pod) in chosen for ref in usage.refs], dtype=bool)
-    return total(usage, replace(members, rows=np.where(owns, members.rows, -1)))
+    summed: list[tuple[npt.NDArray[np.int64], Usage[NodeRef]]] = []
+    for classes in (PROD, HIGH, tuple(PriorityClass)):
+        chosen = _pods_of(history.inventory, classes)
+        owns = np.array([(ref.namespace, ref.pod) in chosen for ref in usage.refs], dtype=bool)
+        rows = np.where(owns, members.rows, -1)
+        # where nobody has batch or mid pods, the groups are the same and one sum serves them all
+        same = next((sums for others, sums in summed if np.array_equal(others, rows)), None)
+        summed.append((rows, total(usage, replace(members, rows=rows)) if same is None else same))
+    return PodTotals(*(sums for _, sums in summed))
 
 
 def reclaimable(
     history: History,
     prod: Mapping[Resource, NodePeaks[NodeRef]],
+    totals: Mapping[Resource, PodTotals],
     settings: ReclaimableSettings,
     now_seconds: float,
 ) -> tuple[Reclaimable, ...]:
@@ -58,7 +62,8 @@ def reclaimable(
     chosen = strategies(history.inventory, ColocationConfig.of_settings(settings))
     messages: list[Reclaimable] = []
     for resource in Resource:
-        columns = node_columns(history.inventory, resource, _usages(history, resource, prod[resource]))
+        usages = _usages(history, resource, prod[resource], totals[resource].pods)
+        columns = node_columns(history.inventory, resource, usages)
         parameters = Parameters.of(chosen, resource)
         messages += [m for formula in (batch, mid) for m in formula(columns, parameters, now_seconds).messages()]
     return with_incomplete_noted(messages, history.unread_seconds)
@@ -79,7 +84,7 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
     return {(p.namespace, p.name) for p in inventory.pods if p.effective_priority in classes}
 
 
-def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef]) -> Usages:
+def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef], pods: Usage[NodeRef]) -> Usages:
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     values, measured = newest(nodes)
     names = [ref.name for ref in nodes.refs]
@@ -87,7 +92,7 @@ def _usages(history: History, resource: Resource, prod: NodePeaks[NodeRef]) -> U
         pods=pods_now(history.usage[POD_SIGNAL[resource]]),
         nodes=dict(zip(names, (float(v) for v in values), strict=True)),
         measured_seconds=dict(zip(names, (float(t) for t in measured), strict=True)),
-        prod_reclaimable=_prod_reclaimable(history, resource, prod),
+        prod_reclaimable=_prod_reclaimable(history, resource, prod, pods),
         prod_peaks=prod_peaks(prod),
     )
 
@@ -102,7 +107,7 @@ def prod_peaks(prod: NodePeaks[NodeRef]) -> dict[str, PeakForecast]:
     }
 
 
-def pods_now(usage: Usage[PodContainerRef]) -> dict[tuple[str, str], float]:
+def pods_now(usage: AnyUsage[PodContainerRef]) -> dict[tuple[str, str], float]:
     """Present usage by (namespace, pod), containers summed; pods without a present sample are missing."""
     sums: dict[tuple[str, str], float] = defaultdict(float)
     for ref, value in zip(usage.refs, newest(usage.tail(PRESENT_SLOTS))[0], strict=True):
@@ -111,7 +116,9 @@ def pods_now(usage: Usage[PodContainerRef]) -> dict[tuple[str, str], float]:
     return dict(sums)
 
 
-def _prod_reclaimable(history: History, resource: Resource, prod: NodePeaks[NodeRef]) -> dict[str, float]:
+def _prod_reclaimable(
+    history: History, resource: Resource, prod: NodePeaks[NodeRef], pods: Usage[NodeRef]
+) -> dict[str, float]:
     """Requested by prod less its calibrated 24-hour peak, by node with a peak.
 
     A node whose record is too short stands on Koordinator's predictor, which counts the system's peak too: what its
@@ -126,7 +133,7 @@ def _prod_reclaimable(history: History, resource: Resource, prod: NodePeaks[Node
     room = {n.name: float(n.allocatable.get(resource, 0)) for n in history.inventory.nodes}
     names = [ref.name for ref in prod.refs]
     young = np.array([model == FALLBACK for model in prod.model], dtype=bool)
-    system = system_peaks(history, resource) if young.any() else {}
+    system = system_peaks(history, resource, pods) if young.any() else {}
     also = np.where(young, [system.get(name, np.nan) for name in names], 0.0)
     amounts = prod_reclaimable(
         np.array([requested[name] for name in names]),
@@ -137,13 +144,12 @@ def _prod_reclaimable(history: History, resource: Resource, prod: NodePeaks[Node
     return {name: amount for name, amount, has_peak in rows if has_peak}
 
 
-def system_peaks(history: History, resource: Resource) -> dict[str, float]:
-    """By node: Koordinator's peak of what runs outside pods (usage of the node less that of its pods, floor 0).
+def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> dict[str, float]:
+    """By node: Koordinator's peak of what runs outside pods (usage of the node less that of its `pods`, floor 0).
 
     NaN for a node without any sample.
     """
     nodes = history.node_usage[NODE_SIGNAL[resource]]
-    pods = node_totals(history, resource, tuple(PriorityClass))
     row_of = {ref.name: row for row, ref in enumerate(pods.refs)}
     rows = [row for row, ref in enumerate(nodes.refs) if ref.name in row_of]
     of_pods = np.nan_to_num(pods.values[[row_of[nodes.refs[row].name] for row in rows]])

@@ -126,9 +126,10 @@ def reclaimed_now(reclaimable: Iterable[Reclaimable], band: Band, resource: Reso
 
 def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[np.int64]) -> list[float]:
     """Sum of requests over the pods that ran in each hour; NaN where nothing was recorded."""
-    stored = analysis.history.usage.get(REQUEST_SIGNAL[resource])
-    if stored is None or not stored.values.size:
+    recorded = analysis.history.usage.get(REQUEST_SIGNAL[resource])
+    if recorded is None or not recorded.refs or not recorded.grid.size:
         return [float("nan")] * len(hours)
+    stored = recorded.dense()
     index = (hours - stored.grid.start_seconds) // stored.grid.step_seconds
     inside = (index >= 0) & (index < stored.grid.size)
     total = np.where(np.isnan(stored.values).all(axis=0), np.nan, np.nansum(stored.values, axis=0))

@@ -12,7 +12,7 @@ from cotenant.model.resource import Resource
 from cotenant.model.usage import DAY_SECONDS, Signal, Statistic, TimeGrid, Usage
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.node_peaks import cold_requests, unusually_cold
-from cotenant.pipeline.nodes import _prod_reclaimable, prod_peaks
+from cotenant.pipeline.nodes import _prod_reclaimable, pod_totals, prod_peaks
 from cotenant.settings.node_peak import NodePeakSettings
 from forecasting.node_peak import FALLBACK, NodePeaks
 
@@ -74,7 +74,8 @@ def test_of_a_young_node_the_systems_peak_is_not_lent_either(model, node_level, 
         (NodeRef("a"),), Resource.CPU, (0.05,), np.array([[400.0]]), np.array([[np.nan]]), np.zeros(1, dtype=np.intp),
         (model,), (Reason.OK,),
     )  # fmt: skip
-    assert _prod_reclaimable(history, Resource.CPU, short) == {"a": pytest.approx(lent)}
+    pods = pod_totals(history, Resource.CPU).pods
+    assert _prod_reclaimable(history, Resource.CPU, short, pods) == {"a": pytest.approx(lent)}
 
 
 def unusual(*pods, days=14):

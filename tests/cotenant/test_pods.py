@@ -42,7 +42,7 @@ def test_there_is_a_row_for_each_running_pod_and_none_for_a_gone_one(history: Hi
 
 
 def test_usage_is_the_sum_of_the_containers_newest_samples(history: History) -> None:
-    usage = history.usage[Signal.CPU_USAGE_MEAN]
+    usage = history.usage[Signal.CPU_USAGE_MEAN].dense()
     expected: dict[tuple[str, str], float] = {}
     for ref, values in zip(usage.refs, usage.values[:, -2:], strict=True):
         seen = values[np.isfinite(values)]

@@ -48,7 +48,7 @@ def test_every_value_of_a_deleted_workload_is_withheld_with_its_reason_and_other
         Recommendation(ContainerRef(WorkloadRef("shop", "Deployment", name), "app"), "cotenant", 1, (value,), 0, "", 0)
         for name in ("web", "api")
     )
-    first, second = without_gone([deleted, running], known)
+    first, second = without_gone([deleted, running], gone_workloads(known))
     assert [(v.action, v.amount, v.now, v.reason) for v in first.values] == [
         (Action.WITHHELD, None, 1000, Reason.DELETED)
     ]

@@ -23,6 +23,7 @@ from cotenant.edges.store.files import Folder
 from cotenant.model.cluster import Inventory
 from cotenant.model.errors import NoData, StoreError, UsageError
 from cotenant.model.quality import QualityRecord
+from cotenant.model.sparse_usage import SparseUsage, Stretch, of_stretches
 from cotenant.model.table import Schema, Table
 from cotenant.model.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 
@@ -126,6 +127,20 @@ class Store:
             keys, values = list(compress(keys, filled)), values[filled]
         refs = tuple(days.ref_of(key) for key in keys)
         return Usage(refs, grid, values, signal.spec.resource, signal.spec.statistic)
+
+    def read_sparse(self, signal: Signal, grid: TimeGrid) -> SparseUsage[Any]:
+        """As `read`, without the gaps before and after each series' samples: for a history of pods that come and go."""
+        _checked_grid(signal, grid)
+        listing = self._days.listing(signal)
+        days_read = [
+            (inside.start, _part(self._days.read(signal, start, listing.get(start, ())), of_day))
+            for start, inside, of_day in _days_of(grid)
+        ]
+        keys = sorted(set().union(*(day.keys for _, day in days_read)))
+        row = {key: i for i, key in enumerate(keys)}
+        stretches = [Stretch(days.rows(row, day.keys), first, day.values) for first, day in days_read]
+        refs = [days.ref_of(key) for key in keys]
+        return of_stretches(refs, grid, stretches, signal.spec.resource, signal.spec.statistic)
 
     def _read_between(self, signal: Signal, grid: TimeGrid, between: Between) -> Usage[Any]:
         """As `read`, for part of the series: days are kept whole until all keys are known, for they are few."""

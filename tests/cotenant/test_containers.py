@@ -1,0 +1,82 @@
+"""Recommendations and findings: the same whether all workloads are judged at once or a few after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from cotenant.edges.store import Store
+from cotenant.model.identity import PodContainerRef
+from cotenant.model.progress import Silent
+from cotenant.model.sparse_usage import SparseUsage
+from cotenant.model.usage import Signal
+from cotenant.pipeline import corridor
+from cotenant.pipeline.analysis import History
+from cotenant.pipeline.containers import evidences, judged
+from cotenant.settings.recommender import FindingSettings, RecommenderSettings
+from cotenant.settings.root import Settings
+from cotenant.sim.demo import CLUSTER, fill
+from profiler.synthetic import SyntheticSpec
+
+EVERYTHING = 1_000_000
+MOST = 12
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    made = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+    fill(made, SyntheticSpec(nodes=4, workloads=24, days=3, seed=11), Silent())
+    return made
+
+
+@pytest.fixture(scope="module")
+def history(store: Store) -> History:
+    return corridor.load(store, Settings())
+
+
+@pytest.mark.parametrize("strategy", ["cotenant", "krr-simple", "vpa"])
+def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> None:
+    looser = FindingSettings(minimum_days=1, idle_pod_millicores=10_000)
+    settings = Settings(recommender=RecommenderSettings(strategy=strategy, findings=looser))
+    whole = judged(history, settings, series_at_once=EVERYTHING)
+    parts = judged(history, settings, series_at_once=MOST)
+    assert len(whole.recommendations) == sum(len(w.containers) for w in history.inventory.workloads)
+    assert parts.recommendations == whole.recommendations
+    assert whole.findings and parts.findings == whole.findings
+
+
+def test_the_dense_usage_of_a_history_says_the_same(history: History) -> None:
+    dense = replace(history, usage={signal: usage.dense() for signal, usage in history.usage.items()})
+    said, of_dense = judged(history, Settings()), judged(dense, Settings())
+    assert said.recommendations and of_dense.recommendations == said.recommendations
+    assert of_dense.findings == said.findings
+
+
+def test_no_part_is_larger_than_was_asked_for_unless_one_workload_is(history: History) -> None:
+    parts = list(evidences(history, Settings(), None, MOST))
+    assert len(parts) > 1
+    for part in parts:
+        series = max(len(usage.refs) for usage in part.usage.values())
+        assert series <= MOST or len({w.ref for w in part.workloads}) == 1
+    containers = [container for part in parts for container in part.containers]
+    in_order = [(w.ref, c.name) for w in history.inventory.workloads for c in w.containers]
+    assert [(c.workload, c.container) for c in containers] == in_order
+
+
+def test_the_store_gives_the_same_series_sparse_and_dense(store: Store, history: History) -> None:
+    for signal, usage in history.usage.items():
+        assert isinstance(usage, SparseUsage)
+        dense = store.read(signal, usage.grid)
+        assert usage.refs == dense.refs
+        assert usage.dense().values.tobytes() == dense.values.tobytes()
+    cpu = history.usage[Signal.CPU_USAGE_MEAN]
+    assert isinstance(cpu, SparseUsage) and isinstance(cpu.refs[0], PodContainerRef)
+    assert cpu.cells.size < len(cpu.refs) * cpu.grid.size  # pods came and went
+
+
+def test_signals_of_the_same_series_share_their_names(history: History) -> None:
+    of_signals = [usage.refs for usage in history.usage.values()]
+    shared = [(one, other) for one, other in combinations(of_signals, 2) if one == other]
+    assert shared and all(one is other for one, other in shared)
