@@ -1,9 +1,10 @@
 """EDGE: the serving certificate of the webhooks: stores, renews and reloads it, and injects its CA bundle.
 
-A `Keeper` looks every half minute: what is stored (a Secret that all replicas share, or a folder), what is due by
-`admission.authority`, whether both webhook configurations carry the bundle, and whether the server shows the newest
-certificate. Replicas agree because a Secret is only replaced as the version that was read. With certificates from
-elsewhere (cert-manager's mounted files) a `FileKeeper` only reloads; then somebody else injects the bundle.
+A `CertificateController` looks every half minute: what is stored (a Secret that all replicas share, or a folder), what
+is due by `admission.authority`, whether both webhook configurations carry the bundle, and whether the server shows the
+newest certificate. Replicas agree because a Secret is only replaced as the version that was read. With certificates
+from elsewhere (cert-manager's mounted files) a `CertificateFileReloader` only reloads; then somebody else injects the
+bundle.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class Injector:
         return {h["name"]: base64.b64decode((h.get("clientConfig") or {}).get("caBundle") or "") for h in hooks}
 
 
-class Keeper:
+class CertificateController:
     """Keeps our own certificate: one `step` does all that is due."""
 
     def __init__(
@@ -228,7 +229,7 @@ class Keeper:
         return None
 
 
-class FileKeeper:
+class CertificateFileReloader:
     """Shows tls.crt and tls.key of a folder that somebody else renews (cert-manager)."""
 
     def __init__(self, folder: Path, show: Show) -> None:

@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AdmissionCall:
     """What the review says beside the object. now_seconds: Unix time; uid: seed of draws; key: signs our records."""
 
     operation: str
@@ -70,7 +70,7 @@ class _Work:
     dealt_with: set[str] = field(default_factory=set)
 
 
-def mutated(pod: Mapping[str, Any], view: ClusterView, call: Call) -> Mutation:
+def mutated(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
     """The pod as the profiles of this cluster want it; the same pod when nobody wants anything.
 
     pod: the object of a review; the caller has checked that metadata and spec are objects.
@@ -85,7 +85,7 @@ def mutated(pod: Mapping[str, Any], view: ClusterView, call: Call) -> Mutation:
     return _created(work, view, call) if call.operation == "CREATE" else _updated(work, pod, view, call)
 
 
-def _created(work: _Work, view: ClusterView, call: Call) -> Mutation:
+def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
     work.warnings += renamed(work.pod)
     work.warnings += with_annotated(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
@@ -100,7 +100,7 @@ def _created(work: _Work, view: ClusterView, call: Call) -> Mutation:
     return Mutation(work.pod, tuple(work.warnings), tuple(work.applied))
 
 
-def _updated(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: Call) -> Mutation:
+def _updated(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
     """Of a living pod only labels and annotations change: the rest, QoS and priorities are immutable."""
     _apply_profiles(work, view, call)
     if not work.applied:
@@ -134,7 +134,7 @@ def _own_amounts(container: Mapping[str, Any]) -> Json:
     return {**container, "resources": own}
 
 
-def _apply_profiles(work: _Work, view: ClusterView, call: Call) -> None:
+def _apply_profiles(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
     """Lay matching profiles over the pod in name order, again while labels that they wrote make others match."""
     namespace = view.namespaces.get(call.namespace, {})
     while True:
@@ -146,7 +146,7 @@ def _apply_profiles(work: _Work, view: ClusterView, call: Call) -> None:
             _apply(work, profile, view, call)
 
 
-def _apply(work: _Work, profile: Profile, view: ClusterView, call: Call) -> None:
+def _apply(work: _Work, profile: Profile, view: ClusterView, call: AdmissionCall) -> None:
     work.dealt_with.add(profile.name)
     if not profile.drawn(call.uid):
         work.record.skipped.append(profile.name)
@@ -163,7 +163,7 @@ def _apply(work: _Work, profile: Profile, view: ClusterView, call: Call) -> None
     work.applied.append(profile.name)
 
 
-def _translate(work: _Work, view: ClusterView, call: Call) -> None:
+def _translate(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
     """Rename resources by the pod's class, unless one of the profiles that matched says to leave them."""
     if any(profile.skips_resources for profile in view.profiles if profile.name in work.dealt_with):
         return
@@ -174,7 +174,7 @@ def _translate(work: _Work, view: ClusterView, call: Call) -> None:
     work.warnings += translated(work.pod, with_default(qos_of(labels), raw), overhead=call.translate_overhead)
 
 
-def _begun(pod: Mapping[str, Any], view: ClusterView, call: Call) -> _Work:
+def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _Work:
     """The work as earlier calls of this request left it; nothing is done yet when there were none."""
     record = read_record(pod, call.key, call.namespace)
     new = call.operation == "CREATE"
@@ -199,7 +199,7 @@ def _drop_record(metadata: Json) -> None:
         metadata["annotations"] = {key: text for key, text in annotations.items() if key != RECORD_ANNOTATION}
 
 
-def _write_record(work: _Work, view: ClusterView, call: Call) -> None:
+def _write_record(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
     work.record.at = work.record.at or int(call.now_seconds)
     work.record.outcome = outcome_of(work.pod, _named(view, work.record.applied))
     metadata = work.pod["metadata"]

@@ -15,7 +15,7 @@ import msgspec
 
 from admission import pod_rules, quota_rules
 from admission.json_patch import difference
-from admission.pod_mutation import Call, mutated
+from admission.pod_mutation import AdmissionCall, mutated
 from admission.problem import Problem, in_words
 from admission.view import ClusterView
 
@@ -215,7 +215,7 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
     pod = _object(request.new, _PodShape)
     if pod is None:
         return UNTOUCHED
-    call = Call(
+    call = AdmissionCall(
         operation=request.operation,
         namespace=request.namespace or "",
         uid=request.uid,

@@ -15,7 +15,14 @@ from cryptography import x509
 
 from admission.app import WebhookApp
 from admission.authority import Pair
-from admission.certificates import FileKeeper, FolderStore, Injector, Keeper, SecretStore, policy_of
+from admission.certificates import (
+    CertificateController,
+    CertificateFileReloader,
+    FolderStore,
+    Injector,
+    SecretStore,
+    policy_of,
+)
 from admission.cluster_state import ClusterState
 from admission.guard_watchdog import GuardWatchdog
 from admission.profile_record import signing_key
@@ -89,13 +96,13 @@ class WebhookService:
 
     def _keeper(
         self, client: KubeClient, settings: AdmissionSettings, certificates: Certificates, clock: Clock
-    ) -> Keeper | FileKeeper:
+    ) -> CertificateController | CertificateFileReloader:
         if certificates.folder is not None and not certificates.own:
-            return FileKeeper(certificates.folder, self._show)
+            return CertificateFileReloader(certificates.folder, self._show)
         store = FolderStore(certificates.folder) if certificates.folder else SecretStore(client, settings)
         host = urlsplit(certificates.url).hostname
         policy = policy_of(settings, (host,) if host else ())
-        return Keeper(store, policy, clock, self._show, Injector(client, settings))
+        return CertificateController(store, policy, clock, self._show, Injector(client, settings))
 
     def _show(self, pair: Pair) -> None:
         self.server.show(pair)

@@ -27,7 +27,7 @@ from typing import Any
 from bench.record import Row, below, record
 from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.around import Person
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.actions.settling import settle, verify
 from cotenant.edges.clock import SystemClock
 from cotenant.edges.kube import connect
@@ -79,7 +79,7 @@ class Killed:
 def actions_of(point: Point) -> Actions:
     """Actions on the point's own ledger."""
     client = connect(KubeSettings(kubeconfig=point.kubeconfig))
-    return Actions(client, Journal(Ledger(point.ledger), SystemClock(), "ann"), SETTINGS, Person("ann"))
+    return Actions(client, ChangeJournal(Ledger(point.ledger), SystemClock(), "ann"), SETTINGS, Person("ann"))
 
 
 def work(point: Point, pipe: Connection) -> None:

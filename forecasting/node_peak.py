@@ -24,7 +24,7 @@ from cotenant.model.usage import Usage
 from cotenant.settings.node_peak import NodePeakSettings
 from forecasting.empirical import weighted_quantiles
 from forecasting.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
-from forecasting.peak_risk import Calibrated, Prepared, calibrate
+from forecasting.peak_risk import PeakCalibration, Prepared, calibrate
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -135,7 +135,7 @@ def _records(values: Floats, slots_per_day: int, settings: NodePeakSettings) -> 
     return Records(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _column(calibration: Calibrated | None, short: Flags, fallback: Floats, limits: Floats) -> Floats:
+def _column(calibration: PeakCalibration | None, short: Flags, fallback: Floats, limits: Floats) -> Floats:
     if calibration is None:
         return fallback
     result: Floats = np.where(short, fallback, calibration.peaks * limits)
@@ -150,7 +150,7 @@ def _in_order(peaks: Floats, risks: Sequence[float]) -> Floats:
     return result
 
 
-def _violation(calibrations: Sequence[Calibrated | None], short: Flags) -> Floats:
+def _violation(calibrations: Sequence[PeakCalibration | None], short: Flags) -> Floats:
     columns = [
         np.where(short, np.nan, np.nan if calibration is None else calibration.violation)
         for calibration in calibrations

@@ -32,7 +32,7 @@ _FEWEST_OWN: Final = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibrated:
+class PeakCalibration:
     """Peaks of n nodes at one risk, per unit of their limits, (n,); how their back-tests went.
 
     violation: share of tested decisions that were passed, (n,), NaN = none; days: of tested decisions, (n,).
@@ -80,7 +80,7 @@ class Prepared:
         return mask
 
 
-def calibrate(of: Prepared, risk: float, settings: NodePeakSettings) -> Calibrated | None:
+def calibrate(of: Prepared, risk: float, settings: NodePeakSettings) -> PeakCalibration | None:
     """Peaks at the last decision of `of`; None when no earlier decision has both a record and an outcome."""
     usable = of.usable(settings)
     if not usable.any():
@@ -96,7 +96,7 @@ def calibrate(of: Prepared, risk: float, settings: NodePeakSettings) -> Calibrat
     if older.any():
         passed = tested & (of.after > served(of, older, (risk,), settings)[0][1])
         violation = np.divide(passed.sum(axis=1), count, out=violation, where=count > 0)
-    return Calibrated(peaks[:, -1], violation, count // BLOCKS_PER_DAY, names)
+    return PeakCalibration(peaks[:, -1], violation, count // BLOCKS_PER_DAY, names)
 
 
 def served(of: Prepared, usable: Flags, risks: Sequence[float], settings: NodePeakSettings) -> list[tuple[str, Floats]]:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from cotenant.actions.advice import told
 from cotenant.actions.around import LiveContext, LiveWorkload, Person, around
-from cotenant.actions.journal import FIELD_MANAGER, Journal, anchor
+from cotenant.actions.journal import FIELD_MANAGER, ChangeJournal, anchor
 from cotenant.actions.resizing import answers, born
 from cotenant.actions.telling import EventReporter
 from cotenant.edges.kube import KubeClient, Writer
@@ -121,7 +121,7 @@ class Actions:
     def __init__(
         self,
         client: KubeClient,
-        journal: Journal,
+        journal: ChangeJournal,
         settings: ActionSettings,
         person: Person,
         reached: Callable[[str], None] = unheard,

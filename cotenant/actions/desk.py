@@ -31,7 +31,7 @@ from cotenant.actions.around import Person
 from cotenant.actions.around import who as asked_who
 from cotenant.actions.bundling import bundled
 from cotenant.actions.glance import BackgroundRefresh
-from cotenant.actions.journal import Journal, anchored, keep_head, unkept
+from cotenant.actions.journal import ChangeJournal, anchored, keep_head, unkept
 from cotenant.actions.known import LedgerCache
 from cotenant.actions.permissions import head_permission, permissions
 from cotenant.actions.postponing import postpone, postponed, recall
@@ -287,7 +287,7 @@ class ClusterChangeService:
         office = self._office
         named_person = Person(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
         person = named_person if who.name else asked_who(client)
-        journal = Journal(ledger, office.clock, person.name, self._known, who.source)
+        journal = ChangeJournal(ledger, office.clock, person.name, self._known, who.source)
         journal.cluster = client.access.cluster
         actions = Actions(client, journal, office.settings, person)
         actions.compare, actions.trace = office.compare, office.trace
@@ -305,13 +305,13 @@ class ClusterChangeService:
             self._seen.forget()
 
     @contextmanager
-    def _noting(self, who: Someone) -> Iterator[Journal]:
+    def _noting(self, who: Someone) -> Iterator[ChangeJournal]:
         """For those who write to the ledger alone."""
         office = self._office
         with turn(office.ledger.with_suffix(".lock"), f"a note of {who.name}", PATIENCE_SECONDS):
             ledger = Ledger(office.ledger)
             try:
-                yield Journal(ledger, office.clock, who.name, self._known, who.source)
+                yield ChangeJournal(ledger, office.clock, who.name, self._known, who.source)
             finally:
                 keep_head(self._office.door, ledger, self._office.anchor_namespace)
                 ledger.close()

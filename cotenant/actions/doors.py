@@ -24,7 +24,7 @@ from cotenant.edges.kube import Access, KubeClient, review
 from cotenant.edges.kube.access import SELF_REVIEWS
 from cotenant.edges.kube.auth import load_access
 from cotenant.edges.kube.client import Pause
-from cotenant.edges.kube.connection import Answer, ApiRequest, Stream
+from cotenant.edges.kube.connection import ApiRequest, ApiResponse, Stream
 from cotenant.edges.kube.writes import APPLY_TYPE
 from cotenant.model.errors import ClusterForbidden
 from cotenant.model.people import IdentitySource, NotAllowed, Someone
@@ -123,7 +123,7 @@ class ReviewedClient(KubeClient):
 
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
-    ) -> Answer:
+    ) -> ApiResponse:
         """Asked after the person's rights; what they may themselves is asked about them, not about us."""
         if request.path == SELF_REVIEWS:
             body = about(self._subject, msgspec.json.decode(request.body)["spec"])

@@ -24,7 +24,7 @@ FIELD_MANAGER: Final = "cotenant-actions"
 _log = structlog.get_logger(__name__)
 
 
-class Journal:
+class ChangeJournal:
     """Changes of one ledger; `actor` is who the cluster says we are. For one thread."""
 
     def __init__(

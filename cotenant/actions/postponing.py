@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.edges.ledger import Ledger
 from cotenant.model.desk import PostponedRecommendation
 from cotenant.model.errors import UsageError
@@ -30,7 +30,7 @@ class _Body(msgspec.Struct):
     reason: str = ""
 
 
-def postpone(journal: Journal, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+def postpone(journal: ChangeJournal, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
     """Hide from now on for so many days, None for good; UsageError without a reason, or with days that are none."""
     visible_reason = visible(" ".join(reason.split()))
     if not visible_reason or len(visible_reason) > LONGEST_REASON:
@@ -42,7 +42,7 @@ def postpone(journal: Journal, workloads: Sequence[WorkloadRef], days: float | N
     journal.note([(POSTPONED, str(workload), body) for workload in workloads])
 
 
-def recall(journal: Journal, workloads: Sequence[WorkloadRef]) -> None:
+def recall(journal: ChangeJournal, workloads: Sequence[WorkloadRef]) -> None:
     """Show them again; a row for those alone that are hidden."""
     hidden = postponed(journal.ledger, journal.clock.now_seconds())
     rows = [(RECALLED, str(workload), dict[str, str]()) for workload in workloads if workload in hidden]

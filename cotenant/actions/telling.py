@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from cotenant.actions.journal import FIELD_MANAGER, Journal
+from cotenant.actions.journal import FIELD_MANAGER, ChangeJournal
 from cotenant.edges.kube import EventRecorder, KubeClient, Regarding, Writer
 from cotenant.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.model.errors import CotenantError
@@ -50,7 +50,7 @@ class _Object(msgspec.Struct):
 class EventReporter:
     """Tells of changes in the name of one person; for one thread."""
 
-    def __init__(self, journal: Journal, client: KubeClient) -> None:
+    def __init__(self, journal: ChangeJournal, client: KubeClient) -> None:
         """Nothing is told yet."""
         self.journal = journal
         self._client = client

@@ -30,7 +30,7 @@ def opened(settings: Settings, what: str = "a command") -> Iterator[Actions]:
     """
     from cotenant.actions.accepting import Actions
     from cotenant.actions.around import who
-    from cotenant.actions.journal import Journal
+    from cotenant.actions.journal import ChangeJournal
     from cotenant.edges.clock import SystemClock
     from cotenant.edges.kube import connect
     from cotenant.edges.turn import turn
@@ -42,7 +42,7 @@ def opened(settings: Settings, what: str = "a command") -> Iterator[Actions]:
     with turn(lock, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
         ledger = open_ledger(settings)
         with closing(ledger):
-            journal = Journal(ledger, SystemClock(), person.name)
+            journal = ChangeJournal(ledger, SystemClock(), person.name)
             journal.cluster = client.access.cluster
             actions = Actions(client, journal, settings.actions, person)
             actions.anchor_namespace = _anchor_namespace(settings, actions)

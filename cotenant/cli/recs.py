@@ -129,12 +129,12 @@ def apply(
 @app.command(epilog=examples("cotenant recs changes", "cotenant recs changes -o csv"))
 def changes(ctx: typer.Context, output: OutputOption = Format.TABLE, no_headers: NoHeadersOption = False) -> None:
     """Everything that was accepted, and where it is; asks no cluster."""
-    from cotenant.actions.journal import Journal
+    from cotenant.actions.journal import ChangeJournal
     from cotenant.cli.acting import open_ledger
     from cotenant.edges.clock import SystemClock
 
     ledger = open_ledger(session_of(ctx).load().settings)
-    standings = Journal(ledger, SystemClock(), "").standings().values()
+    standings = ChangeJournal(ledger, SystemClock(), "").standings().values()
     print_table(changes_table(standings), output, headers=not no_headers)
     unknown = sum(not s.state.settled for s in standings)
     if unknown:

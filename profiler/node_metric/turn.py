@@ -31,7 +31,7 @@ close to the three intervals after which the scheduler takes it for expired."""
 MOVED_FRACTION: Final = 0.05
 
 
-class Turn(StrEnum):
+class ReportDecision(StrEnum):
     """What becomes of our report of a node, and why."""
 
     WRITE = "write"
@@ -46,22 +46,22 @@ class Steps:
 
     specs: tuple[Apply, ...] = ()
     statuses: tuple[Apply, ...] = ()
-    turns: Mapping[Turn, int] = field(default_factory=dict)
+    turns: Mapping[ReportDecision, int] = field(default_factory=dict)
 
 
 def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
     """What to write for these reports; a report of a node that no longer exists is dropped."""
     specs, statuses = [], []
-    turns = dict.fromkeys(Turn, 0)
+    turns = dict.fromkeys(ReportDecision, 0)
     for report in (r for r in reports if r.node in view.nodes):
         current = metrics.get(report.node)
         turn = turn_of(report, current, view)
         turns[turn] += 1
-        if turn is Turn.AGENT:
+        if turn is ReportDecision.AGENT:
             continue
         if current is None or not _as_wanted(current, view, report.node):
             specs.append(_spec(report.node, view))
-        if turn is Turn.WRITE and current is not None:
+        if turn is ReportDecision.WRITE and current is not None:
             statuses.append(_status(report))
     return Steps(tuple(specs), tuple(statuses), turns)
 
@@ -92,16 +92,16 @@ def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric],
     return intents
 
 
-def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> Turn:
+def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> ReportDecision:
     """Whether our report of a node is to be written over what is there."""
     if current is None or current.update_seconds is None:
-        return Turn.WRITE
+        return ReportDecision.WRITE
     if current.reporter != view.manager:
-        return Turn.AGENT if alive(current, view.now_seconds) else Turn.WRITE
+        return ReportDecision.AGENT if alive(current, view.now_seconds) else ReportDecision.WRITE
     if report.time_seconds <= current.update_seconds:
-        return Turn.NO_NEWER
+        return ReportDecision.NO_NEWER
     grows_stale = view.now_seconds - current.update_seconds >= STALE_INTERVALS * view.policy.report_seconds
-    return Turn.WRITE if grows_stale or _moved(report, current) else Turn.STEADY
+    return ReportDecision.WRITE if grows_stale or _moved(report, current) else ReportDecision.STEADY
 
 
 def alive(metric: NodeMetric, now_seconds: float) -> bool:

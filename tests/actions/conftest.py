@@ -10,7 +10,7 @@ import pytest
 from admission.service import WebhookService
 from cotenant.actions.accepting import Actions
 from cotenant.actions.around import who
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.edges.clock import SystemClock
 from cotenant.edges.ledger import Ledger
 from cotenant.settings.actions import ActionSettings
@@ -57,7 +57,7 @@ def make(control_plane: ControlPlane, person: Path, tmp_path: Path) -> Iterator[
 
     def made(clock: object = None, **settings: object) -> Actions:
         asked = ActionSettings(**{"soak_minutes": 0.0, "resize_seconds": 60.0, **settings})  # type: ignore[arg-type]
-        journal = Journal(ledger, clock or SystemClock(), accepting.name)  # type: ignore[arg-type]
+        journal = ChangeJournal(ledger, clock or SystemClock(), accepting.name)  # type: ignore[arg-type]
         return Actions(client, journal, asked, accepting)
 
     yield made

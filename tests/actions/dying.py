@@ -13,7 +13,7 @@ from typing import Any
 
 from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.around import Person
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.actions.settling import verify
 from cotenant.actions.watching import Watcher
 from cotenant.edges.clock import ShiftedClock
@@ -45,7 +45,7 @@ class Where:
 def actions_of(where: Where) -> Actions:
     """Actions that end at the gap."""
     client = connect(KubeSettings(kubeconfig=where.kubeconfig))
-    journal = Journal(Ledger(where.ledger), ShiftedClock(where.ahead_seconds), "ann")
+    journal = ChangeJournal(Ledger(where.ledger), ShiftedClock(where.ahead_seconds), "ann")
     actions = Actions(client, journal, ActionSettings(**where.settings), Person("ann"))
     actions.reached = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == where.gap else None
     actions.compare = lambda *_: where.compared

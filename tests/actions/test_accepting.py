@@ -18,7 +18,7 @@ import pytest
 
 from cotenant.actions.accepting import AcceptanceTerms, Actions, Review
 from cotenant.actions.around import who
-from cotenant.actions.journal import Journal, anchored
+from cotenant.actions.journal import ChangeJournal, anchored
 from cotenant.actions.settling import settle, verify
 from cotenant.edges.clock import FixedClock, SystemClock
 from cotenant.edges.ledger import Ledger
@@ -85,7 +85,7 @@ def actions(control_plane: ControlPlane, person: Path, tmp_path: Path) -> Iterat
     client = control_plane.client(person)
     accepting = who(client)
     ledger = Ledger(tmp_path / "ledger.db")
-    yield Actions(client, Journal(ledger, SystemClock(), accepting.name), SETTINGS, accepting)
+    yield Actions(client, ChangeJournal(ledger, SystemClock(), accepting.name), SETTINGS, accepting)
     ledger.close()
 
 
@@ -159,7 +159,7 @@ def test_without_the_right_nothing_changes_and_the_ledger_says_so(
     }
     control_plane.api().create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding)
     client = control_plane.client(control_plane.user("looker", []))
-    mine = Actions(client, Journal(Ledger(tmp_path / "l.db"), SystemClock(), "looker"), SETTINGS, who(client))
+    mine = Actions(client, ChangeJournal(Ledger(tmp_path / "l.db"), SystemClock(), "looker"), SETTINGS, who(client))
     wait_for("the right to look", lambda: mine.review([recommended(workload)])[0].error == "")
     (review,) = mine.review([recommended(workload)])
     with pytest.raises(ClusterForbidden):
@@ -269,7 +269,7 @@ def test_a_kill_at_each_named_point_loses_and_doubles_nothing(  # noqa: PLR0917
     assert done.returncode == -signal.SIGKILL, done.stderr
     generation = live(control_plane, namespace)["metadata"]["generation"]
     client = control_plane.client(person)
-    journal = Journal(Ledger(tmp_path / "l.db"), SystemClock(), "bob")
+    journal = ChangeJournal(Ledger(tmp_path / "l.db"), SystemClock(), "bob")
     (before,) = journal.standings().values()
     assert before.state.settled is (point == "told")
     after = Actions(client, journal, SETTINGS, who(client))
@@ -287,7 +287,7 @@ def test_the_commands_tell_the_whole_story(
     workload = deployed(control_plane, namespace)
     ledger = Ledger(tmp_path / "l.db")
     client = control_plane.client(person)
-    made = Actions(client, Journal(ledger, SystemClock(), who(client).name), SETTINGS, who(client))
+    made = Actions(client, ChangeJournal(ledger, SystemClock(), who(client).name), SETTINGS, who(client))
     (done,) = made.accept(reviewed(made, recommended(workload)), TERMS)
     ledger.close()
     sets = ["--set", f"actions.ledger={tmp_path / 'l.db'}", "--set", f"manager.namespace={namespace}"]
@@ -311,5 +311,5 @@ def test_the_commands_tell_the_whole_story(
 
 
 def test_a_clock_that_stands_still_keeps_the_order(actions: Actions) -> None:
-    journal = Journal(actions.journal.ledger, FixedClock(1000.0), "ann")
+    journal = ChangeJournal(actions.journal.ledger, FixedClock(1000.0), "ann")
     assert journal.standings() == {} and journal.ledger.head().seq == 0

@@ -12,7 +12,7 @@ import pytest
 from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.around import who
 from cotenant.actions.comparing import PrometheusComparison
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.actions.settling import verify
 from cotenant.cli.desk import recommended_of
 from cotenant.edges.clock import SystemClock
@@ -51,7 +51,7 @@ class Judged:
         self.workload = scene.acceptable()[0]
         self.compared: list[Compared] = []
         self.asked: list[str] = []
-        journal = Journal(self.ledger, SystemClock(), "ann")
+        journal = ChangeJournal(self.ledger, SystemClock(), "ann")
         merged = msgspec.structs.replace(acting.ACTIONS, **settings)
         self.actions = Actions(self.client, journal, merged, who(self.client))
         self.actions.compare = self._compare

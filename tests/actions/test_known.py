@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.actions.known import LedgerCache
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.ledger import Ledger
@@ -22,8 +22,8 @@ def change(id_: str) -> Change:
     return Change(id_, "b", "pay", "Deployment", id_, "ann", (), "template", "d@1", ())
 
 
-def journal(path: Path, known: LedgerCache | None = None) -> Journal:
-    return Journal(Ledger(path), CLOCK, "ann", known, "203.0.113.5")
+def journal(path: Path, known: LedgerCache | None = None) -> ChangeJournal:
+    return ChangeJournal(Ledger(path), CLOCK, "ann", known, "203.0.113.5")
 
 
 def test_new_rows_are_added_to_what_is_known_and_nothing_is_read_twice(tmp_path: Path) -> None:

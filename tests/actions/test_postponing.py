@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.actions.postponing import DAY_SECONDS, postpone, postponed, recall
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.ledger import Ledger
@@ -18,13 +18,13 @@ WEB, DB = WorkloadRef("shop", "Deployment", "web"), WorkloadRef("shop", "Statefu
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path: Path) -> Iterator[ChangeJournal]:
     ledger = Ledger(tmp_path / "l.db")
-    yield Journal(ledger, FixedClock(1000.0), "ann")
+    yield ChangeJournal(ledger, FixedClock(1000.0), "ann")
     ledger.close()
 
 
-def test_a_snooze_ends_and_a_dismissal_does_not(journal: Journal) -> None:
+def test_a_snooze_ends_and_a_dismissal_does_not(journal: ChangeJournal) -> None:
     postpone(journal, [WEB], 7.0, "after the  sale\n")
     postpone(journal, [DB], None, "never")
     found = postponed(journal.ledger, 1000.0)
@@ -33,7 +33,7 @@ def test_a_snooze_ends_and_a_dismissal_does_not(journal: Journal) -> None:
     assert set(postponed(journal.ledger, 1000.0 + 7 * DAY_SECONDS)) == {DB}
 
 
-def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: Journal) -> None:
+def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: ChangeJournal) -> None:
     recall(journal, [WEB])
     assert journal.ledger.head().seq == 0
     postpone(journal, [WEB], None, "no")
@@ -47,12 +47,12 @@ def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: Journal
 
 @pytest.mark.parametrize(("days", "reason"), [(1.0, ""), (1.0, " \n"), (0.0, "x"), (-1.0, "x"), (float("nan"), "x"),
                                               (1e9, "x"), (1.0, "x" * 501)])  # fmt: skip
-def test_without_a_reason_or_a_length_nothing_is_hidden(journal: Journal, days: float, reason: str) -> None:
+def test_without_a_reason_or_a_length_nothing_is_hidden(journal: ChangeJournal, days: float, reason: str) -> None:
     with pytest.raises(UsageError) as refused:
         postpone(journal, [WEB], days, reason)
     assert refused.value.fix and journal.ledger.head().seq == 0
 
 
-def test_a_row_that_cannot_be_read_hides_nothing(journal: Journal) -> None:
+def test_a_row_that_cannot_be_read_hides_nothing(journal: ChangeJournal) -> None:
     journal.ledger.append(1.0, "x", [("postponed", "shop/web", {}), ("postponed", str(WEB), {"until_seconds": "soon"})])
     assert postponed(journal.ledger, 0.0) == {}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from cotenant.actions.accepting import Actions
 from cotenant.actions.around import Person
 from cotenant.actions.desk import ClusterChangeService
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.actions.settling import settle
 from cotenant.actions.watching import Watcher
 from cotenant.cli.desk import desk_of, kubeconfig_door
@@ -195,7 +195,7 @@ def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what
             raise Ended
 
     client, ledger = scene.client, Ledger(Path(scene.settings.actions.ledger))
-    journal = Journal(ledger, SystemClock(), BEA.name)
+    journal = ChangeJournal(ledger, SystemClock(), BEA.name)
     actions = Actions(client, journal, scene.settings.actions, Person(BEA.name, (), True), ends)
     with pytest.raises(Ended):
         actions.confirm([journal.standings()[change]])

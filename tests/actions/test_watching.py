@@ -15,7 +15,7 @@ import pytest
 from admission.service import WebhookService
 from cotenant.actions.accepting import AcceptanceTerms, Actions
 from cotenant.actions.around import Person
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.actions.notifying import payload
 from cotenant.actions.watching import News, Watcher
 from cotenant.edges.clock import ShiftedClock, SystemClock
@@ -214,7 +214,7 @@ def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, pe
     @contextmanager
     def opened() -> Iterator[Actions]:
         ledger, client = Ledger(tmp_path / "l.db"), control_plane.client(person)
-        yield Actions(client, Journal(ledger, SystemClock(), "watcher"), ActionSettings(), Person("watcher"))
+        yield Actions(client, ChangeJournal(ledger, SystemClock(), "watcher"), ActionSettings(), Person("watcher"))
         ledger.close()
         client.close()
         seen.set()
@@ -251,7 +251,7 @@ def test_what_the_watcher_may_not_write_is_left_for_somebody_who_may(
 
     @contextmanager
     def opened() -> Iterator[Actions]:
-        journal = Journal(ledger, ShiftedClock(0.6 * HOUR), name)
+        journal = ChangeJournal(ledger, ShiftedClock(0.6 * HOUR), name)
         yield Actions(client, journal, ActionSettings(), Person(name))
 
     watcher = Watcher(opened, watched.news.extend)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.annotated import owner_of, with_annotated
-from admission.pod_mutation import Call, mutated
+from admission.pod_mutation import AdmissionCall, mutated
 from admission.view import ClusterView
 from cotenant.model.annotated import (
     CHANGE_ANNOTATION,
@@ -96,9 +96,9 @@ def test_another_object_of_the_same_name_gives_nothing() -> None:
 
 def test_the_values_come_before_they_are_translated_for_the_batch_class() -> None:
     view = ClusterView(annotated=noted())
-    made = mutated(born(), view, Call("CREATE", "shop", "u"))
+    made = mutated(born(), view, AdmissionCall("CREATE", "shop", "u"))
     assert resources(dict(made.pod)) == NEW and made.warnings == ()
-    other = mutated(born(), view, Call("CREATE", "elsewhere", "u"))
+    other = mutated(born(), view, AdmissionCall("CREATE", "elsewhere", "u"))
     assert resources(dict(other.pod)) == OLD
 
 

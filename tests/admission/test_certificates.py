@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.authority import CertificatePolicy, Material, Pair, readable, renewed
-from admission.certificates import FileKeeper, FolderStore, Injector, Keeper
+from admission.certificates import CertificateController, CertificateFileReloader, FolderStore, Injector
 from cotenant.model.errors import ClusterConflict, ClusterForbidden, StoreError, UsageError
 
 NOW = 1.79e9
@@ -134,13 +134,13 @@ def test_a_replica_takes_what_a_faster_one_stored() -> None:
         store.write(theirs, str(store.version))
 
     store.before_write = overtaken
-    Keeper(store, POLICY, MovingClock(), shown.append, None).step()
+    CertificateController(store, POLICY, MovingClock(), shown.append, None).step()
     assert shown == [theirs.serving] and store.version == 1
 
 
 def test_a_keeper_shows_a_certificate_once_and_the_next_when_it_is_due() -> None:
     clock, shown = MovingClock(), []
-    keeper = Keeper(SharedStore(), POLICY, clock, shown.append, None)
+    keeper = CertificateController(SharedStore(), POLICY, clock, shown.append, None)
     keeper.step()
     keeper.step()
     assert len(shown) == 1
@@ -163,7 +163,7 @@ class SilentInjector(Injector):
 
 def test_while_nobody_says_whom_callers_trust_the_present_authority_goes_on_signing() -> None:
     clock, store, shown = MovingClock(), SharedStore(), []
-    keeper = Keeper(store, POLICY, clock, shown.append, SilentInjector())
+    keeper = CertificateController(store, POLICY, clock, shown.append, SilentInjector())
     keeper.step()
     first = store.held
     assert first is not None and isinstance(keeper.error, ClusterForbidden)
@@ -178,7 +178,9 @@ def test_while_nobody_says_whom_callers_trust_the_present_authority_goes_on_sign
 
 def test_what_keeps_a_certificate_from_being_stored_is_known_afterwards(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    keeper = Keeper(FolderStore(tmp_path / "file" / "below"), POLICY, MovingClock(), lambda _: None, None)
+    keeper = CertificateController(
+        FolderStore(tmp_path / "file" / "below"), POLICY, MovingClock(), lambda _: None, None
+    )
     with pytest.raises(StoreError, match="cannot be written: Not a directory"):
         keeper.step()
     assert isinstance(keeper.error, StoreError)
@@ -204,7 +206,7 @@ def test_a_damaged_folder_counts_as_empty(tmp_path: Path, name: str) -> None:
 
 def test_files_of_somebody_else_are_shown_when_they_change(tmp_path: Path) -> None:
     shown: list[Pair] = []
-    keeper = FileKeeper(tmp_path, shown.append)
+    keeper = CertificateFileReloader(tmp_path, shown.append)
     with pytest.raises(UsageError, match=r"tls\.crt"):
         keeper.step()
     pairs = [renewed(None, POLICY, NOW).serving for _ in range(2)]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from admission.authority import CertificatePolicy
-from admission.certificates import FolderStore, Injector, Keeper, SecretStore
+from admission.certificates import CertificateController, FolderStore, Injector, SecretStore
 from admission.service import WebhookService
 from cotenant.edges.clock import SystemClock
 from cotenant.settings.admission import AdmissionSettings
@@ -34,7 +34,7 @@ def test_replicas_agree_on_one_certificate_in_the_secret(control_plane: ControlP
     stores = [SecretStore(control_plane.client(account(control_plane, WEBHOOK)), settings) for _ in range(4)]
     shown: list[Any] = []
     policy = CertificatePolicy(("another.name",))
-    keepers = [Keeper(store, policy, SystemClock(), shown.append, None) for store in stores]
+    keepers = [CertificateController(store, policy, SystemClock(), shown.append, None) for store in stores]
     held, version = stores[0].read()
     assert held is not None
     threads = [threading.Thread(target=keeper.step) for keeper in keepers]
@@ -59,7 +59,7 @@ def test_an_authority_rolls_over_without_a_failed_call(
         policy = CertificatePolicy(("127.0.0.1",), 1 / 24, 1 / 24, 60)
         injector = Injector(control_plane.client(account(control_plane, WEBHOOK)), AdmissionSettings())
         clock = JumpingClock()
-        keeper = Keeper(FolderStore(tmp_path / "short"), policy, clock, service.server.show, injector)
+        keeper = CertificateController(FolderStore(tmp_path / "short"), policy, clock, service.server.show, injector)
         first = keeper.step()
         settled(api, namespace)
         failures: list[str] = []

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.json_patch import difference
-from admission.pod_mutation import Call, mutated
+from admission.pod_mutation import AdmissionCall, mutated
 from admission.profile import PriorityClassEntry, Profile
 from admission.profile_record import RECORD_ANNOTATION, signing_key
 from admission.view import ClusterView
@@ -52,8 +52,8 @@ def pod(labels: dict[str, str] | None = None, **resources: Any) -> dict[str, Any
     }
 
 
-def call(operation: str = "CREATE", namespace: str = "spark-job", uid: str = "u-1", at: float = 1e9) -> Call:
-    return Call(operation, namespace, uid, at, key=KEY)
+def call(operation: str = "CREATE", namespace: str = "spark-job", uid: str = "u-1", at: float = 1e9) -> AdmissionCall:
+    return AdmissionCall(operation, namespace, uid, at, key=KEY)
 
 
 def record_of(found: Any) -> Any:

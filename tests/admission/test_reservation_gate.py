@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.pod_mutation import Call, mutated
+from admission.pod_mutation import AdmissionCall, mutated
 from admission.reservation_gate import Offers, gated
 from admission.view import ClusterView
 from cotenant.model.reservation import Reservation
@@ -86,7 +86,7 @@ def test_nobody_waits_for_a_manager_that_is_away() -> None:
 
 
 def test_the_webhook_gates_once_however_often_it_is_called() -> None:
-    view, call = ClusterView(offers=offers()), Call("CREATE", "shop", now_seconds=NOW)
+    view, call = ClusterView(offers=offers()), AdmissionCall("CREATE", "shop", now_seconds=NOW)
     once = mutated(pod(), view, call).pod
     assert once["spec"]["schedulingGates"] == GATE
     assert mutated(once, view, call).pod["spec"]["schedulingGates"] == GATE

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.actions.journal import Journal
+from cotenant.actions.journal import ChangeJournal
 from cotenant.cli.dashboard import manifest
 from cotenant.cli.desk import desk_of, kubeconfig_door
 from cotenant.edges.clock import FixedClock
@@ -113,7 +113,7 @@ def _fill_ledger(path: Path, snapshot: Snapshot, seconds: float) -> None:
         Change(f"{n:012x}", f"b{n}", r["namespace"], r["kind"], r["workload"], "ann", (), "template", "d@0", ())
         for n, r in enumerate(_workloads(snapshot))
     ]
-    Journal(ledger, FixedClock(seconds), "ann").accept(changes)
+    ChangeJournal(ledger, FixedClock(seconds), "ann").accept(changes)
     ledger.close()
 
 

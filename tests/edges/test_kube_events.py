@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.edges.clock import FixedClock
 from cotenant.edges.kube import EventRecorder, Regarding, access_review
-from cotenant.edges.kube.connection import Answer
+from cotenant.edges.kube.connection import ApiResponse
 from cotenant.edges.kube.series import BURST, KEPT, REPEAT_SECONDS, Backlog, EventSubject
 from cotenant.model.errors import ClusterError, ClusterForbidden, ClusterUnreachable, NotLeader
 from tests.cluster import faults
@@ -223,7 +223,7 @@ def test_a_review_that_is_answered_by_something_else_is_an_error_in_words(
 ) -> None:
     client = control_plane.admin_client()
     for body in (b"<html>", b"[]", b"\xff"):
-        monkeypatch.setattr(client, "request", lambda *_, said=body, **__: Answer(201, {}, said))
+        monkeypatch.setattr(client, "request", lambda *_, said=body, **__: ApiResponse(201, {}, said))
         with pytest.raises(ClusterError, match="not the API's"):
             access_review(client, "patch", "configmaps")
 

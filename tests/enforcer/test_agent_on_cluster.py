@@ -32,7 +32,7 @@ from enforcer.sources import ApiSources
 from enforcer.suppressed import Held, note
 from enforcer.usage import Usage, node_metric, own_object
 from profiler.node_metric.status import ProdOutlook, Report
-from profiler.node_metric.turn import ReportContext, Turn, outlooks, turn_of
+from profiler.node_metric.turn import ReportContext, ReportDecision, outlooks, turn_of
 from scheduler_ext.extender.metric import ExtenderNodeWire, node_of
 from tests.cluster import needing
 from tests.cluster.accounts import account
@@ -325,8 +325,8 @@ def test_its_report_is_taken_by_the_api_server_and_the_manager_leaves_the_node_t
     now = time.time()
     ours = Report("a-0", int(now), {}, {Resource.CPU: 999_999}, {})
     view = ReportContext({"a-0": uid}, "cotenant-manager", CollectPolicy(), now)
-    assert turn_of(ours, there, view) is Turn.AGENT
-    assert turn_of(ours, there, replace(view, now_seconds=now + 3600)) is Turn.WRITE
+    assert turn_of(ours, there, view) is ReportDecision.AGENT
+    assert turn_of(ours, there, replace(view, now_seconds=now + 3600)) is ReportDecision.WRITE
     manager = Writer(plane.client(account(plane, "cotenant-manager")), "cotenant-manager")
     outlook = {"a-0": ProdOutlook(reclaimable={Resource.CPU: 700})}
     for prod, wanted in ((outlook, {Resource.CPU: 700}), ({}, {})):

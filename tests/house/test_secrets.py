@@ -16,7 +16,7 @@ from rich.pretty import Pretty
 from admission.authority import Pair
 from cotenant.edges.connection import Request
 from cotenant.edges.kube.auth import Access
-from cotenant.edges.kube.connection import Answer
+from cotenant.edges.kube.connection import ApiResponse
 from cotenant.model.people import IdentitySource, Someone
 from cotenant.model.resource import Resource
 from cotenant.model.usage import TimeGrid
@@ -99,7 +99,7 @@ HOLDERS = [
     Visit(Front("http", "h", "/", query=f"token={SECRET}"), {"authorization": SECRET}, SECRET, fresh=False),
     Pair(b"certificate", SECRET.encode()),
     Access("c", "https://api", lambda: SECRET, proxy=URL),
-    Answer(200, {"set-cookie": SECRET}, SECRET.encode()),
+    ApiResponse(200, {"set-cookie": SECRET}, SECRET.encode()),
     Request("POST", "/", {b"authorization": SECRET.encode()}, SECRET.encode(), last=False, query=SECRET),
     OidcSettings(issuer=URL, client_id="cotenant"),
 ]

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cotenant.edges.kube.connection import Answer, ApiConnection, ApiRequest, Stream
+from cotenant.edges.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
 from cotenant.model.errors import (
     ClusterAbsent,
     ClusterConflict,
@@ -197,7 +197,7 @@ class KubeClient:
 
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
-    ) -> Answer:
+    ) -> ApiResponse:
         """The answer to any request; a 401 is tried once more with fresh credentials, 401 and 403 are errors.
 
         Tried again: a busy server, a connection that could not be opened, and with `repeatable` also a broken or silent
@@ -217,7 +217,7 @@ class KubeClient:
         """The lines of a watch, not tried again except after a 401; a refusal is an error, 410 ClusterExpired."""
         try:
             opened = self._connection.stream(path, idle_seconds)
-            if isinstance(opened, Answer) and opened.status == 401 and self._reload:
+            if isinstance(opened, ApiResponse) and opened.status == 401 and self._reload:
                 self._renew()
                 opened = self._connection.stream(path, idle_seconds)
         except (OSError, http.client.HTTPException) as error:
@@ -228,7 +228,7 @@ class KubeClient:
             raise self._refused("watch", path, opened)
         raise refusal(f"watch {path}", opened)
 
-    def _refused(self, verb: str, path: str, answer: Answer) -> ClusterForbidden | ClusterUnreachable:
+    def _refused(self, verb: str, path: str, answer: ApiResponse) -> ClusterForbidden | ClusterUnreachable:
         """The error for a 401 or 403: a server that still loads roles and accounts refuses whom it will let in."""
         if not self._starting():
             return _forbidden(verb, path, answer, self.access)
@@ -254,7 +254,7 @@ class KubeClient:
         since = self._pause.refused_since = self._pause.refused_since or now
         return self._pause.answered and now - since < STARTING_SECONDS
 
-    def _ask(self, verb: str, path: str) -> Answer:
+    def _ask(self, verb: str, path: str) -> ApiResponse:
         """An answer of 200, 404 or 410; else an error."""
         answer = self.request(verb, ApiRequest(path))
         if answer.status not in (200, 404, 410):
@@ -268,7 +268,7 @@ class KubeClient:
         self.access = self._reload()
         self._connection = ApiConnection(self.access, self.settings)
 
-    def _patiently(self, request: ApiRequest, repeatable: bool, before: Callable[[], None] | None) -> Answer:
+    def _patiently(self, request: ApiRequest, repeatable: bool, before: Callable[[], None] | None) -> ApiResponse:
         """Ask, and ask again where that is safe; a server that is silent is not waited for twice."""
         again = _BUSY | {500, 502, 504} if repeatable else _BUSY
         for attempt in range(self.settings.retries + 1):
@@ -290,20 +290,20 @@ class KubeClient:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _wait_seconds(answer: Answer, attempt: int) -> float:
+def _wait_seconds(answer: ApiResponse, attempt: int) -> float:
     """Retry-After in seconds when the server says it, else 0.5 s doubling; never more than 30 s."""
     retry_after = answer.headers.get("retry-after", "")
     wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.5 * 2.0**attempt
     return min(wait, LONGEST_WAIT_SECONDS)
 
 
-def _decoded(answer: Answer, kind: Any, path: str) -> Any:
+def _decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
     if answer.status != 200:
         raise ClusterError(f"{path}: the API server answered {answer.status}: {message_of(answer)}")
     return decoded(answer, kind, path)
 
 
-def decoded(answer: Answer, kind: Any, path: str) -> Any:
+def decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
     """What a successful answer says; ClusterError when that is something else than the API's JSON."""
     try:
         return msgspec.json.decode(answer.body, type=kind)
@@ -314,12 +314,12 @@ def decoded(answer: Answer, kind: Any, path: str) -> Any:
         ) from error
 
 
-def message_of(answer: Answer) -> str:
+def message_of(answer: ApiResponse) -> str:
     """The Status object's message, or the beginning of whatever came."""
     return _status_of(answer).message or answer.body[:200].decode("utf-8", "replace")
 
 
-def _status_of(answer: Answer) -> _ErrorStatus:
+def _status_of(answer: ApiResponse) -> _ErrorStatus:
     """The Status object; an empty one when the body is something else."""
     try:
         return msgspec.json.decode(answer.body, type=_ErrorStatus)
@@ -327,7 +327,7 @@ def _status_of(answer: Answer) -> _ErrorStatus:
         return _ErrorStatus()
 
 
-def refusal(what: str, answer: Answer) -> ClusterError:
+def refusal(what: str, answer: ApiResponse) -> ClusterError:
     """The error for an answer that is neither success nor a missing right; `what` says who was asked what."""
     kind = ClusterInvalid if _typed(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
@@ -342,7 +342,7 @@ def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
     return ClusterObjectGone if status.details and status.details.name else ClusterAbsent
 
 
-def _typed(answer: Answer) -> bool:
+def _typed(answer: ApiResponse) -> bool:
     """Whether an apply did not fit its schema: the server answers 500 where it means 422."""
     return answer.status == 500 and b"failed to create typed patch object" in answer.body
 
@@ -354,7 +354,7 @@ def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreacha
     )
 
 
-def _forbidden(verb: str, path: str, answer: Answer, access: Access) -> ClusterForbidden:
+def _forbidden(verb: str, path: str, answer: ApiResponse, access: Access) -> ClusterForbidden:
     group, resource = _resource_of(path)
     what = f"{resource}.{group}" if group else resource
     if answer.status == 401:

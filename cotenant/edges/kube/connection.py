@@ -40,7 +40,7 @@ class ApiRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """A complete answer; header names in lower case."""
 
     status: int
@@ -64,7 +64,7 @@ class ApiConnection:
         self._socket: socket.socket | None = None
         self.sent = False
 
-    def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> Answer:
+    def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> ApiResponse:
         """Ask; OSError or HTTPException when no complete answer came, then `sent` says whether it may have arrived.
 
         `before` is called with the connection open, right before the first byte leaves; what it raises ends the try.
@@ -76,16 +76,16 @@ class ApiConnection:
         except BaseException:
             self.close()
             raise
-        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+        return ApiResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
 
-    def stream(self, path: str, idle_seconds: float) -> Answer | Stream:
+    def stream(self, path: str, idle_seconds: float) -> ApiResponse | Stream:
         """GET an answer without end; a whole Answer when the server refuses."""
         try:
             response = self._ask(ApiRequest(path), None)
             if response.status != 200:
                 deadline = time.monotonic() + self._settings.deadline_seconds
                 headers = {k.lower(): v for k, v in response.getheaders()}
-                return Answer(response.status, headers, _body(response, deadline))
+                return ApiResponse(response.status, headers, _body(response, deadline))
         except BaseException:
             self.close()
             raise

@@ -32,7 +32,7 @@ class Sighting:
     """The most that was ever seen, -1 for none: a Lease that somebody deleted goes on counting from here."""
 
 
-class Move(StrEnum):
+class ElectionStep(StrEnum):
     """What a candidate does next."""
 
     CREATE = "create"
@@ -69,18 +69,18 @@ def _free_when_gone(before: Sighting | None, now_seconds: float, wait_seconds: f
     return before.free_at_seconds if before.record is None else now_seconds + wait_seconds
 
 
-def move(sighting: Sighting, identity: str, now_seconds: float) -> Move:
+def move(sighting: Sighting, identity: str, now_seconds: float) -> ElectionStep:
     """What the candidate does with what it saw."""
     record = sighting.record
     if record is not None and record.holder == identity:
-        return Move.RENEW
+        return ElectionStep.RENEW
     if now_seconds < sighting.free_at_seconds:
-        return Move.WAIT
-    return Move.CREATE if record is None else Move.TAKE
+        return ElectionStep.WAIT
+    return ElectionStep.CREATE if record is None else ElectionStep.TAKE
 
 
-def next_transitions(sighting: Sighting, chosen: Move) -> int:
+def next_transitions(sighting: Sighting, chosen: ElectionStep) -> int:
     """The Lease's count after a move: it grows with every new holder, so it tells an old leader's records apart."""
-    if chosen is Move.RENEW and sighting.record is not None:
+    if chosen is ElectionStep.RENEW and sighting.record is not None:
         return sighting.record.transitions
     return sighting.transitions + 1

@@ -23,7 +23,7 @@ import msgspec
 
 from cotenant.edges.clock import Clock
 from cotenant.edges.kube.client import KubeClient
-from cotenant.edges.kube.election import Move, Record, Sighting, move, next_transitions, sighted
+from cotenant.edges.kube.election import ElectionStep, Record, Sighting, move, next_transitions, sighted
 from cotenant.edges.kube.writes import Writer
 from cotenant.model.errors import ClusterConflict, CotenantError, NotLeader, SettingsError
 from cotenant.model.intent import Address, Apply
@@ -155,7 +155,7 @@ class Lease:
             record, now = self._read(), boot_seconds()
             self._seen = sighted(self._seen, record, now, self._settings.lease_seconds, self.held)
             chosen = move(self._seen, self.identity, now)
-            if chosen is Move.WAIT:
+            if chosen is ElectionStep.WAIT:
                 self._deadline_seconds = NEVER
             else:
                 self._write(chosen, self._seen, begin_seconds)
@@ -179,10 +179,10 @@ class Lease:
             meta.uid,
         )
 
-    def _write(self, chosen: Move, sighting: Sighting, begin_seconds: float) -> None:
+    def _write(self, chosen: ElectionStep, sighting: Sighting, begin_seconds: float) -> None:
         """Create, renew or take; the deadline counts from before we looked."""
         now = self._now()
-        acquired = self._acquired if chosen is Move.RENEW and self._acquired else now
+        acquired = self._acquired if chosen is ElectionStep.RENEW and self._acquired else now
         transitions = next_transitions(sighting, chosen)
         spec = {"holderIdentity": self.identity, "acquireTime": acquired, "renewTime": now}
         self._apply({**spec, "leaseTransitions": transitions}, sighting.record)

@@ -20,7 +20,7 @@ from cotenant.model.usage import Signal
 from cotenant.settings.profiler import PrometheusSettings
 from profiler.node_metric.source import NodeMetricSource
 from profiler.node_metric.status import Observed, reports
-from profiler.node_metric.turn import ReportContext, Turn, steps
+from profiler.node_metric.turn import ReportContext, ReportDecision, steps
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
@@ -150,7 +150,7 @@ def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
     there = metrics(control_plane)
     assert all(there[n].reporter == "cotenant-manager" for n in uids)
     second = steps(found, there, view)
-    assert (second.specs, second.statuses, second.turns[Turn.NO_NEWER]) == ((), (), len(found))
+    assert (second.specs, second.statuses, second.turns[ReportDecision.NO_NEWER]) == ((), (), len(found))
     # an agent that reports by itself becomes the reporter, and ours steps back
     node = found[0].node
     path = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{node}"

@@ -15,7 +15,7 @@ from cotenant.model.nodemetric import NodeMetric
 from cotenant.model.protocol import NODE_AGENT
 from cotenant.model.resource import Resource
 from profiler.node_metric.status import ProdOutlook, Report
-from profiler.node_metric.turn import ReportContext, Turn, alive, outlooks, steps, turn_of, unreported
+from profiler.node_metric.turn import ReportContext, ReportDecision, alive, outlooks, steps, turn_of, unreported
 
 NOW = 1_790_000_000
 OURS, AGENT = "cotenant-manager", "koordlet"
@@ -61,23 +61,27 @@ def there(age: int | None, manager: str = OURS, cpu: int = 1000, uid: str = "uid
 @pytest.mark.parametrize(
     ("known", "own", "turn"),
     [
-        (None, report(), Turn.WRITE),
-        (there(None), report(), Turn.WRITE),
-        (there(60, AGENT), report(), Turn.AGENT),
-        (there(120, AGENT), report(), Turn.AGENT),  # one missed report is jitter
-        (there(121, AGENT), report(), Turn.WRITE),  # two are silence
-        (there(250, AGENT, interval=300), report(), Turn.AGENT),  # it was asked to report every five minutes
-        (there(-121, AGENT), report(), Turn.WRITE),  # a clock that is wrong proves no life
-        (there(10), report(10), Turn.NO_NEWER),
-        (there(5), report(10), Turn.NO_NEWER),
-        (there(70), report(10), Turn.STEADY),
-        (there(70), report(10, cpu=1050), Turn.STEADY),  # a twentieth
-        (there(70), report(10, cpu=1051), Turn.WRITE),
-        (there(89), report(10), Turn.STEADY),
-        (there(90), report(10), Turn.WRITE),  # a round later it would be 150 s old; at 180 s it counts as expired
+        (None, report(), ReportDecision.WRITE),
+        (there(None), report(), ReportDecision.WRITE),
+        (there(60, AGENT), report(), ReportDecision.AGENT),
+        (there(120, AGENT), report(), ReportDecision.AGENT),  # one missed report is jitter
+        (there(121, AGENT), report(), ReportDecision.WRITE),  # two are silence
+        (there(250, AGENT, interval=300), report(), ReportDecision.AGENT),  # it was asked to report every five minutes
+        (there(-121, AGENT), report(), ReportDecision.WRITE),  # a clock that is wrong proves no life
+        (there(10), report(10), ReportDecision.NO_NEWER),
+        (there(5), report(10), ReportDecision.NO_NEWER),
+        (there(70), report(10), ReportDecision.STEADY),
+        (there(70), report(10, cpu=1050), ReportDecision.STEADY),  # a twentieth
+        (there(70), report(10, cpu=1051), ReportDecision.WRITE),
+        (there(89), report(10), ReportDecision.STEADY),
+        (
+            there(90),
+            report(10),
+            ReportDecision.WRITE,
+        ),  # a round later it would be 150 s old; at 180 s it counts as expired
     ],
 )
-def test_whose_turn_it_is(known: NodeMetric | None, own: Report, turn: Turn) -> None:
+def test_whose_turn_it_is(known: NodeMetric | None, own: Report, turn: ReportDecision) -> None:
     assert turn_of(own, known, VIEW) is turn
 
 
@@ -86,14 +90,14 @@ def test_a_living_agent_is_never_overwritten_and_time_never_goes_back(age: int, 
     known = there(age, who)
     turn = turn_of(report(own, cpu), known, VIEW)
     if who == AGENT and alive(known, NOW):
-        assert turn is Turn.AGENT
-    if who == OURS and turn is Turn.WRITE:
+        assert turn is ReportDecision.AGENT
+    if who == OURS and turn is ReportDecision.WRITE:
         assert NOW - own > NOW - age
 
 
 def test_the_object_is_made_before_its_status_and_the_spec_is_written_once() -> None:
     first = steps([report()], {}, VIEW)
-    assert (len(first.specs), first.statuses, first.turns[Turn.WRITE]) == (1, (), 1)
+    assert (len(first.specs), first.statuses, first.turns[ReportDecision.WRITE]) == (1, (), 1)
     assert first.specs[0].subresource == "" and "status" not in first.specs[0].body
     second = steps([report()], {"n1": there(None)}, VIEW)
     assert second.specs == ()
@@ -106,7 +110,7 @@ def test_the_object_is_made_before_its_status_and_the_spec_is_written_once() -> 
     later = steps([report()], {"n1": there(130)}, VIEW)
     assert (later.specs, len(later.statuses)) == ((), 1)
     steady = steps([report()], {"n1": there(70)}, VIEW)
-    assert (steady.specs, steady.statuses, steady.turns[Turn.STEADY]) == ((), (), 1)
+    assert (steady.specs, steady.statuses, steady.turns[ReportDecision.STEADY]) == ((), (), 1)
 
 
 def test_the_spec_follows_the_policy_and_the_node() -> None:
@@ -131,7 +135,7 @@ def test_nothing_need_be_asked_where_agents_report_every_node() -> None:
 
 def test_a_time_that_is_none_is_as_if_nobody_had_reported() -> None:
     broken = NodeMetric.parse({"metadata": {"name": "n1"}, "status": {"updateTime": "yesterday"}})
-    assert turn_of(report(), broken, VIEW) is Turn.WRITE
+    assert turn_of(report(), broken, VIEW) is ReportDecision.WRITE
 
 
 OUTLOOK = {"n1": ProdOutlook(reclaimable={Resource.CPU: 700, Resource.MEMORY: 9000})}
